@@ -1,0 +1,54 @@
+# Every target does its own set-up: a virtual environment in .venv, from the hashed lock.
+PYTHON ?= python3
+VENV ?= .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+JOBS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench lock format clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+demo: $(READY) ## three sensors stream, their summaries merge, the page compares with pooled PCA
+	@$(RUN) examples/three_sensors.py
+
+test: check ## format, lint, types, layers, then every test, doctest and the coverage rule
+	$(RUN) -m pytest -n $(JOBS) --cov --cov-report=
+	$(RUN) -m coverage report --include='*/eigenfed/linalg/*,*/eigenfed/arrays.py' --fail-under=100
+	$(RUN) -m coverage report --fail-under=95
+
+check: $(READY) ## format, lint, types, layers
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+bench: $(READY) ## speed and memory against peers, as ratios measured in one run
+	$(RUN) -m bench
+
+format: $(READY) ## let ruff rewrite the layout and the simple lints
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+lock: $(READY) ## resolve the lock anew, for all supported versions of Python
+	$(RUN) -m pip install --quiet uv
+	$(RUN) -m uv pip compile --universal --python-version 3.11 --upgrade --quiet \
+	  --no-header --no-annotate --no-emit-index-url --generate-hashes \
+	  pyproject.toml --all-extras --group dev -o requirements/dev.txt
+
+clean: ## remove everything that the other targets made
+	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "eigenfed needs Python 3.11 or newer: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || \
+	  { [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq python3-venv; } || \
+	  { echo "Python has no venv module: install Debian's python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@

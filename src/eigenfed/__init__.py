@@ -1,0 +1,1 @@
+"""Principal components of data that cannot be pooled."""
