@@ -108,9 +108,7 @@ class Container:
         arrays, end = _read_arrays(data, header["arrays"], start)
         _check_length(data, end + _DIGEST_BYTES)
         if _digest(data[:end]) != data[end:]:
-            raise DataError(
-                "The data are corrupt: their checksum does not match. Fetch them again."
-            )
+            raise DataError("The data are corrupt: their checksum does not fit. Fetch them again.")
         if header["kind"] != kind:
             raise DataError(
                 f"The data hold a {header['kind']!r} where a {kind!r} is expected. "

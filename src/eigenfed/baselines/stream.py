@@ -1,0 +1,197 @@
+"""The interface that all comparators share, and their checks of what they are given."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+
+# Spirit squares products of two entries with a gain: larger entries could overflow there.
+MAX_MAGNITUDE = 1e60
+
+
+class SubspaceTracker(ABC):
+    """Rows of a stream in, an orthonormal basis of their principal subspace out.
+
+    Rows are taken as given: nothing is centred or scaled. Any partition of the same rows into
+    blocks gives the same result, bit for bit. A block that is refused changes nothing.
+
+    Parameters
+    ----------
+    n_components : int
+        Directions to track, k; at most the number of features, d.
+
+    Attributes
+    ----------
+    n_rows_ : int
+        Rows seen.
+    n_features_in_ : int
+        Features of every block, d; 0 before the first.
+    """
+
+    _takes_missing: ClassVar[bool] = False
+
+    def __init__(self, n_components: int) -> None:
+        self.n_components = whole_number("n_components", n_components)
+        self.n_rows_ = 0
+        self.n_features_in_ = 0
+
+    def partial_fit(self, X: npt.ArrayLike) -> Self:
+        """Take the next rows of the stream.
+
+        Parameters
+        ----------
+        X : array-like of shape (n, d)
+
+        Returns
+        -------
+        Self
+
+        Raises
+        ------
+        InputError
+            If X is not a table of real numbers in range, or its features are not as before.
+        """
+        block = checked_block(X, missing=self._takes_missing)
+        self._begin_or_match(block.shape[1])
+        self._absorb(block)
+        self.n_rows_ += len(block)
+        return self
+
+    @property
+    def components_(self) -> Array:
+        """Orthonormal rows, shape (k, d); the largest entry of each by magnitude is positive.
+
+        Raises
+        ------
+        InputError
+            If no rows were given yet.
+        """
+        self._require_rows("components_")
+        return with_fixed_signs(self._basis())
+
+    @abstractmethod
+    def _start(self, d: int) -> None:
+        """Make the state for d features."""
+
+    @abstractmethod
+    def _absorb(self, block: Array) -> None:
+        """Take checked rows, shape (n, d)."""
+
+    @abstractmethod
+    def _basis(self) -> Array:
+        """Orthonormal rows of any signs, shape (k, d)."""
+
+    def _begin_or_match(self, d: int) -> None:
+        if self.n_rows_ == 0:
+            self._require_room(d)
+            self._start(d)
+            self.n_features_in_ = d
+        elif d != self.n_features_in_:
+            raise InputError(
+                f"X has {d} features and must have {self.n_features_in_}, as the first block had. "
+                "Pass blocks with the same columns."
+            )
+
+    def _require_room(self, d: int) -> None:
+        if self.n_components > d:
+            raise InputError(
+                f"n_components={self.n_components} must be at most {d}, the number of features. "
+                "Lower n_components."
+            )
+
+    def _require_rows(self, attribute: str) -> None:
+        if self.n_rows_ == 0:
+            raise InputError(
+                f"{attribute} needs at least 1 row and {type(self).__name__} has seen 0. "
+                "Call partial_fit first."
+            )
+
+
+class RowBuffer:
+    """Rows of shape (capacity, d), the first `count` of them in use and the others zero."""
+
+    def __init__(self, capacity: int, d: int) -> None:
+        self.rows: Array = np.zeros((capacity, d))
+        self.count = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more rows can be taken."""
+        return self.count == len(self.rows)
+
+    def take(self, block: Array) -> Array:
+        """Copy the rows that fit, and return the others."""
+        fitting = block[: len(self.rows) - self.count]
+        self.rows[self.count : self.count + len(fitting)] = fitting
+        self.count += len(fitting)
+        return block[len(fitting) :]
+
+    def restart(self, rows: Array) -> None:
+        """Hold these rows only."""
+        self.rows[:] = 0.0
+        self.rows[: len(rows)] = rows
+        self.count = len(rows)
+
+
+def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
+    """Return X as a float64 table, or refuse it; NaN passes only where `missing` is true."""
+    table = np.asarray(X)
+    if table.dtype.kind not in "biuf":
+        raise InputError(
+            f"X has dtype {table.dtype} and must hold real numbers. Convert it to float64."
+        )
+    if table.ndim != 2 or table.size == 0:
+        raise InputError(
+            f"X has shape {table.shape} and must be a table with at least 1 row and 1 column. "
+            "Pass rows x features."
+        )
+    # sums over a row with gaps round otherwise: the layout must not decide the result
+    block: Array = np.ascontiguousarray(table, dtype=np.float64)
+    if np.isnan(block).any() and not missing:
+        raise InputError("X must not contain NaN. Drop or fill the rows with missing entries.")
+    if (np.abs(block) > MAX_MAGNITUDE).any():
+        raise InputError(
+            f"X must have magnitudes of at most {MAX_MAGNITUDE:g}. Remove infinities or rescale X."
+        )
+    return block
+
+
+def whole_number(name: str, value: int, *, least: int = 1) -> int:
+    """Return the value as an int, or refuse it."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InputError(
+            f"{name}={value!r} must be a whole number of at least {least}. Change {name}."
+        )
+    return int(value)
+
+
+def seed(random_state: int | None) -> int | None:
+    """Return a seed for `numpy.random.default_rng`, or refuse it."""
+    return None if random_state is None else whole_number("random_state", random_state, least=0)
+
+
+def random_basis(k: int, d: int, random_state: int | None) -> Array:
+    """Orthonormal rows that span a uniformly random subspace, shape (k, d)."""
+    gaussian = np.random.default_rng(random_state).standard_normal((d, k))
+    return orthonormal_rows(gaussian.T)
+
+
+def orthonormal_rows(rows: Array) -> Array:
+    """Householder QR of the rows in their order, shape (k, d) with k <= d.
+
+    The result is orthonormal even where the rows are linearly dependent: the rows that add
+    nothing are then replaced by directions orthogonal to all others.
+    """
+    basis: Array = np.linalg.qr(rows.T).Q.T
+    return basis
+
+
+def with_fixed_signs(rows: Array) -> Array:
+    """Turn rows so that the largest entry of each by magnitude is positive."""
+    largest = np.abs(rows).argmax(axis=1)
+    signs = np.sign(np.take_along_axis(rows, largest[:, None], axis=1))
+    return rows * signs

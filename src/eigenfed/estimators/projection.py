@@ -1,0 +1,84 @@
+"""What every fitted PCA can do with new rows, whatever way it was fitted."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags, check_array
+from sklearn.utils.validation import check_is_fitted
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+from eigenfed.estimators.validation import validated
+
+_ROWS = 4096
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """Scores of rows and rows of scores.
+
+    The estimator says what its components and mean are in ``_projection``.
+    """
+
+    def _projection(self) -> tuple[Array, Array]:
+        """Return components (k, d) and mean (d,)."""
+        raise NotImplementedError
+
+    def transform(self, X: Any) -> npt.NDArray[Any]:
+        """Project rows onto the components.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            NaN counts as the feature's mean.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        check_is_fitted(self)
+        X = validated(self, X, reset=False)
+        components, mean = self._projection()
+        sparse: bool = issparse(X)
+        scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
+        for start in range(0, X.shape[0], _ROWS):
+            rows = X[start : start + _ROWS]
+            around = (rows.toarray() if sparse else rows) - mean
+            around[np.isnan(around)] = 0.0
+            scores[start : start + _ROWS] = around @ components.T
+        return scores
+
+    def inverse_transform(self, Z: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the rows of the components' span that have the scores `Z`.
+
+        Parameters
+        ----------
+        Z : array-like of shape (n_samples, n_components_)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        check_is_fitted(self)
+        scores: npt.NDArray[Any] = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        components, mean = self._projection()
+        if scores.shape[1] != len(components):
+            raise InputError(
+                f"Z has {scores.shape[1]} columns and must have {len(components)}, one for each "
+                "component. Pass what transform returned."
+            )
+        rows: npt.NDArray[Any] = scores @ components + mean
+        return rows.astype(scores.dtype, copy=False)
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self._projection()[0])
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

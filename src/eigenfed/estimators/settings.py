@@ -1,0 +1,98 @@
+"""Constructor arguments of `StreamingPCA`, checked when the first rows arrive."""
+
+from numbers import Integral, Real
+from typing import Any
+
+from sklearn.utils import check_random_state
+
+from eigenfed.errors import InputError
+from eigenfed.linalg.stream import StreamSettings
+
+_RANKS = ("fixed", "adaptive")
+_MEMORIES = ("auto", "low_rank", "gram")
+_EXACT_FEATURES = 128
+_EXACT_RATIO = 8
+
+
+def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
+    """Check the arguments and say how to keep the stream.
+
+    Parameters
+    ----------
+    params : dict
+        The constructor's arguments.
+    d : int
+        Number of features.
+
+    Returns
+    -------
+    StreamSettings
+    """
+    _check_choice("rank", params["rank"], _RANKS)
+    _check_choice("memory", params["memory"], _MEMORIES)
+    k, oversample = params["n_components"], params["oversample"]
+    _check_whole("n_components", k, 1, "Ask for one component or more.")
+    if k > d:
+        raise InputError(
+            f"n_components={k} must be at most {d}, the number of features "
+            f"(n_features={d}). Lower n_components."
+        )
+    if oversample is not None:
+        _check_whole("oversample", oversample, 0, "Pass None to track twice n_components.")
+    _check_forgetting(params["forgetting"])
+    if not isinstance(params["center"], bool):
+        raise InputError(f"center={params['center']!r} must be True or False. Pass one of them.")
+    _check_random_state(params["random_state"])
+    adaptive = params["rank"] == "adaptive"
+    settings = StreamSettings(
+        k=int(k),
+        oversample=None if oversample is None else int(oversample),
+        centered=params["center"],
+        forgetting=float(params["forgetting"]),
+        energy=_checked_energy(params["energy"]) if adaptive else None,
+    )
+    few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
+    exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
+    return StreamSettings(**{**vars(settings), "exact": exact})
+
+
+def _check_whole(name: str, value: Any, least: int, remedy: str) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise InputError(f"{name}={value!r} must be a whole number of at least {least}. {remedy}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise InputError(f"{name}={value!r} must be one of {listed}. Pass one of them.")
+
+
+def _check_forgetting(value: Any) -> None:
+    if not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
+        raise InputError(
+            f"forgetting={value!r} must be a number above 0 and at most 1. "
+            "Pass 1.0 to forget nothing."
+        )
+
+
+def _check_random_state(value: Any) -> None:
+    try:
+        check_random_state(value)
+    except ValueError:
+        raise InputError(
+            f"random_state={value!r} must be None, a whole number or a numpy RandomState. "
+            "Pass one of them."
+        ) from None
+
+
+def _checked_energy(value: Any) -> tuple[float, float]:
+    try:
+        lower, upper = (float(bound) for bound in value)
+    except (TypeError, ValueError):
+        lower, upper = 0.0, 0.0
+    if not 0.0 < lower < upper < 1.0:
+        raise InputError(
+            f"energy={value!r} must be two numbers with 0 < lower < upper < 1. "
+            "Pass (0.01, 0.10) for the bounds of one and ten percent."
+        )
+    return lower, upper

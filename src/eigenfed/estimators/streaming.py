@@ -1,0 +1,356 @@
+"""Streaming PCA in one pass and little memory (000 Alg. 3, without the privacy mask)."""
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+from eigenfed.estimators.frames import check_names
+from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.settings import stream_settings
+from eigenfed.estimators.validation import stored_values, validated
+from eigenfed.linalg.checks import checked_weights
+from eigenfed.linalg.orthonormal import completed_rows, signed_rows
+from eigenfed.linalg.stream import Stream
+from eigenfed.linalg.summary import Summary
+
+
+class StreamingPCA(Projection, BaseEstimator):
+    """PCA of rows that are seen once, in batches of any size, and forgotten.
+
+    Keeps more directions than it shows, so the components stay close to those of a PCA on all
+    rows at once; with few features it keeps the whole scatter and they are the same. Two streams
+    of different rows merge into the PCA of both, also where their means differ.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of components; with ``rank="adaptive"`` the number at the start.
+    rank : {"fixed", "adaptive"}, default="fixed"
+        Whether the number of components follows the data.
+    energy : (float, float), default=(0.01, 0.10)
+        With ``rank="adaptive"``, bounds for the last singular value's share of the sum of those
+        shown. Above the upper one a component is added, up to ``4 * n_components``; below the
+        lower one a component is dropped. Once for each internal block of rows.
+    forgetting : float, default=1.0
+        A row that is t rows old counts with weight ``forgetting**t``, whatever the batches.
+    oversample : int, optional
+        Directions tracked beyond those shown. None takes as many again, and at least 8.
+    center : bool, default=True
+        Subtract the mean of all rows; with False the result is that of an SVD of the raw rows.
+    memory : {"auto", "low_rank", "gram"}, default="auto"
+        "low_rank" keeps leading directions, of order ``n_features * n_components``. "gram" keeps
+        the exact scatter, of order ``n_features**2``: then order and partition of the rows change
+        nothing beyond rounding. "auto" takes "gram" up to 128 features or 8 times the directions
+        tracked, and "low_rank" above that and with ``rank="adaptive"``.
+    random_state : int, RandomState or None, default=None
+        There for scikit-learn's conventions. This estimator draws no random number: the result
+        is the same for every value.
+
+    Attributes
+    ----------
+    summary_ : Summary
+        All that is known of the rows, with the directions tracked; merges with other summaries.
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal, by falling variance, the largest entry of each positive. Directions for
+        which no data came yet complete the basis with variance 0.
+    explained_variance_ : ndarray of shape (n_components_,)
+    explained_variance_ratio_ : ndarray of shape (n_components_,)
+        Shares of the total variance, including that outside the components.
+    singular_values_ : ndarray of shape (n_components_,)
+    mean_ : ndarray of shape (n_features,)
+    noise_variance_ : float
+        Mean variance along the directions outside the components.
+    n_components_ : int
+    n_samples_seen_ : int
+        Rows seen, whatever their weights.
+    n_missing_ : ndarray of shape (n_features,)
+        NaN entries imputed so far.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only when the first batch was a data frame with names.
+
+    Notes
+    -----
+    NaN is imputed by the feature's running mean over the entries observed up to and including
+    its internal block of rows. That depends on the order of the rows, and what is said above of
+    order does not cover it. A feature that was never observed has variance 0. ``center=False``
+    keeps no mean and refuses NaN.
+
+    Data frames are aligned by the names of the first batch. float32 input gives float32
+    attributes and scores; the state is float64 throughout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed import StreamingPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((1000, 5)) * [5, 3, 1, 1, 1] + 100
+    >>> pca = StreamingPCA(n_components=2)
+    >>> for batch in np.array_split(X, 7):
+    ...     pca = pca.partial_fit(batch)
+    >>> pca.n_samples_seen_
+    1000
+    >>> exact = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+    >>> bool(np.allclose(np.abs(pca.components_), np.abs(exact)))
+    True
+    """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+    _stream: Stream
+    _dtype: np.dtype[Any]
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: str = "fixed",
+        energy: tuple[float, float] = (0.01, 0.10),
+        forgetting: float = 1.0,
+        oversample: int | None = None,
+        center: bool = True,
+        memory: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.energy = energy
+        self.forgetting = forgetting
+        self.oversample = oversample
+        self.center = center
+        self.memory = memory
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Forget everything and take `X` in.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Finite and not negative; a weight of 2 counts as the row given twice.
+
+        Returns
+        -------
+        self
+        """
+        self.__dict__.pop("_stream", None)
+        self.partial_fit(X, sample_weight=sample_weight)
+        if self.summary_.n == 0.0:
+            raise InputError(
+                "sample_weight must not be zero for every row. Give some row a weight above 0."
+            )
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None
+    ) -> Self:
+        """Take a batch of rows in.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            Any number of rows from one; NaN marks a missing entry.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Finite and not negative; a weight of 2 counts as the row given twice.
+
+        Returns
+        -------
+        self
+        """
+        if sample_weight is None and self._is_plain(X):
+            self._stream.push(X)
+            return self
+        first = not hasattr(self, "_stream")
+        X = validated(self, X, reset=first)
+        missing = bool(np.isnan(stored_values(X)).any())
+        if missing and not self.center:
+            raise InputError(
+                "X holds NaN, which is imputed by the mean, and center=False keeps none. "
+                "Impute it first or pass center=True."
+            )
+        weights = None
+        if sample_weight is not None:
+            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
+        self._start(X.shape[1])
+        self._dtype = np.result_type(X.dtype, X.dtype if first else self._dtype)
+        self._stream.push(X, weights, missing=missing)
+        return self
+
+    def merge(self, other: "StreamingPCA | Summary") -> Self:
+        """Take in all that another stream has seen; it stays as it is.
+
+        Parameters
+        ----------
+        other : StreamingPCA or Summary
+            Of the same features; where both have names, they are aligned by name. A summary
+            counts as ``round(n)`` rows. The rows seen here count in full, whatever `forgetting`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from eigenfed import StreamingPCA
+        >>> X = np.arange(20.0).reshape(10, 2) % 7
+        >>> here, there = StreamingPCA(1).fit(X[:4]), StreamingPCA(1).fit(X[4:])
+        >>> here.merge(there).n_samples_seen_
+        10
+        """
+        if not isinstance(other, StreamingPCA | Summary):
+            raise InputError(
+                f"other is a {type(other).__name__} and must be a StreamingPCA or a Summary. "
+                "Pass one of them."
+            )
+        if isinstance(other, StreamingPCA):
+            check_is_fitted(other)
+        d = other.d if isinstance(other, Summary) else other.n_features_in_
+        if not hasattr(self, "_stream"):
+            self.n_features_in_ = d
+            self._dtype = np.dtype(np.float64)
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
+        self._start(d)
+        self._stream.merge(self._fitting(other))
+        return self
+
+    @property
+    def summary_(self) -> Summary:
+        """All that is known of the rows."""
+        check_is_fitted(self)
+        return self._stream.summary()
+
+    @property
+    def components_(self) -> npt.NDArray[Any]:
+        """Orthonormal components, (n_components_, n_features)."""
+        return self._projection()[0].astype(self._dtype, copy=False)
+
+    @property
+    def explained_variance_(self) -> npt.NDArray[Any]:
+        """Variance along each component, (n_components_,)."""
+        return self._shown(self.summary_.variance)
+
+    @property
+    def explained_variance_ratio_(self) -> npt.NDArray[Any]:
+        """Share of the total variance along each component, (n_components_,)."""
+        return self._shown(self.summary_.explained)
+
+    @property
+    def singular_values_(self) -> npt.NDArray[Any]:
+        """Singular values of the centred rows, (n_components_,)."""
+        return self._shown(self.summary_.s)
+
+    @property
+    def mean_(self) -> npt.NDArray[Any]:
+        """Mean of the rows, (n_features,)."""
+        return self.summary_.mean.astype(self._dtype)
+
+    @property
+    def noise_variance_(self) -> float:
+        """Mean variance along the directions outside the components."""
+        summary, rest = self.summary_, self.n_features_in_ - self.n_components_
+        shown = summary.s[: self.n_components_]
+        missed = max(summary.energy - float(shown @ shown), 0.0)
+        return missed / ((summary.n - 1.0) * rest) if rest and summary.n > 1.0 else 0.0
+
+    @property
+    def n_components_(self) -> int:
+        """Number of components shown."""
+        check_is_fitted(self)
+        return self._stream.k
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """Rows seen."""
+        check_is_fitted(self)
+        return self._stream.n_seen
+
+    @property
+    def n_missing_(self) -> npt.NDArray[np.int64]:
+        """NaN entries imputed, (n_features,)."""
+        check_is_fitted(self)
+        return self._stream.n_missing.copy()
+
+    def _projection(self) -> tuple[Array, Array]:
+        k, summary = self.n_components_, self.summary_
+        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_stream")
+
+    def _is_plain(self, X: Any) -> bool:
+        """Say whether a batch needs no preparation, quickly: rows may come one by one."""
+        stream = self.__dict__.get("_stream")
+        if (
+            stream is None
+            or type(X) is not np.ndarray
+            or X.dtype != np.float64
+            or X.ndim != 2
+            or X.shape[1] != stream.d
+            or not len(X)
+            or self._given != self._parameters()
+            or self._dtype != np.float64
+            or hasattr(self, "feature_names_in_")
+        ):
+            return False
+        flat = X.ravel()
+        return math.isfinite(flat @ flat)
+
+    def _parameters(self) -> tuple[Any, ...]:
+        return (
+            self.n_components,
+            self.rank,
+            self.energy,
+            self.forgetting,
+            self.oversample,
+            self.center,
+            self.memory,
+            self.random_state,
+        )
+
+    def _start(self, d: int) -> None:
+        if not hasattr(self, "_stream"):
+            self._stream = Stream(d, stream_settings(self.get_params(), d))
+            self._given = self._parameters()
+        elif self._given != self._parameters():
+            raise InputError(
+                "A parameter was changed after rows were taken in, and the rows are gone. "
+                "Set it back, or start anew with fit or clone."
+            )
+
+    def _fitting(self, other: "StreamingPCA | Summary") -> Stream | Summary:
+        """Check another stream's features and put them into the order of this one's."""
+        theirs = other.summary_ if isinstance(other, StreamingPCA) else other
+        if theirs.d != self.n_features_in_:
+            raise InputError(
+                f"other has {theirs.d} features and must have {self.n_features_in_}, those of "
+                "this stream. Merge streams of the same features."
+            )
+        if theirs.centered != self.center:
+            raise InputError(
+                f"other has center={theirs.centered} and must have center={self.center}, as this "
+                "stream. Make both with the same choice."
+            )
+        if isinstance(other, Summary):
+            return other
+        names, others = (getattr(pca, "feature_names_in_", None) for pca in (self, other))
+        if names is None or others is None or list(names) == list(others):
+            return other._stream
+        check_names("other", list(others), list(names))
+        places = {name: place for place, name in enumerate(others)}
+        return other._stream.reordered(np.array([places[name] for name in names]))
+
+    def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        shown = np.zeros(self.n_components_, dtype=self._dtype)
+        shown[: len(values)] = values[: len(shown)]
+        return shown

@@ -1,0 +1,85 @@
+"""Data given to an estimator: scikit-learn's checks, our messages, no data value in any of them."""
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.sparse import issparse
+from sklearn.utils.validation import validate_data
+
+from eigenfed.errors import InputError
+from eigenfed.estimators.frames import aligned
+from eigenfed.linalg.checks import too_large
+
+_LARGEST = 1e150
+
+# scikit-learn's own texts for these quote the data.
+_TEXTS = {
+    "Complex data": "Complex data not supported: X must hold real numbers. Pass the real part.",
+    "Expected 2D array": (
+        "X must have 2 dimensions, rows and features. Reshape your data with X.reshape(1, -1) "
+        "if it is one record."
+    ),
+    "infinity": (
+        "X holds infinity or a number too large for its dtype, and must be finite or NaN. "
+        "Drop or clip those entries."
+    ),
+    "string": "X holds text and must hold numbers. Convert or drop those columns.",
+    "is expecting": "{} Pass the features of the first batch.",
+}
+
+
+def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
+    """Check a batch and return it as a float array or a sparse row matrix.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Takes or already has ``n_features_in_`` and, from data frames, ``feature_names_in_``.
+    X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+    reset : bool
+        Whether this is the first batch, which sets the features.
+
+    Returns
+    -------
+    ndarray or csr_matrix of shape (n_samples, n_features)
+        float64 or float32, finite apart from NaN.
+    """
+    names = None if reset else getattr(estimator, "feature_names_in_", None)
+    try:
+        checked = validate_data(
+            estimator,
+            aligned(X, names),
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+        )
+    except InputError:
+        raise
+    except ValueError as error:
+        raise InputError(_explained(str(error))) from None
+    if not is_bounded(stored_values(checked)):
+        raise too_large()
+    return checked
+
+
+def stored_values(X: Any) -> Any:
+    """Return the entries that are stored: all of a dense array's, the explicit of a sparse one."""
+    sparse: bool = issparse(X)
+    return X.data if sparse else X
+
+
+def is_bounded(values: Any) -> bool:
+    """Say whether all entries but NaN can be squared and summed in float64."""
+    total = float(np.vdot(values, values))
+    if math.isfinite(total):
+        return True
+    return not bool((np.abs(values) > _LARGEST).any())
+
+
+def _explained(text: str) -> str:
+    for mark, message in _TEXTS.items():
+        if mark in text:
+            return message.format(text)
+    return text

@@ -1,0 +1,1 @@
+"""Mathematics on arrays: no input or output, no clock, no hidden randomness."""

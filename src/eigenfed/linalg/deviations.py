@@ -1,0 +1,43 @@
+"""Deviations of a block's rows from their weighted mean."""
+
+import numpy as np
+
+from eigenfed.arrays import Array
+
+
+def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array) -> Array:
+    """Write ``sqrt(weights) * (rows - mean)`` into `out` and return the mean.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (b, d)
+    weights : ndarray of shape (b,) or None
+        With a positive sum.
+    centered : bool
+        With false the mean is taken to be zero.
+    out : ndarray of shape (b, d)
+
+    Returns
+    -------
+    ndarray of shape (d,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> around = np.empty((2, 1))
+    >>> deviations(np.array([[1.0], [5.0]]), None, centered=True, out=around)
+    array([3.])
+    >>> around
+    array([[-2.],
+           [ 2.]])
+    """
+    if centered:
+        b = len(rows)
+        mean: Array = (np.full(b, 1.0 / b) if weights is None else weights / weights.sum()) @ rows
+        np.subtract(rows, mean, out=out)
+    else:
+        mean = np.zeros(rows.shape[1])
+        out[:] = rows
+    if weights is not None:
+        out *= np.sqrt(weights)[:, None]
+    return mean

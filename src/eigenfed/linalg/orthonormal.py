@@ -1,0 +1,91 @@
+"""Sets of orthonormal rows: mend them, complete them, fix their signs."""
+
+import numpy as np
+from scipy.linalg import cholesky, solve_triangular
+
+from eigenfed.arrays import Array
+
+
+def orthonormal_rows(vt: Array) -> Array:
+    """Orthonormalise nearly orthonormal rows, each moved only to fit those above it.
+
+    One pass of Cholesky QR: its error is the unit roundoff times the squared condition of `vt`,
+    so it is meant for rows that already are orthonormal to 1e-3 or better. Earlier rows, which
+    belong to larger singular values and are the more accurate, keep their direction.
+
+    Parameters
+    ----------
+    vt : ndarray of shape (k, d)
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = orthonormal_rows(np.array([[1.0, 1e-5], [0.0, 1.0]]))
+    >>> bool(np.allclose(rows @ rows.T, np.eye(2), rtol=0, atol=1e-15))
+    True
+    """
+    lower = cholesky(vt @ vt.T, lower=True, check_finite=False)
+    mended: Array = solve_triangular(lower, vt, lower=True, check_finite=False)
+    return mended
+
+
+def completed_rows(vt: Array, k: int) -> Array:
+    """Add orthonormal rows to `vt` until there are `k`, the same ones each time.
+
+    Each new row is the canonical vector least covered by the rows so far, made orthogonal to
+    them. Among d canonical vectors the least covered keeps at least ``1 - rows/d`` of its squared
+    length, so the step never divides by a tiny number.
+
+    Parameters
+    ----------
+    vt : ndarray of shape (j, d)
+        Orthonormal rows, ``j <= k <= d``.
+    k : int
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> completed_rows(np.array([[0.0, 1.0, 0.0]]), 2)
+    array([[0., 1., 0.],
+           [1., 0., 0.]])
+    """
+    j, d = vt.shape
+    rows = np.zeros((k, d))
+    rows[:j] = vt
+    for i in range(j, k):
+        above = rows[:i]
+        row = np.zeros(d)
+        row[np.argmin(np.einsum("ij,ij->j", above, above))] = 1.0
+        for _ in range(2):
+            row -= (above @ row) @ above
+        rows[i] = row / np.linalg.norm(row)
+    return rows
+
+
+def signed_rows(vt: Array) -> Array:
+    """Flip rows so that the entry of largest magnitude in each is positive.
+
+    Parameters
+    ----------
+    vt : ndarray of shape (k, d)
+
+    Returns
+    -------
+    ndarray of shape (k, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> signed_rows(np.array([[0.6, -0.8]]))
+    array([[-0.6,  0.8]])
+    """
+    largest = np.take_along_axis(vt, np.abs(vt).argmax(axis=1)[:, None], axis=1)
+    return vt * np.where(largest < 0, -1.0, 1.0)

@@ -1,0 +1,138 @@
+"""The exact counterpart of a summary: all of the d x d scatter, for few features."""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.checks import too_large
+from eigenfed.linalg.deviations import deviations
+from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.threads import one_blas_thread
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Scatter:
+    """Weight, mean and whole scatter of rows that are gone.
+
+    Nothing is truncated, so order, partition and block size change the result only by rounding.
+    The scatter is kept about the mean of its own rows: ``X'X - n m m'`` would lose every digit
+    when the mean is large beside the spread.
+
+    Attributes
+    ----------
+    n : float
+        Sum of the rows' weights.
+    mean : ndarray of shape (d,)
+        Weighted mean; zeros where `centered` is false.
+    matrix : ndarray of shape (d, d)
+        Sum of the weighted outer products of the deviations from the mean.
+    missed : float
+        Energy that is not in `matrix` because it came from a truncated summary.
+    lost : float
+        Bound on the largest eigenvalue of what is missed, as in `Summary`.
+    centered : bool
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> scatter = Scatter.empty(2).fold(np.array([[1.0, 0.0], [3.0, 0.0]]), None, 1.0)
+    >>> scatter.matrix
+    array([[2., 0.],
+           [0., 0.]])
+    """
+
+    n: float
+    mean: Array
+    matrix: Array
+    missed: float = 0.0
+    lost: float = 0.0
+    centered: bool = True
+
+    @classmethod
+    def empty(cls, d: int, *, centered: bool = True) -> "Scatter":
+        """Return the scatter of no rows of `d` features."""
+        return cls(0.0, np.zeros(d), np.zeros((d, d)), centered=centered)
+
+    @classmethod
+    def of(cls, summary: Summary) -> "Scatter":
+        """Return the scatter that a summary stands for, with what it misses on record."""
+        scaled = summary.s[:, None] * summary.vt
+        return cls(
+            summary.n,
+            summary.mean,
+            scaled.T @ scaled,
+            summary.missed,
+            summary.lost,
+            summary.centered,
+        )
+
+    def fold(self, rows: Array, weights: Array | None, decay: float) -> "Scatter":
+        """Add rows that have been checked; see `Summary.fold`."""
+        n = float(len(rows)) if weights is None else float(weights.sum())
+        if n == 0.0:
+            return self._decayed(decay)
+        around = np.empty(rows.shape)
+        with one_blas_thread:
+            mean = deviations(rows, weights, centered=self.centered, out=around)
+            added = Scatter(n, mean, around.T @ around, centered=self.centered)
+        return self.merge(added, decay)
+
+    def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
+        """Return the scatter of both sets of rows, this one's weights times ``decay**2``."""
+        mine = self._decayed(decay)
+        n = mine.n + other.n
+        if n == 0.0:
+            return self
+        shift = mine.mean - other.mean
+        matrix = mine.matrix + other.matrix
+        matrix += (mine.n / n * other.n) * np.outer(shift, shift)
+        if not math.isfinite(matrix.trace()):
+            raise too_large()
+        return Scatter(
+            n,
+            other.mean + (mine.n / n) * shift,
+            matrix,
+            mine.missed + other.missed,
+            mine.lost + other.lost,
+            self.centered,
+        )
+
+    def summary(self, rank: int) -> Summary:
+        """Return the leading `rank` directions as a summary."""
+        with one_blas_thread:
+            values, vectors = np.linalg.eigh(self.matrix)
+        values = np.maximum(values[::-1], 0.0)
+        noise = len(values) * np.finfo(float).eps * values[0]
+        kept = min(rank, int(np.count_nonzero(values > noise)))
+        discarded = float(values[kept]) if kept < len(values) else 0.0
+        s = np.sqrt(values[:kept])
+        energy = max(float(self.matrix.trace()) + self.missed, float(s @ s))
+        return Summary(
+            self.n,
+            self.mean,
+            s,
+            np.ascontiguousarray(vectors[:, ::-1][:, :kept].T),
+            energy,
+            min(self.lost + discarded, energy - float(s @ s)),
+            rank,
+            self.centered,
+        )
+
+    def reorder(self, columns: npt.NDArray[np.intp]) -> "Scatter":
+        """Put the features into another order, as `Summary.reorder`."""
+        return replace(self, mean=self.mean[columns], matrix=self.matrix[np.ix_(columns, columns)])
+
+    def _decayed(self, decay: float) -> "Scatter":
+        if decay == 1.0:
+            return self
+        square = decay * decay
+        return replace(
+            self,
+            n=square * self.n,
+            matrix=square * self.matrix,
+            missed=square * self.missed,
+            lost=square * self.lost,
+        )

@@ -1,0 +1,237 @@
+"""Rows in, a summary out, at any time and in any batches."""
+
+from copy import copy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.adaptive import adapted_rank
+from eigenfed.linalg.missing import Observed
+from eigenfed.linalg.scatter import Scatter
+from eigenfed.linalg.summary import Summary, chunk_rows
+
+_EXACT_CHUNK_ROWS = 256
+_LEAST_OVERSAMPLE = 8
+_MOST_GROWTH = 4
+
+Core = Summary | Scatter
+
+
+@dataclass(frozen=True)
+class StreamSettings:
+    """How a stream is kept.
+
+    Attributes
+    ----------
+    k : int
+        Directions shown at the start.
+    oversample : int or None
+        Directions tracked beyond those shown; None takes as many again, and at least 8.
+    centered : bool
+    forgetting : float
+        A row that is t rows old has the weight ``forgetting**t``.
+    exact : bool
+        Keep the whole d x d scatter instead of leading directions.
+    energy : (float, float) or None
+        Bounds of the adaptive rank; None keeps it fixed.
+    """
+
+    k: int
+    oversample: int | None = None
+    centered: bool = True
+    forgetting: float = 1.0
+    exact: bool = False
+    energy: tuple[float, float] | None = None
+
+    def tracked(self, k: int) -> int:
+        """Directions to track where `k` are shown."""
+        return k + (max(k, _LEAST_OVERSAMPLE) if self.oversample is None else self.oversample)
+
+
+class Stream:
+    """A summary that grows row by row.
+
+    Rows wait in a buffer and are folded in at fixed places of the stream, so the batches in which
+    they came change nothing, to the last bit. Reading the summary folds the waiting rows into a
+    copy and leaves the places where they are.
+
+    Parameters
+    ----------
+    d : int
+        Number of features.
+    settings : StreamSettings
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> stream = Stream(2, StreamSettings(k=1))
+    >>> stream.push(np.array([[1.0, 0.0], [3.0, 0.0]]))
+    >>> stream.summary().mean
+    array([2., 0.])
+    """
+
+    def __init__(self, d: int, settings: StreamSettings) -> None:
+        self.d = d
+        self.settings = settings
+        self.k = settings.k
+        self.n_seen = 0
+        self.n_missing = np.zeros(d, dtype=np.int64)
+        self._limit = min(d, _MOST_GROWTH * settings.k)
+        self._core: Core
+        if settings.exact:
+            self._core = Scatter.empty(d, centered=settings.centered)
+            self._chunk = _EXACT_CHUNK_ROWS
+        else:
+            rank = settings.tracked(settings.k)
+            self._core = Summary.empty(d, rank, centered=settings.centered)
+            self._chunk = chunk_rows(rank)
+        self._observed: Observed | None = None
+        self._rows = np.empty((0, d))
+        self._weights: Array | None = None
+        self._count = 0
+        self._view: Summary | None = None
+
+    def push(self, rows: Any, weights: Array | None = None, *, missing: bool = False) -> None:
+        """Take rows in.
+
+        Parameters
+        ----------
+        rows : ndarray or sparse row matrix of shape (b, d)
+            Real numbers, finite apart from NaN.
+        weights : ndarray of shape (b,) or None
+        missing : bool
+            Whether there may be NaN.
+        """
+        total = rows.shape[0]
+        self._view = None
+        self.n_seen += total
+        if missing and self._observed is None:
+            self._observed = Observed.all_of(self._core.n, self._core.mean)
+        start = 0
+        while start < total:
+            stop = min(start + self._chunk - self._count, total)
+            piece = _dense(rows[start:stop])
+            if missing:
+                self.n_missing += np.isnan(piece).sum(axis=0)
+            part = None if weights is None else weights[start:stop]
+            if stop - start == self._chunk:
+                self._flush(piece.astype(np.float64, copy=False), part)
+            else:
+                self._wait(piece, part)
+            start = stop
+
+    def summary(self) -> Summary:
+        """Summarise all rows so far, with the tracked directions."""
+        if self._view is None:
+            core, _ = self._settled()
+            rank = self.settings.tracked(self.k)
+            self._view = core.summary(rank) if isinstance(core, Scatter) else core.truncate(rank)
+        return self._view
+
+    def merge(self, other: "Stream | Summary") -> None:
+        """Take in all that another stream or summary stands for; it stays as it is.
+
+        Parameters
+        ----------
+        other : Stream or Summary
+            Of the same features. A summary counts as ``round(n)`` rows.
+        """
+        core, observed = self._settled()
+        if isinstance(other, Summary):
+            added: Core = other
+            added_observed = None
+            self.n_seen += round(other.n)
+        else:
+            added, added_observed = other._settled()
+            self.n_seen += other.n_seen
+            self.n_missing = self.n_missing + other.n_missing
+        if observed is not None or added_observed is not None:
+            here = observed or Observed.all_of(core.n, core.mean)
+            there = added_observed or Observed.all_of(added.n, added.mean)
+            core, added = _placed(core, here, there), _placed(added, there, here)
+            self._observed = here.merge(there)
+        self._core = _merged(core, added)
+        self._count = 0
+        self._view = None
+
+    def reordered(self, columns: npt.NDArray[np.intp]) -> "Stream":
+        """Return a copy with the features in another order, as `Summary.reorder` has it."""
+        other = copy(self)
+        other._core = self._core.reorder(columns)
+        if self._observed is not None:
+            other._observed = Observed(self._observed.n[columns], self._observed.mean[columns])
+        other._rows = self._rows[:, columns]
+        other.n_missing = self.n_missing[columns]
+        other._view = None
+        return other
+
+    def _wait(self, piece: Any, weights: Array | None) -> None:
+        start, stop = self._count, self._count + len(piece)
+        if len(self._rows) == 0:
+            self._rows = np.empty((self._chunk, self.d))
+        self._rows[start:stop] = piece
+        if weights is not None and self._weights is None:
+            self._weights = np.ones(self._chunk)
+        if self._weights is not None:
+            self._weights[start:stop] = 1.0 if weights is None else weights
+        self._count = stop
+        if stop == self._chunk:
+            self._flush(*self._waiting())
+
+    def _waiting(self) -> tuple[Array, Array | None]:
+        weights = None if self._weights is None else self._weights[: self._count]
+        return self._rows[: self._count], weights
+
+    def _settled(self) -> tuple[Core, Observed | None]:
+        return self._folded(*self._waiting()) if self._count else (self._core, self._observed)
+
+    def _flush(self, rows: Array, weights: Array | None) -> None:
+        self._core, self._observed = self._folded(rows, weights)
+        self._count = 0
+        if self.settings.energy is not None:
+            self._adapt(self.settings.energy)
+
+    def _folded(self, rows: Array, weights: Array | None) -> tuple[Core, Observed | None]:
+        core, observed, decay = self._core, self._observed, 1.0
+        if self.settings.forgetting < 1.0:
+            ages = np.arange(len(rows) - 1, -1, -1, dtype=np.float64)
+            fading: Array = np.power(self.settings.forgetting, ages)
+            weights = fading if weights is None else fading * weights
+            decay = self.settings.forgetting ** (len(rows) / 2)
+        if observed is not None:
+            before, observed = observed, observed.fold(rows, weights, decay)
+            rows = np.where(np.isnan(rows), observed.mean, rows)
+            core = _placed(core, before, observed)
+        return core.fold(rows, weights, decay), observed
+
+    def _adapt(self, energy: tuple[float, float]) -> None:
+        core = self._core
+        tracked = core.summary(self._limit + 1) if isinstance(core, Scatter) else core
+        self.k = adapted_rank(tracked.s, self.k, energy, self._limit)
+        if isinstance(core, Summary):
+            self._core = core.truncate(self.settings.tracked(self.k))
+
+
+def _dense(rows: Any) -> npt.NDArray[Any]:
+    sparse: bool = issparse(rows)
+    dense: npt.NDArray[Any] = rows.toarray() if sparse else rows
+    return dense
+
+
+def _placed(core: Core, here: Observed, there: Observed) -> Core:
+    """Move features that were never observed here to where the others have them.
+
+    Such a feature is constant in all rows so far, so its place carries no information; left at 0
+    it would look like a shift when the first value arrives.
+    """
+    return replace(core, mean=np.where((here.n == 0) & (there.n > 0), there.mean, core.mean))
+
+
+def _merged(core: Core, added: Core) -> Core:
+    if isinstance(core, Scatter):
+        return core.merge(Scatter.of(added) if isinstance(added, Summary) else added)
+    return core.merge(added.summary(core.rank) if isinstance(added, Scatter) else added)

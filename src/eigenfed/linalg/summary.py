@@ -1,0 +1,346 @@
+"""The mergeable state of all streaming and one-shot merging (000 Alg. 2, 001 Alg. 4 to 6).
+
+A summary stands for rows that nobody keeps: their weight, mean, leading singular vectors, total
+energy, and a bound on what the vectors miss. With the rows' scatter about their mean called A,
+``0 <= A - vt.T @ diag(s**2) @ vt <= lost * I`` in the order of symmetric matrices. Decay, merging
+and truncation all keep that, so the bounds below hold for data that was seen once and forgotten.
+
+The papers merge subspaces of centred data; the row ``c * (mean1 - mean2)`` that they leave out
+carries the shift between the two parts, and without it the merged subspace is another one.
+"""
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+from eigenfed.linalg.checks import (
+    check_count,
+    check_decay,
+    checked_block,
+    checked_weights,
+    too_large,
+)
+from eigenfed.linalg.compress import compress
+from eigenfed.linalg.deviations import deviations
+from eigenfed.linalg.summary_format import read_fields, write_fields
+from eigenfed.linalg.threads import one_blas_thread
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Summary:
+    """Weight, mean, leading directions and energy of rows that are gone.
+
+    Make one with `Summary.empty`; every operation returns a new one.
+
+    Attributes
+    ----------
+    n : float
+        Sum of the rows' weights: their number where none were given and nothing decayed.
+    mean : ndarray of shape (d,)
+        Weighted mean; zeros where `centered` is false.
+    s : ndarray of shape (r,)
+        Singular values of the centred rows, largest first.
+    vt : ndarray of shape (r, d)
+        Their right singular vectors, orthonormal rows.
+    energy : float
+        Total squared deviation from the mean, including what `vt` misses.
+    lost : float
+        Bound on the squared singular values missed: ``s**2 <= pooled**2 <= s**2 + lost``.
+    rank : int
+        How many directions are kept at most.
+    centered : bool
+        Whether rows are taken about their mean (PCA) or as they are (SVD).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed import Summary
+    >>> X = np.arange(12.0).reshape(4, 3) % 5
+    >>> here = Summary.empty(d=3, rank=2).update(X[:3])
+    >>> there = Summary.empty(d=3, rank=2).update(X[3:])
+    >>> both = here.merge(there)
+    >>> both.n, both.mean
+    (4.0, array([2.  , 1.75, 1.5 ]))
+    >>> pooled = np.linalg.svd(X - X.mean(axis=0), compute_uv=False)[:2]
+    >>> bool(np.all(both.s**2 <= pooled**2 + 1e-12))
+    True
+    """
+
+    n: float
+    mean: Array
+    s: Array
+    vt: Array
+    energy: float
+    lost: float
+    rank: int
+    centered: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "s", "vt"):
+            view = getattr(self, name).view()
+            view.setflags(write=False)
+            object.__setattr__(self, name, view)
+
+    def __repr__(self) -> str:
+        return f"Summary(n={self.n:g}, d={self.d}, kept={len(self.s)}, rank={self.rank})"
+
+    @classmethod
+    def empty(cls, d: int, rank: int, *, centered: bool = True) -> "Summary":
+        """Summarise no rows at all: the neutral element of `merge`.
+
+        Parameters
+        ----------
+        d : int
+            Number of features.
+        rank : int
+            How many directions to keep at most. Twice as many as are wanted in the end keeps a
+            truncated stream close to the pooled answer.
+        centered : bool, default=True
+            Take rows about their mean (PCA) or as they are (SVD).
+        """
+        check_count("d", d, "Pass the number of features.")
+        check_count("rank", rank, "Ask for one direction or more.")
+        return cls(0.0, np.zeros(d), np.zeros(0), np.zeros((0, d)), 0.0, 0.0, rank, centered)
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return len(self.mean)
+
+    @property
+    def variance(self) -> Array:
+        """Variance along each direction, (r,): ``s**2 / (n - 1)``, 0 when ``n <= 1``."""
+        return self.s**2 / (self.n - 1) if self.n > 1 else np.zeros_like(self.s)
+
+    @property
+    def explained(self) -> Array:
+        """Share of the total energy along each direction, (r,)."""
+        return np.minimum(self.s**2 / self.energy, 1.0) if self.energy > 0 else 0.0 * self.s
+
+    def sine_bound(self, k: int) -> float:
+        """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
+
+        Davis and Kahan with ``A - vt.T @ diag(s**2) @ vt <= lost``. Infinite where the spectrum
+        is too flat after `k` for the bound to say anything.
+
+        Parameters
+        ----------
+        k : int
+            ``1 <= k <= len(s)``.
+        """
+        if not 1 <= k <= len(self.s):
+            raise InputError(
+                f"k={k} must be from 1 to {len(self.s)}, the directions kept. Change k."
+            )
+        following = float(self.s[k]) ** 2 if k < len(self.s) else 0.0
+        gap = float(self.s[k - 1]) ** 2 - following - self.lost
+        return self.lost / gap if gap > 0 else math.inf
+
+    def update(
+        self, block: npt.ArrayLike, weights: npt.ArrayLike | None = None, *, decay: float = 1.0
+    ) -> "Summary":
+        """Add rows.
+
+        Parameters
+        ----------
+        block : array-like of shape (b, d)
+            Finite numbers; any b, also 0. Large blocks are folded in piece by piece.
+        weights : array-like of shape (b,), optional
+            Finite and not negative. A weight of 2 counts as the row given twice.
+        decay : float in (0, 1], default=1.0
+            Scales what was known before, as in `merge`.
+
+        Returns
+        -------
+        Summary
+        """
+        rows = checked_block(block, self.d)
+        checked = None if weights is None else checked_weights(weights, len(rows))
+        check_decay(decay)
+        summary = self
+        step = chunk_rows(self.rank)
+        for start in range(0, max(len(rows), 1), step):
+            piece = slice(start, start + step)
+            summary = summary.fold(
+                rows[piece], None if checked is None else checked[piece], 1.0 if start else decay
+            )
+        return summary
+
+    def fold(self, rows: Array, weights: Array | None, decay: float) -> "Summary":
+        """Add rows in one step: `update` for arguments that have been checked.
+
+        Parameters
+        ----------
+        rows : ndarray of shape (b, d)
+            float64 and finite.
+        weights : ndarray of shape (b,) or None
+        decay : float
+        """
+        b, kept = len(rows), len(self.s)
+        n = float(b) if weights is None else float(weights.sum())
+        if n == 0.0:
+            return self._decayed(decay)
+        stack = np.empty((kept + b + 1, self.d))
+        with one_blas_thread:
+            mean = deviations(rows, weights, centered=self.centered, out=stack[kept:-1])
+            return self._joined(stack, n, mean, decay)
+
+    def merge(self, other: "Summary", decay: float = 1.0) -> "Summary":
+        """Summarise both sets of rows.
+
+        Parameters
+        ----------
+        other : Summary
+            Of the same features, in the same order.
+        decay : float in (0, 1], default=1.0
+            Scales this summary's singular values before the merge, so that its rows' weights
+            shrink by ``decay**2``; `other` keeps its own.
+
+        Returns
+        -------
+        Summary
+            Of this summary's rank.
+        """
+        self._check_fits(other)
+        check_decay(decay)
+        if other.n == 0.0:
+            return self._decayed(decay)
+        if self.n == 0.0:
+            return other.truncate(self.rank)
+        stack = np.empty((len(self.s) + len(other.s) + 1, self.d))
+        np.multiply(other.s[:, None], other.vt, out=stack[len(self.s) : -1])
+        with one_blas_thread:
+            return self._joined(stack, other.n, other.mean, decay, other.missed, other.lost)
+
+    def truncate(self, rank: int) -> "Summary":
+        """Keep at most `rank` directions, now and after later merges.
+
+        The weight, mean and energy stay; `lost` grows by the largest square let go. A `rank`
+        above the present one makes room for later rows.
+
+        Parameters
+        ----------
+        rank : int
+
+        Returns
+        -------
+        Summary
+        """
+        check_count("rank", rank, "Ask for one direction or more.")
+        gone = float(self.s[rank]) ** 2 if rank < len(self.s) else 0.0
+        cut = replace(self, s=self.s[:rank], vt=self.vt[:rank], rank=rank)
+        return replace(cut, lost=min(self.lost + gone, cut.missed)) if gone else cut
+
+    def reorder(self, columns: npt.ArrayLike) -> "Summary":
+        """Put the features into another order.
+
+        Parameters
+        ----------
+        columns : array-like of int, shape (d,)
+            Place j of the result takes feature ``columns[j]``.
+
+        Returns
+        -------
+        Summary
+        """
+        order = np.asarray(columns)
+        if not np.array_equal(np.sort(order), np.arange(self.d)):
+            raise InputError(
+                f"columns must hold each number from 0 to {self.d - 1} once. Pass a permutation."
+            )
+        return replace(self, mean=self.mean[order], vt=self.vt[:, order])
+
+    @property
+    def missed(self) -> float:
+        """Energy outside the directions kept: ``energy - sum(s**2)``."""
+        return max(self.energy - float(self.s @ self.s), 0.0)
+
+    def to_bytes(self) -> bytes:
+        """Serialise: versioned, with a checksum, without pickle.
+
+        Examples
+        --------
+        >>> from eigenfed import Summary
+        >>> data = Summary.empty(d=3, rank=2).update([[1.0, 2.0, 3.0]]).to_bytes()
+        >>> Summary.from_bytes(data).mean
+        array([1., 2., 3.])
+        """
+        return write_fields(vars(self))
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "Summary":
+        """Read what `to_bytes` wrote.
+
+        Parameters
+        ----------
+        data : bytes
+
+        Returns
+        -------
+        Summary
+
+        Raises
+        ------
+        DataError
+            If the bytes are foreign, cut short, corrupt, of another version, or hold numbers
+            that no summary has.
+        """
+        return cls(**read_fields(data))
+
+    def _check_fits(self, other: "Summary") -> None:
+        if other.d != self.d:
+            raise InputError(
+                f"other has {other.d} features and must have {self.d}, those of this summary. "
+                "Merge summaries of the same features."
+            )
+        if other.centered != self.centered:
+            raise InputError(
+                f"other has centered={other.centered} and must have centered={self.centered}, as "
+                "this summary. Make both with the same choice."
+            )
+
+    def _decayed(self, decay: float) -> "Summary":
+        if decay == 1.0:
+            return self
+        square = decay * decay
+        return replace(
+            self,
+            n=square * self.n,
+            s=decay * self.s,
+            energy=square * self.energy,
+            lost=square * self.lost,
+        )
+
+    def _joined(
+        self,
+        stack: Array,
+        n_other: float,
+        mean_other: Array,
+        decay: float,
+        missed_other: float = 0.0,
+        lost_other: float = 0.0,
+    ) -> "Summary":
+        """Merge with rows that already stand in `stack`, between room for ours and one row."""
+        square = decay * decay
+        n_self = square * self.n
+        n = n_self + n_other
+        shift = self.mean - mean_other
+        np.multiply((decay * self.s)[:, None], self.vt, out=stack[: len(self.s)])
+        np.multiply(math.sqrt(n_self / n * n_other), shift, out=stack[-1])
+        energy = square * self.missed + missed_other + float(np.vdot(stack, stack))
+        if not math.isfinite(energy):
+            raise too_large()
+        s, vt, discarded = compress(stack, self.rank, known=len(self.s))
+        energy = max(energy, float(s @ s))
+        lost = min(square * self.lost + lost_other + discarded, energy - float(s @ s))
+        mean = mean_other + (n_self / n) * shift
+        return Summary(n, mean, s, vt, energy, lost, self.rank, self.centered)
+
+
+def chunk_rows(rank: int) -> int:
+    """Rows to fold at once for the least time: the small eigenproblem against the products."""
+    return max(32, 2 * rank)

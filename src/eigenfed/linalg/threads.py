@@ -1,0 +1,48 @@
+"""Small matrix products on one BLAS thread.
+
+Products of a few hundred rows gain nothing from more threads and lose up to 100x when the
+machine is busy. One thread also makes results repeat bit for bit whatever the machine has.
+"""
+
+import threading
+from types import TracebackType
+
+import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
+from threadpoolctl import ThreadpoolController
+
+
+class _BlasPin:
+    """A re-entrant limit that many Python threads may hold at once.
+
+    BLAS thread counts belong to the process. threadpoolctl's own context restores what it found
+    on entry, so two overlapping ones can leave the process at one thread for good; here the first
+    holder sets the limit and the last one lifts it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._controller: ThreadpoolController | None = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._holders == 0:
+                if self._controller is None:
+                    self._controller = ThreadpoolController()
+                self._limit = self._controller.limit(limits=1, user_api="blas")
+            self._holders += 1
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._holders -= 1
+            if self._holders == 0:
+                self._limit.restore_original_limits()
+
+
+one_blas_thread = _BlasPin()
+"""Context in which BLAS runs on one thread: ``with one_blas_thread: ...``."""
