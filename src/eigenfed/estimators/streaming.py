@@ -1,6 +1,7 @@
 """Streaming PCA in one pass and little memory (000 Alg. 3, without the privacy mask)."""
 
 import math
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,18 @@ from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
+
+_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
+_parameters = attrgetter(
+    "n_components",
+    "rank",
+    "energy",
+    "forgetting",
+    "oversample",
+    "center",
+    "memory",
+    "random_state",
+)
 
 
 class StreamingPCA(Projection, BaseEstimator):
@@ -166,7 +179,7 @@ class StreamingPCA(Projection, BaseEstimator):
         -------
         self
         """
-        if sample_weight is None and self._is_plain(X):
+        if sample_weight is None and self._is_plain(X := _as_array(X)):
             self._stream.push(X)
             return self
         first = not hasattr(self, "_stream")
@@ -294,35 +307,22 @@ class StreamingPCA(Projection, BaseEstimator):
         if (
             stream is None
             or type(X) is not np.ndarray
-            or X.dtype != np.float64
+            or not (X.dtype is _FLOAT32 or (X.dtype is _FLOAT64 and self._dtype is _FLOAT64))
             or X.ndim != 2
             or X.shape[1] != stream.d
             or not len(X)
-            or self._given != self._parameters()
-            or self._dtype != np.float64
-            or hasattr(self, "feature_names_in_")
+            or _parameters(self) != self._given
+            or "feature_names_in_" in self.__dict__
         ):
             return False
         flat = X.ravel()
-        return math.isfinite(flat @ flat)
-
-    def _parameters(self) -> tuple[Any, ...]:
-        return (
-            self.n_components,
-            self.rank,
-            self.energy,
-            self.forgetting,
-            self.oversample,
-            self.center,
-            self.memory,
-            self.random_state,
-        )
+        return math.isfinite(flat.dot(flat))
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
             self._stream = Stream(d, stream_settings(self.get_params(), d))
-            self._given = self._parameters()
-        elif self._given != self._parameters():
+            self._given = _parameters(self)
+        elif self._given != _parameters(self):
             raise InputError(
                 "A parameter was changed after rows were taken in, and the rows are gone. "
                 "Set it back, or start anew with fit or clone."
@@ -354,3 +354,13 @@ class StreamingPCA(Projection, BaseEstimator):
         shown = np.zeros(self.n_components_, dtype=self._dtype)
         shown[: len(values)] = values[: len(shown)]
         return shown
+
+
+def _as_array(X: Any) -> Any:
+    """Turn rows of plain numbers into an array, and leave all else to the full checks."""
+    if type(X) is not list:
+        return X
+    try:
+        return np.asarray(X)
+    except ValueError:
+        return X

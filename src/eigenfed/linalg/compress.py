@@ -12,7 +12,7 @@ _GRAM_RATIO = 1e-5
 _ORTHONORMAL_RATIO = 1e-2
 _TINY_SQUARE = 1e-250
 # Below this order a whole eigenproblem is as fast as the refinement of a known one.
-_REFINED_ORDER = 64
+_REFINED_ORDER = 40
 
 
 def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, float]:

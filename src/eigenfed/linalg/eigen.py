@@ -102,10 +102,11 @@ def _orthonormal_columns(z: Array) -> Array | None:
 
 
 def _largest_outside(a: Array, basis: Array, product: Array, small: Array) -> float:
-    inside = product @ basis.T
-    rest = a - inside - inside.T + (basis @ small) @ basis.T
+    half = (product - basis @ (0.5 * small)) @ basis.T
+    rest = a - half
+    rest -= half.T
     q = len(a) - basis.shape[1]
     t = float(np.vdot(rest, rest))
-    square = rest @ rest
+    square = rest @ rest.T
     f = float(np.vdot(square, square))
     return math.sqrt(t / q + math.sqrt(max((q - 1) / q * (f - t * t / q), 0.0)))

@@ -109,6 +109,10 @@ class Stream:
         total = rows.shape[0]
         self._view = None
         self.n_seen += total
+        if self._fits_plainly(rows, total) and weights is None and not missing:
+            self._rows[self._count : self._count + total] = rows
+            self._count += total
+            return
         if missing and self._observed is None:
             self._observed = Observed.all_of(self._core.n, self._core.mean)
         start = 0
@@ -168,6 +172,14 @@ class Stream:
         other.n_missing = self.n_missing[columns]
         other._view = None
         return other
+
+    def _fits_plainly(self, rows: Any, total: int) -> bool:
+        """Say whether a few rows can just join those that wait: the path of single rows."""
+        return (
+            0 < self._count < self._chunk - total
+            and self._weights is None
+            and type(rows) is np.ndarray
+        )
 
     def _wait(self, piece: Any, weights: Array | None) -> None:
         start, stop = self._count, self._count + len(piece)
