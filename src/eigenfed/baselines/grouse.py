@@ -10,6 +10,9 @@ from eigenfed.arrays import Array
 from eigenfed.baselines.stream import SubspaceTracker, random_basis, seed
 from eigenfed.errors import InputError
 
+# A fit or residual that is smaller than this, relative to the other, is made of rounding errors.
+_ROUNDING = 1e-14
+
 
 class Grouse(SubspaceTracker):
     """Subspace by rank-one steps along geodesics of the Grassmannian.
@@ -39,9 +42,9 @@ class Grouse(SubspaceTracker):
 
     Notes
     -----
-    A row is passed over if p or r is zero, where the step is not defined, and if its angle
-    reaches pi / 2, as in the authors' program: such a step would overshoot. The residual is
-    projected twice, which keeps the basis orthonormal without re-orthonormalising.
+    A row is passed over if p or r is zero up to rounding, where the step is not defined, and if
+    its angle reaches pi / 2, as in the authors' program: such a step would overshoot. The
+    residual is projected twice, which keeps the basis orthonormal without re-orthonormalising.
 
     The step that makes GROUSE equal to an incremental SVD whose singular values are all reset to
     one ([2]_) is smaller than the greedy one, which is its limit for long rows.
@@ -95,7 +98,7 @@ class Grouse(SubspaceTracker):
         weights, residual = _fit(self._rows, row)
         fit = weights @ self._rows
         fit_norm, residual_norm = float(np.linalg.norm(fit)), float(np.linalg.norm(residual))
-        if fit_norm == 0 or residual_norm == 0:
+        if min(fit_norm, residual_norm) <= _ROUNDING * max(fit_norm, residual_norm):
             return
         angle = self._angle(fit_norm, residual_norm, count)
         if angle < math.pi / 2:

@@ -79,6 +79,5 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

@@ -6,7 +6,9 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg.blas import ddot
 from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
@@ -185,11 +187,6 @@ class StreamingPCA(Projection, BaseEstimator):
         first = not hasattr(self, "_stream")
         X = validated(self, X, reset=first)
         missing = bool(np.isnan(stored_values(X)).any())
-        if missing and not self.center:
-            raise InputError(
-                "X holds NaN, which is imputed by the mean, and center=False keeps none. "
-                "Impute it first or pass center=True."
-            )
         weights = None
         if sample_weight is not None:
             weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
@@ -301,6 +298,11 @@ class StreamingPCA(Projection, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")
 
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.center)
+        return tags
+
     def _is_plain(self, X: Any) -> bool:
         """Say whether a batch needs no preparation, quickly: rows may come one by one."""
         stream = self.__dict__.get("_stream")
@@ -316,7 +318,7 @@ class StreamingPCA(Projection, BaseEstimator):
         ):
             return False
         flat = X.ravel()
-        return math.isfinite(flat.dot(flat))
+        return math.isfinite(ddot(flat, flat))
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
+from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import InputError
@@ -23,6 +24,10 @@ _TEXTS = {
     "infinity": (
         "X holds infinity or a number too large for its dtype, and must be finite or NaN. "
         "Drop or clip those entries."
+    ),
+    "contains NaN": (
+        "X holds NaN, which is imputed by the mean, and center=False keeps none. "
+        "Impute it first or pass center=True."
     ),
     "string": "X holds text and must hold numbers. Convert or drop those columns.",
     "is expecting": "{} Pass the features of the first batch.",
@@ -43,7 +48,7 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
     Returns
     -------
     ndarray or csr_matrix of shape (n_samples, n_features)
-        float64 or float32, finite apart from NaN.
+        float64 or float32, finite apart from NaN, and without NaN where the estimator refuses it.
     """
     names = None if reset else getattr(estimator, "feature_names_in_", None)
     try:
@@ -53,7 +58,7 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
+            ensure_all_finite="allow-nan" if get_tags(estimator).input_tags.allow_nan else True,
         )
     except InputError:
         raise
@@ -72,10 +77,9 @@ def stored_values(X: Any) -> Any:
 
 def is_bounded(values: Any) -> bool:
     """Say whether all entries but NaN can be squared and summed in float64."""
-    total = float(np.vdot(values, values))
-    if math.isfinite(total):
-        return True
-    return not bool((np.abs(values) > _LARGEST).any())
+    with np.errstate(over="ignore"):
+        total = float(np.vdot(values, values))
+    return math.isfinite(total) or not bool((np.abs(values) > _LARGEST).any())
 
 
 def _explained(text: str) -> str:

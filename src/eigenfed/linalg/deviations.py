@@ -33,11 +33,15 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
     """
     if centered:
         b = len(rows)
-        mean: Array = (np.full(b, 1.0 / b) if weights is None else weights / weights.sum()) @ rows
-        np.subtract(rows, mean, out=out)
+        # About the first row, so that a large common offset costs no digits and a constant
+        # feature deviates by exactly nothing.
+        np.subtract(rows, rows[0], out=out)
+        shift = (np.full(b, 1.0 / b) if weights is None else weights / weights.sum()) @ out
+        out -= shift
+        mean: Array = rows[0] + shift
     else:
-        mean = np.zeros(rows.shape[1])
         out[:] = rows
+        mean = np.zeros(rows.shape[1])
     if weights is not None:
         out *= np.sqrt(weights)[:, None]
     return mean

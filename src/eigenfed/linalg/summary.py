@@ -331,7 +331,8 @@ class Summary:
         shift = self.mean - mean_other
         np.multiply((decay * self.s)[:, None], self.vt, out=stack[: len(self.s)])
         np.multiply(math.sqrt(n_self / n * n_other), shift, out=stack[-1])
-        energy = square * self.missed + missed_other + float(np.vdot(stack, stack))
+        with np.errstate(over="ignore"):
+            energy = square * self.missed + missed_other + float(np.vdot(stack, stack))
         if not math.isfinite(energy):
             raise too_large()
         s, vt, discarded = compress(stack, self.rank, known=len(self.s))
