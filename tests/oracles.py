@@ -24,3 +24,11 @@ def pooled(X: Array, weights: Array | None = None, *, centered: bool = True) -> 
     around = np.sqrt(w)[:, None] * (X - mean)
     _, s, vt = np.linalg.svd(around, full_matrices=False)
     return Pooled(float(w.sum()), mean, s, vt, float(np.sum(around**2)))
+
+
+def power_law(n: int, d: int, alpha: float, seed: int = 0) -> Array:
+    """Draw Synth(alpha) of 001 D.1: variances i**-alpha in a random basis."""
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    rows: Array = (rng.standard_normal((n, d)) * np.arange(1, d + 1) ** (-alpha / 2)) @ basis.T
+    return rows

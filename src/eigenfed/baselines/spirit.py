@@ -41,11 +41,12 @@ class Spirit(SubspaceTracker):
     others in the place of the dependent one. The weights that the algorithm goes on with are left
     as they are.
 
-    We depart from the paper in two things. Energies are those of the projections on `components_`,
-    as retained energy is defined there, and not sums of the y_i of TrackW, which are projections
-    on weights before their update and lose energy: with three directions that hold 96.5 % of the
-    energy of 20 features and the default forgetting, those sums stay below 95 % even with all 20
-    variables. And the only variable left is never dropped.
+    We depart from the paper in three things. Energies are those of the projections on
+    `components_`, as retained energy is defined there, and not sums of the y_i of TrackW, which
+    are projections on weights before their update and lose energy: with three directions that
+    hold 96.5 % of the energy of 20 features and the default forgetting, those sums stay below
+    95 % even with all 20 variables. This needs a QR for each row, of order d k^2. The only
+    variable left is never dropped. And the power of a variable has a floor.
 
     If no number of variables retains a share within the bounds, k never settles. Squared entries
     far below 0.01, the initial power of a variable, delay convergence: rescale X.
@@ -88,7 +89,7 @@ class Spirit(SubspaceTracker):
 
     @property
     def retained_energy_(self) -> float:
-        """Share of the rows' energy that the hidden variables retained, recent rows first."""
+        """Share of the rows' energy that the hidden variables retained; old rows weigh less."""
         self._require_rows("retained_energy_")
         return self._retained() / self._total if self._total else 1.0
 

@@ -149,7 +149,7 @@ def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
             f"X has shape {table.shape} and must be a table with at least 1 row and 1 column. "
             "Pass rows x features."
         )
-    # sums over a row with gaps round otherwise: the layout must not decide the result
+    # products of strided rows round differently: the layout must not decide the result
     block: Array = np.ascontiguousarray(table, dtype=np.float64)
     if np.isnan(block).any() and not missing:
         raise InputError("X must not contain NaN. Drop or fill the rows with missing entries.")

@@ -344,4 +344,4 @@ class Summary:
 
 def chunk_rows(rank: int) -> int:
     """Rows to fold at once for the least time: the small eigenproblem against the products."""
-    return max(32, 2 * rank)
+    return max(32, 5 * rank // 2)

@@ -1,0 +1,1 @@
+"""Speed and memory against peers: ratios measured in one run, refused when inaccurate."""

@@ -1,0 +1,60 @@
+"""One line of the table, and how a ratio is measured on a noisy machine."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Line:
+    """A measured ratio and what was asked of it.
+
+    Attributes
+    ----------
+    name : str
+        What was measured, against what.
+    ratio : float
+    rule : {"at least", "at most", "report"}
+        Which side of `target` the ratio must be on.
+    target : float
+    accurate : bool
+        Whether the answer was right; a ratio of a wrong answer is not shown.
+    detail : str
+        Absolute figures and accuracy.
+    """
+
+    name: str
+    ratio: float
+    rule: str
+    target: float
+    accurate: bool
+    detail: str
+
+    @property
+    def verdict(self) -> str:
+        """Say whether the target was met."""
+        if not self.accurate:
+            return "refused"
+        if self.rule == "report":
+            return "-"
+        met = self.ratio >= self.target if self.rule == "at least" else self.ratio <= self.target
+        return "met" if met else "missed"
+
+    def __str__(self) -> str:
+        shown = f"{self.ratio:8.2f}" if self.accurate else "       -"
+        asked = "" if self.rule == "report" else f"{self.rule} {self.target:g}"
+        return f"{self.name:<58}{shown}   {asked:<14}{self.verdict:<9}{self.detail}"
+
+
+def fastest(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:
+    """Run the jobs in turn and return the shortest time of each, in seconds.
+
+    Taking turns puts a slow spell of the machine on all of them.
+    """
+    best = [float("inf")] * len(jobs)
+    for _ in range(repeats):
+        for i, job in enumerate(jobs):
+            start = time.perf_counter()
+            job()
+            best[i] = min(best[i], time.perf_counter() - start)
+    return best

@@ -1,0 +1,168 @@
+"""BLAS runs on one thread inside the context and as before outside, whoever holds it."""
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
+
+from eigenfed.linalg.threads import _BlasPin, one_blas_thread
+
+PATIENCE_S = 20
+
+
+def blas_threads() -> set[int]:
+    return {lib["num_threads"] for lib in threadpool_info() if lib["user_api"] == "blas"}
+
+
+def in_a_thread(task: Callable[[], object]) -> None:
+    thread = threading.Thread(target=task)
+    thread.start()
+    thread.join(PATIENCE_S)
+
+
+def set_blas_threads(count: int) -> None:
+    """Set the count for the process, and leave no thread in charge of it.
+
+    threadpoolctl 3.8 obeys only the thread that set a limit first.
+    """
+    release = getattr(OpenBLASController, "clear_controlling_thread", lambda force: None)
+    release(force=True)
+    threadpool_limits(limits=count, user_api="blas")
+    release(force=True)
+
+
+@pytest.fixture(params=[1, 2], ids=["one before", "two before"])
+def before(request: pytest.FixtureRequest) -> Iterator[int]:
+    """Count of BLAS threads that the test starts with, and that it must leave."""
+    count: int = request.param
+    natural = max(blas_threads())
+    set_blas_threads(count)
+    assert blas_threads() == {count}
+    yield count
+    set_blas_threads(natural)
+
+
+def test_limit_holds_inside_and_is_lifted_outside(before: int) -> None:
+    with one_blas_thread:
+        assert blas_threads() == {1}
+    assert blas_threads() == {before}
+
+
+def test_limit_holds_in_another_thread_than_the_main_one(before: int) -> None:
+    seen: list[set[int]] = []
+
+    def worker() -> None:
+        with one_blas_thread:
+            seen.append(blas_threads())
+        seen.append(blas_threads())
+
+    in_a_thread(worker)
+    assert seen == [{1}, {before}]
+
+
+def test_a_fresh_pin_finds_every_blas_library(before: int) -> None:
+    pin = _BlasPin()
+    for _ in range(2):
+        with pin:
+            assert blas_threads() == {1}
+        assert blas_threads() == {before}
+
+
+def test_nested_contexts_hold_the_limit_until_the_outermost_ends(before: int) -> None:
+    with one_blas_thread:
+        with one_blas_thread:
+            with one_blas_thread:
+                assert blas_threads() == {1}
+            assert blas_threads() == {1}
+        assert blas_threads() == {1}
+    assert blas_threads() == {before}
+
+
+def test_count_that_changed_between_two_uses_is_the_one_restored(before: int) -> None:
+    with one_blas_thread:
+        pass
+    with threadpool_limits(limits=3 - before, user_api="blas"):
+        with one_blas_thread:
+            assert blas_threads() == {1}
+        assert blas_threads() == {3 - before}
+
+
+def test_exception_passes_through_and_lifts_the_limit(before: int) -> None:
+    with pytest.raises(ZeroDivisionError), one_blas_thread:
+        _ = 1 // 0
+    assert blas_threads() == {before}
+    with one_blas_thread:
+        assert blas_threads() == {1}
+    assert blas_threads() == {before}
+
+
+def test_exception_inside_a_nested_context_leaves_the_outer_limit(before: int) -> None:
+    with one_blas_thread:
+        with pytest.raises(ZeroDivisionError), one_blas_thread:
+            _ = 1 // 0
+        assert blas_threads() == {1}
+    assert blas_threads() == {before}
+
+
+@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
+@pytest.mark.parametrize("before", [2], indirect=True)
+def test_limit_holds_in_a_second_thread_after_the_first_one_is_done(before: int) -> None:
+    with one_blas_thread:
+        pass
+    seen: list[set[int]] = []
+
+    def worker() -> None:
+        with one_blas_thread:
+            seen.append(blas_threads())
+        seen.append(blas_threads())
+
+    in_a_thread(worker)
+    assert seen == [{1}, {before}]
+
+
+@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
+@pytest.mark.parametrize("before", [2], indirect=True)
+def test_use_leaves_other_threads_free_to_set_limits_of_their_own(before: int) -> None:
+    with one_blas_thread:
+        pass
+    seen: list[set[int]] = []
+
+    def worker() -> None:
+        with threadpool_limits(limits=1, user_api="blas"):
+            seen.append(blas_threads())
+
+    in_a_thread(worker)
+    assert seen == [{1}]
+
+
+@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
+@pytest.mark.parametrize("before", [2], indirect=True)
+def test_overlapping_holders_leave_the_count_that_the_first_one_found(before: int) -> None:
+    first_is_in, second_is_in, first_is_out, second_is_out = (threading.Event() for _ in range(4))
+    seen: list[set[int]] = []
+
+    def first() -> None:
+        with one_blas_thread:
+            first_is_in.set()
+            second_is_in.wait(PATIENCE_S)
+        first_is_out.set()
+        # A thread that goes on living, as those of a pool do.
+        second_is_out.wait(PATIENCE_S)
+
+    def second() -> None:
+        first_is_in.wait(PATIENCE_S)
+        with one_blas_thread:
+            second_is_in.set()
+            first_is_out.wait(PATIENCE_S)
+            seen.append(blas_threads())
+        seen.append(blas_threads())
+        second_is_out.set()
+
+    holders = [threading.Thread(target=task) for task in (first, second)]
+    for holder in holders:
+        holder.start()
+    for holder in holders:
+        holder.join(PATIENCE_S)
+    assert seen == [{1}, {before}]
+    assert blas_threads() == {before}
