@@ -3,7 +3,7 @@
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.stream import RowBuffer, SubspaceTracker, whole_number
+from eigenfed.baselines.tracker import RowBuffer, SubspaceTracker, whole_number
 
 
 class FrequentDirections(SubspaceTracker):

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.stream import SubspaceTracker, random_basis, seed
+from eigenfed.baselines.tracker import SubspaceTracker, random_basis, seed
 from eigenfed.errors import InputError
 
 # A fit or residual that is smaller than this, relative to the other, is made of rounding errors.

@@ -1,7 +1,7 @@
 """The streaming block power method: one step of orthogonal iteration for each block."""
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.stream import (
+from eigenfed.baselines.tracker import (
     RowBuffer,
     SubspaceTracker,
     orthonormal_rows,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.stream import SubspaceTracker, orthonormal_rows
+from eigenfed.baselines.tracker import SubspaceTracker, orthonormal_rows
 from eigenfed.errors import InputError
 
 # The paper asks for "a small positive value"; this is the one of its authors' program.

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.estimators.frames import check_names
+from eigenfed.estimators.frames import aligned, check_names
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.settings import stream_settings
 from eigenfed.estimators.validation import stored_values, validated
@@ -21,7 +21,9 @@ from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.threads import one_blas_thread
 
+_SMALL_DOT = 10_000  # above it BLAS would wake its threads
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 _parameters = attrgetter(
     "n_components",
@@ -181,8 +183,9 @@ class StreamingPCA(Projection, BaseEstimator):
         -------
         self
         """
-        if sample_weight is None and self._is_plain(X := _as_array(X)):
-            self._stream.push(X)
+        rows = self._plain_rows(X) if sample_weight is None else None
+        if rows is not None:
+            self._stream.push(rows)
             return self
         first = not hasattr(self, "_stream")
         X = validated(self, X, reset=first)
@@ -303,22 +306,21 @@ class StreamingPCA(Projection, BaseEstimator):
         tags.input_tags.allow_nan = bool(self.center)
         return tags
 
-    def _is_plain(self, X: Any) -> bool:
-        """Say whether a batch needs no preparation, quickly: rows may come one by one."""
+    def _plain_rows(self, X: Any) -> npt.NDArray[Any] | None:
+        """Return a batch that needs no preparation, quickly: rows may come one by one."""
         stream = self.__dict__.get("_stream")
+        if stream is None or _parameters(self) != self._given:
+            return None
+        rows = _quick_array(X, self.__dict__.get("feature_names_in_"))
         if (
-            stream is None
-            or type(X) is not np.ndarray
-            or not (X.dtype is _FLOAT32 or (X.dtype is _FLOAT64 and self._dtype is _FLOAT64))
-            or X.ndim != 2
-            or X.shape[1] != stream.d
-            or not len(X)
-            or _parameters(self) != self._given
-            or "feature_names_in_" in self.__dict__
+            type(rows) is not np.ndarray
+            or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and self._dtype is _FLOAT64))
+            or rows.ndim != 2
+            or rows.shape[1] != stream.d
+            or not len(rows)
         ):
-            return False
-        flat = X.ravel()
-        return math.isfinite(ddot(flat, flat))
+            return None
+        return rows if _are_finite(rows.ravel()) else None
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
@@ -358,11 +360,20 @@ class StreamingPCA(Projection, BaseEstimator):
         return shown
 
 
-def _as_array(X: Any) -> Any:
-    """Turn rows of plain numbers into an array, and leave all else to the full checks."""
+def _are_finite(values: npt.NDArray[Any]) -> bool:
+    if values.size <= _SMALL_DOT:
+        return math.isfinite(ddot(values, values))
+    with one_blas_thread:
+        return math.isfinite(ddot(values, values))
+
+
+def _quick_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
+    """Turn plain rows into an array where that is cheap and leave all else to the full checks."""
+    if names is not None:
+        return aligned(X, names.tolist()).to_numpy() if hasattr(X, "to_numpy") else None
     if type(X) is not list:
         return X
     try:
         return np.asarray(X)
     except ValueError:
-        return X
+        return None

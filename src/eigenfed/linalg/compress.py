@@ -5,6 +5,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import leading_eigh, refined_eigh
 from eigenfed.linalg.orthonormal import orthonormal_rows
+from eigenfed.linalg.threads import threads_for
 
 # A Gram matrix holds squares: at a ratio s_min/s_max its singular values are off by about
 # 1e-16/ratio of the largest, its vectors by 1e-16/ratio**2 among the smallest.
@@ -52,8 +53,9 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
         return np.zeros(0), np.zeros((0, d)), 0.0
     k = min(rank, m, d)
     gram = stack @ stack.T if m <= d else stack.T @ stack
-    refined = refined_eigh(gram, k) if known == k and _REFINED_ORDER <= m <= d else None
-    values, vectors, discarded = _truncated_eigh(gram, k) if refined is None else refined
+    with threads_for(10.0 * gram.size * len(gram)):
+        refined = refined_eigh(gram, k) if known == k and _REFINED_ORDER <= m <= d else None
+        values, vectors, discarded = _truncated_eigh(gram, k) if refined is None else refined
     if not values[0] > _TINY_SQUARE:
         return _compress_tiny(stack, rank)
     if values[-1] < _GRAM_RATIO**2 * values[0]:

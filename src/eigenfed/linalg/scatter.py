@@ -10,7 +10,7 @@ from eigenfed.arrays import Array
 from eigenfed.linalg.checks import too_large
 from eigenfed.linalg.deviations import deviations
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.linalg.threads import threads_for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +75,7 @@ class Scatter:
         if n == 0.0:
             return self._decayed(decay)
         around = np.empty(rows.shape)
-        with one_blas_thread:
+        with threads_for(rows.size * len(self.mean)):
             mean = deviations(rows, weights, centered=self.centered, out=around)
             added = Scatter(n, mean, around.T @ around, centered=self.centered)
         return self.merge(added, decay)
@@ -102,7 +102,7 @@ class Scatter:
 
     def summary(self, rank: int) -> Summary:
         """Return the leading `rank` directions as a summary."""
-        with one_blas_thread:
+        with threads_for(10.0 * self.matrix.size * len(self.mean)):
             values, vectors = np.linalg.eigh(self.matrix)
         values = np.maximum(values[::-1], 0.0)
         noise = len(values) * np.finfo(float).eps * values[0]

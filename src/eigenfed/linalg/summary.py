@@ -27,7 +27,7 @@ from eigenfed.linalg.checks import (
 from eigenfed.linalg.compress import compress
 from eigenfed.linalg.deviations import deviations
 from eigenfed.linalg.summary_format import read_fields, write_fields
-from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.linalg.threads import threads_for
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -185,7 +185,7 @@ class Summary:
         if n == 0.0:
             return self._decayed(decay)
         stack = np.empty((kept + b + 1, self.d))
-        with one_blas_thread:
+        with threads_for(stack.size * len(stack)):
             mean = deviations(rows, weights, centered=self.centered, out=stack[kept:-1])
             return self._joined(stack, n, mean, decay)
 
@@ -213,7 +213,7 @@ class Summary:
             return other.truncate(self.rank)
         stack = np.empty((len(self.s) + len(other.s) + 1, self.d))
         np.multiply(other.s[:, None], other.vt, out=stack[len(self.s) : -1])
-        with one_blas_thread:
+        with threads_for(stack.size * len(stack)):
             return self._joined(stack, other.n, other.mean, decay, other.missed, other.lost)
 
     def truncate(self, rank: int) -> "Summary":

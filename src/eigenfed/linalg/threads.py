@@ -1,14 +1,17 @@
-"""Small matrix products on one BLAS thread.
+"""Small matrix products on one BLAS thread, large ones on as many as the process allows.
 
 Products of a few hundred rows gain nothing from more threads and lose up to 100x when the
-machine is busy. One thread also makes results repeat bit for bit whatever the machine has.
+machine is busy. One thread also makes their results repeat bit for bit whatever the machine has.
 """
 
 import threading
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
 from threadpoolctl import ThreadpoolController
+
+_LARGE_FLOPS = 1e8
 
 
 class _BlasPin:
@@ -46,3 +49,14 @@ class _BlasPin:
 
 one_blas_thread = _BlasPin()
 """Context in which BLAS runs on one thread: ``with one_blas_thread: ...``."""
+
+
+def threads_for(flops: float) -> AbstractContextManager[None]:
+    """Return a context with one BLAS thread for a small job and no limit for a large one.
+
+    Examples
+    --------
+    >>> threads_for(1e6) is one_blas_thread
+    True
+    """
+    return one_blas_thread if flops < _LARGE_FLOPS else nullcontext()

@@ -9,7 +9,7 @@ import pytest
 from eigenfed import baselines
 from eigenfed.arrays import Array
 from eigenfed.baselines import FrequentDirections, Grouse, PowerStream, Spirit
-from eigenfed.baselines.stream import SubspaceTracker
+from eigenfed.baselines.tracker import SubspaceTracker
 from eigenfed.errors import InputError
 
 D = 7

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
+from eigenfed.linalg.orthonormal import signed_rows
 
 # Spirit squares products of two entries with a gain: larger entries could overflow there.
 MAX_MAGNITUDE = 1e60
@@ -71,7 +72,7 @@ class SubspaceTracker(ABC):
             If no rows were given yet.
         """
         self._require_rows("components_")
-        return with_fixed_signs(self._basis())
+        return signed_rows(self._basis())
 
     @abstractmethod
     def _start(self, d: int) -> None:
@@ -188,10 +189,3 @@ def orthonormal_rows(rows: Array) -> Array:
     """
     basis: Array = np.linalg.qr(rows.T).Q.T
     return basis
-
-
-def with_fixed_signs(rows: Array) -> Array:
-    """Turn rows so that the largest entry of each by magnitude is positive."""
-    largest = np.abs(rows).argmax(axis=1)
-    signs = np.sign(np.take_along_axis(rows, largest[:, None], axis=1))
-    return rows * signs

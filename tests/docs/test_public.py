@@ -1,0 +1,95 @@
+"""The public names, the README's promises and the demo."""
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import eigenfed
+import eigenfed.baselines
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_public_names_are_pinned() -> None:
+    assert eigenfed.__all__ == [
+        "DataError",
+        "EigenfedError",
+        "InputError",
+        "StreamingPCA",
+        "Summary",
+    ]
+    assert eigenfed.baselines.__all__ == ["FrequentDirections", "Grouse", "PowerStream", "Spirit"]
+    for module in (eigenfed, eigenfed.baselines):
+        assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_import_brings_no_optional_package() -> None:
+    """Nothing beyond what scikit-learn itself brings, which may be pandas where it is there."""
+
+    def packages(module: str) -> set[str]:
+        code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        return set(run.stdout.decode().split())
+
+    optional = {"pandas", "polars", "pyarrow", "matplotlib", "numba"}
+    assert not (packages("eigenfed") - packages("sklearn.decomposition")) & optional
+
+
+def test_make_lists_every_target_of_the_readme() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    promised = set(re.findall(r"make (\w+)", (ROOT / "README.md").read_text()))
+    assert promised <= set(re.findall(r"^(\w+):.*## ", makefile, flags=re.MULTILINE))
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in ROOT.glob("*.md"):
+        for target in re.findall(r"\]\(([\w./]+)\)", page.read_text()):
+            assert (ROOT / target).exists(), f"{page.name} links to {target}"
+
+
+def test_every_public_thing_is_documented_with_an_example() -> None:
+    for name in (*eigenfed.__all__, *eigenfed.baselines.__all__):
+        thing = getattr(eigenfed, name, None) or getattr(eigenfed.baselines, name)
+        if not issubclass(thing, Exception):
+            assert ">>>" in (thing.__doc__ or ""), name
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "src").rglob("*.py")), ids=lambda path: f"{path.parent.name}/{path.name}"
+)
+def test_modules_hold_one_idea_and_never_pickle(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    imported = {
+        alias.name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for alias in [*node.names, ast.alias(getattr(node, "module", None) or "")]
+    }
+    assert not imported & {"pickle", "joblib", "dill", "cloudpickle"}
+
+
+def test_nothing_in_linalg_reads_a_file_a_clock_or_hidden_randomness() -> None:
+    for path in [*(ROOT / "src/eigenfed/linalg").glob("*.py"), ROOT / "src/eigenfed/arrays.py"]:
+        text = path.read_text()
+        for banned in ("open(", "import os", "pathlib", "import time", "np.random", "random."):
+            assert banned not in text, f"{path.name} uses {banned}"
+
+
+def test_demo_shows_the_merged_components_beside_the_pooled_ones() -> None:
+    run = subprocess.run(
+        [sys.executable, str(ROOT / "examples/three_sensors.py")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    angles = dict(re.findall(r"^(\w+).* ([\d.]+) deg +[\d.]+%", run.stdout, flags=re.MULTILINE))
+    assert float(angles["merged"]) < 0.2
+    assert float(angles["IncrementalPCA"]) > 10 * float(angles["merged"])
+    off = [float(x) for x in re.findall(r"off by ([\d.e-]+)", run.stdout)]
+    assert len(off) == 5
+    assert max(off) < 1e-3
