@@ -27,7 +27,8 @@ def merge_as_printed(parts: list[Summary]) -> Array:
     for part in parts[1:]:
         _, s, vt = np.linalg.svd(np.vstack([kept, part.s[:, None] * part.vt]), full_matrices=False)
         kept = s[:_RANK, None] * vt[:_RANK]
-    return kept / np.linalg.norm(kept, axis=1, keepdims=True)
+    normed: Array = kept / np.sqrt(np.sum(kept**2, axis=1, keepdims=True))
+    return normed
 
 
 def lines() -> Iterator[Line]:

@@ -60,7 +60,7 @@ class Container:
 
     def to_bytes(self) -> bytes:
         """Serialise; the same values always give the same bytes."""
-        parts = [np.ascontiguousarray(a, a.dtype.newbyteorder("<")) for a in self.arrays.values()]
+        parts = [a.astype(a.dtype.newbyteorder("<"), order="C") for a in self.arrays.values()]
         described = [
             [name, part.dtype.str, list(part.shape)]
             for name, part in zip(self.arrays, parts, strict=True)
@@ -157,7 +157,7 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
         _check_length(data, start + _DIGEST_BYTES)
     try:
         header = json.loads(data[_PREFIX_BYTES:start])
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not _is_header(header):
         raise DataError("The data are corrupt: their header cannot be read. Fetch them again.")
@@ -191,6 +191,7 @@ def _is_array_entry(entry: Any) -> bool:
         and isinstance(shape, list)
         and len(shape) <= 4
         and all(type(length) is int and 0 <= length < 1 << 48 for length in shape)
+        and (0 not in shape or math.prod(length or 1 for length in shape) < 1 << 60)
     )
 
 

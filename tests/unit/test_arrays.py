@@ -427,3 +427,18 @@ def test_a_header_longer_than_the_data_is_called_cut_short() -> None:
     data = sealed(b"eigenfed" + (1000).to_bytes(8, "little") + altered())
     with pytest.raises(DataError, match=rf": {len(data)} bytes where 1032 are needed\."):
         read(data)
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"kind":'])
+def test_a_header_nested_beyond_reason_is_refused(opening: bytes) -> None:
+    with pytest.raises(DataError, match=f"^{UNREADABLE}$"):
+        read(forged(opening * 100_000))
+
+
+def test_an_empty_array_of_impossible_lengths_is_refused() -> None:
+    with pytest.raises(DataError):
+        read(forged(altered(arrays=[["x", "<f8", [1 << 40, 1 << 40, 0]]])))
+
+
+def test_an_array_without_dimensions_keeps_its_shape() -> None:
+    assert round_trip(x=np.array(3.0))["x"].shape == ()

@@ -1,8 +1,9 @@
 """Constructor arguments of `StreamingPCA`, checked when the first rows arrive."""
 
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from eigenfed.errors import InputError
@@ -68,7 +69,7 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_forgetting(value: Any) -> None:
-    if not isinstance(value, Real) or not 0.0 < float(value) <= 1.0:
+    if not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
         raise InputError(
             f"forgetting={value!r} must be a number above 0 and at most 1. "
             "Pass 1.0 to forget nothing."
@@ -88,7 +89,7 @@ def _check_random_state(value: Any) -> None:
 def _checked_energy(value: Any) -> tuple[float, float]:
     try:
         lower, upper = (float(bound) for bound in value)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         lower, upper = 0.0, 0.0
     if not 0.0 < lower < upper < 1.0:
         raise InputError(

@@ -79,7 +79,9 @@ def is_bounded(values: Any) -> bool:
     """Say whether all entries but NaN can be squared and summed in float64."""
     with np.errstate(over="ignore"):
         total = float(np.vdot(values, values))
-    return math.isfinite(total) or not bool((np.abs(values) > _LARGEST).any())
+    if math.isfinite(total) or values.dtype == np.float32:
+        return True  # single precision ends far below the limit
+    return not bool((np.abs(values) > _LARGEST).any())
 
 
 def _explained(text: str) -> str:

@@ -57,7 +57,9 @@ def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Ar
             f"{name} has shape {checked.shape} and must be ({b},), one for each row. Reshape it."
         )
     checked = checked.astype(np.float64, copy=False)
-    if not math.isfinite(checked.sum()) or (checked < 0).any():
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(checked.sum())
+    if not math.isfinite(total) or (checked < 0).any():
         raise InputError(
             f"{name} must be finite and not negative. Give a row to leave out the weight 0."
         )

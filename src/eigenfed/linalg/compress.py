@@ -54,7 +54,7 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
     k = min(rank, m, d)
     gram = stack @ stack.T if m <= d else stack.T @ stack
     with threads_for(10.0 * gram.size * len(gram)):
-        refined = refined_eigh(gram, k) if known == k and _REFINED_ORDER <= m <= d else None
+        refined = refined_eigh(gram, k) if known == k < m and _REFINED_ORDER <= m <= d else None
         values, vectors, discarded = _truncated_eigh(gram, k) if refined is None else refined
     if not values[0] > _TINY_SQUARE:
         return _compress_tiny(stack, rank)

@@ -33,12 +33,13 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
     """
     if centered:
         b = len(rows)
-        # About the first row, so that a large common offset costs no digits and a constant
+        # About one of the rows, so that a large common offset costs no digits and a constant
         # feature deviates by exactly nothing.
-        np.subtract(rows, rows[0], out=out)
+        origin = rows[0] if weights is None else rows[weights.argmax()]
+        np.subtract(rows, origin, out=out)
         shift = (np.full(b, 1.0 / b) if weights is None else weights / weights.sum()) @ out
         out -= shift
-        mean: Array = rows[0] + shift
+        mean: Array = origin + shift
     else:
         out[:] = rows
         mean = np.zeros(rows.shape[1])

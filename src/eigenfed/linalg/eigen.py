@@ -91,7 +91,10 @@ def refined_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
 
 def _orthonormal_columns(z: Array) -> Array | None:
     """Cholesky QR of columns that point well apart; None where they turn out not to."""
-    scaled = z / np.sqrt(np.einsum("ij,ij->j", z, z))
+    norms = np.sqrt(np.einsum("ij,ij->j", z, z))
+    if not norms.all():
+        return None
+    scaled = z / norms
     upper, info = lapack.dpotrf(scaled.T @ scaled)
     if info != 0:
         return None

@@ -77,19 +77,22 @@ class Scatter:
         around = np.empty(rows.shape)
         with threads_for(rows.size * len(self.mean)):
             mean = deviations(rows, weights, centered=self.centered, out=around)
-            added = Scatter(n, mean, around.T @ around, centered=self.centered)
+            with np.errstate(over="ignore", invalid="ignore"):
+                added = Scatter(n, mean, around.T @ around, centered=self.centered)
         return self.merge(added, decay)
 
     def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
         """Return the scatter of both sets of rows, this one's weights times ``decay**2``."""
         mine = self._decayed(decay)
+        if other.n == 0.0:
+            return mine
         n = mine.n + other.n
-        if n == 0.0:
-            return self
-        shift = mine.mean - other.mean
-        matrix = mine.matrix + other.matrix
-        matrix += (mine.n / n * other.n) * np.outer(shift, shift)
-        if not math.isfinite(matrix.trace()):
+        shift = mine.mean - other.mean if mine.n > 0.0 else np.zeros_like(mine.mean)
+        with np.errstate(over="ignore", invalid="ignore"):
+            matrix = mine.matrix + other.matrix
+            matrix += (mine.n / n * other.n) * np.outer(shift, shift)
+            energy = float(matrix.trace())
+        if not math.isfinite(energy):
             raise too_large()
         return Scatter(
             n,
@@ -126,7 +129,7 @@ class Scatter:
         return replace(self, mean=self.mean[columns], matrix=self.matrix[np.ix_(columns, columns)])
 
     def _decayed(self, decay: float) -> "Scatter":
-        if decay == 1.0:
+        if decay == 1.0 or self.n == 0.0:
             return self
         square = decay * decay
         return replace(

@@ -145,22 +145,18 @@ class Stream:
             Of the same features. A summary counts as ``round(n)`` rows.
         """
         core, observed = self._settled()
-        if isinstance(other, Summary):
-            added: Core = other
-            added_observed = None
-            self.n_seen += round(other.n)
-        else:
-            added, added_observed = other._settled()
-            self.n_seen += other.n_seen
-            self.n_missing = self.n_missing + other.n_missing
+        added, added_observed = (other, None) if isinstance(other, Summary) else other._settled()
         if observed is not None or added_observed is not None:
             here = observed or Observed.all_of(core.n, core.mean)
             there = added_observed or Observed.all_of(added.n, added.mean)
             core, added = _placed(core, here, there), _placed(added, there, here)
-            self._observed = here.merge(there)
-        self._core = _merged(core, added)
+            observed = here.merge(there)
+        self._core, self._observed = _merged(core, added), observed
         self._count = 0
         self._view = None
+        self.n_seen += round(other.n) if isinstance(other, Summary) else other.n_seen
+        if isinstance(other, Stream):
+            self.n_missing = self.n_missing + other.n_missing
 
     def reordered(self, columns: npt.NDArray[np.intp]) -> "Stream":
         """Return a copy with the features in another order, as `Summary.reorder` has it."""
@@ -169,6 +165,7 @@ class Stream:
         if self._observed is not None:
             other._observed = Observed(self._observed.n[columns], self._observed.mean[columns])
         other._rows = self._rows[:, columns]
+        other._weights = None if self._weights is None else self._weights.copy()
         other.n_missing = self.n_missing[columns]
         other._view = None
         return other

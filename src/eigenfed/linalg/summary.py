@@ -248,7 +248,7 @@ class Summary:
         Summary
         """
         order = np.asarray(columns)
-        if not np.array_equal(np.sort(order), np.arange(self.d)):
+        if order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(self.d)):
             raise InputError(
                 f"columns must hold each number from 0 to {self.d - 1} once. Pass a permutation."
             )

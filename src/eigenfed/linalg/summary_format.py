@@ -1,6 +1,6 @@
 """A summary's fields as bytes and back, with every rule they obey checked on the way in."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,8 +38,9 @@ def read_fields(data: bytes) -> dict[str, Any]:
     fields = {**container.scalars, **container.arrays}
     for rule, holds in _RULES.items():
         try:
-            broken = not holds(fields)
-        except (KeyError, TypeError, ValueError):
+            with np.errstate(all="ignore"):
+                broken = not holds(fields)
+        except (AttributeError, KeyError, TypeError, ValueError):
             broken = True
         if broken:
             raise DataError(f"The data are not a sound summary: {rule}. Write them again.")
@@ -56,7 +57,7 @@ def _has_shapes(f: Mapping[str, Any]) -> bool:
     d, kept = len(f["mean"]), len(f["s"])
     shapes = [f[name].shape for name in _ARRAYS]
     doubles = all(f[name].dtype == np.float64 for name in _ARRAYS)
-    return doubles and shapes == [(d,), (kept,), (kept, d)] and d > 0 and kept <= f["rank"]
+    return doubles and shapes == [(d,), (kept,), (kept, d)] and d > 0 and kept <= f["rank"] >= 1
 
 
 def _is_orthonormal(f: Mapping[str, Any]) -> bool:
@@ -70,7 +71,7 @@ def _has_sound_energy(f: Mapping[str, Any]) -> bool:
     return bool(missed >= -rounding and 0.0 <= f["lost"] <= max(missed, 0.0) + rounding)
 
 
-_RULES = {
+_RULES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "a field is absent, foreign or of another type": _has_fields,
     "mean (d,), s (r,) and vt (r, d) do not fit each other or the rank": _has_shapes,
     "a number is not finite": lambda f: all(np.isfinite(f[name]).all() for name in _ARRAYS),
@@ -80,4 +81,5 @@ _RULES = {
     ),
     "the rows of vt are not orthonormal": _is_orthonormal,
     "energy or lost contradict s": _has_sound_energy,
+    "rows that are not centred have a mean": lambda f: f["centered"] or not f["mean"].any(),
 }

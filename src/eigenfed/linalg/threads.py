@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 
 import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 _LARGE_FLOPS = 1e8
 
@@ -33,6 +33,7 @@ class _BlasPin:
                 if self._controller is None:
                     self._controller = ThreadpoolController()
                 self._limit = self._controller.limit(limits=1, user_api="blas")
+                _release_control()
             self._holders += 1
 
     def __exit__(
@@ -45,6 +46,14 @@ class _BlasPin:
             self._holders -= 1
             if self._holders == 0:
                 self._limit.restore_original_limits()
+                _release_control()
+
+
+def _release_control() -> None:
+    """Let every thread set limits again: since 3.8 threadpoolctl obeys the first one only."""
+    release = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if release is not None:
+        release(force=True)
 
 
 one_blas_thread = _BlasPin()

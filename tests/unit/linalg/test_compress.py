@@ -230,3 +230,10 @@ def test_the_same_stack_gives_the_same_bits() -> None:
     np.testing.assert_array_equal(first[0], second[0])
     np.testing.assert_array_equal(first[1], second[1])
     assert first[2] == second[2]
+
+
+def test_known_directions_may_be_all_rows() -> None:
+    stack = np.linspace(2.0, 1.0, 50)[:, None] * np.eye(50, 100)
+    s, _, discarded = check(stack, 50, known=50)
+    np.testing.assert_allclose(s, np.linspace(2.0, 1.0, 50), rtol=1e-12)
+    assert discarded == 0.0

@@ -12,7 +12,7 @@ NOTHING = Observed(np.zeros(4), np.zeros(4))
 def gappy(seed: int, b: int) -> Array:
     """Rows with a third of the entries missing, none in feature 0, all in feature 3."""
     rng = np.random.default_rng(seed)
-    rows = rng.standard_normal((b, 4)) + np.array([0.0, 10.0, -5.0, 3.0])
+    rows: Array = rng.standard_normal((b, 4)) + np.array([0.0, 10.0, -5.0, 3.0])
     rows[rng.random((b, 4)) < 1 / 3] = np.nan
     rows[:, 0] = rng.standard_normal(b)
     rows[:, 3] = np.nan

@@ -201,22 +201,15 @@ def test_reordering_moves_mean_and_matrix_together() -> None:
 @pytest.mark.parametrize("size", [1e160, 1e300])
 def test_numbers_too_large_to_square_are_refused(size: float) -> None:
     rows = size * np.array([[1.0, 0.0], [-1.0, 0.5]])
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(InputError, match=TOO_LARGE):
+    with pytest.raises(InputError, match=TOO_LARGE):
         folded(rows)
 
 
 def test_a_shift_too_large_to_square_is_refused() -> None:
     here, there = (Scatter(2.0, np.full(2, x), np.zeros((2, 2))) for x in (1e200, -1e200))
-    with np.errstate(over="ignore", invalid="ignore"), pytest.raises(InputError, match=TOO_LARGE):
+    with pytest.raises(InputError, match=TOO_LARGE):
         here.merge(there)
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="numpy warns before the refusal")
-def test_numbers_too_large_to_square_are_refused_without_a_warning() -> None:
-    with pytest.raises(InputError, match=TOO_LARGE):
-        folded(1e160 * np.array([[1.0, 0.0], [-1.0, 0.5]]))
-
-
-@pytest.mark.xfail(strict=True, raises=RuntimeWarning, reason="the mean of nothing makes a shift")
 def test_a_large_first_mean_is_no_shift() -> None:
     np.testing.assert_array_equal(folded(np.full((2, 2), 1e200)).mean, np.full(2, 1e200))

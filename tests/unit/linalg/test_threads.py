@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
-from eigenfed.linalg.threads import _BlasPin, one_blas_thread
+from eigenfed.linalg.threads import _BlasPin, one_blas_thread, threads_for
 
 PATIENCE_S = 20
 
@@ -105,7 +105,6 @@ def test_exception_inside_a_nested_context_leaves_the_outer_limit(before: int) -
     assert blas_threads() == {before}
 
 
-@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
 @pytest.mark.parametrize("before", [2], indirect=True)
 def test_limit_holds_in_a_second_thread_after_the_first_one_is_done(before: int) -> None:
     with one_blas_thread:
@@ -121,7 +120,6 @@ def test_limit_holds_in_a_second_thread_after_the_first_one_is_done(before: int)
     assert seen == [{1}, {before}]
 
 
-@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
 @pytest.mark.parametrize("before", [2], indirect=True)
 def test_use_leaves_other_threads_free_to_set_limits_of_their_own(before: int) -> None:
     with one_blas_thread:
@@ -136,7 +134,6 @@ def test_use_leaves_other_threads_free_to_set_limits_of_their_own(before: int) -
     assert seen == [{1}]
 
 
-@pytest.mark.xfail(strict=True, reason="threadpoolctl 3.8 obeys only the thread that came first")
 @pytest.mark.parametrize("before", [2], indirect=True)
 def test_overlapping_holders_leave_the_count_that_the_first_one_found(before: int) -> None:
     first_is_in, second_is_in, first_is_out, second_is_out = (threading.Event() for _ in range(4))
@@ -165,4 +162,22 @@ def test_overlapping_holders_leave_the_count_that_the_first_one_found(before: in
     for holder in holders:
         holder.join(PATIENCE_S)
     assert seen == [{1}, {before}]
+    assert blas_threads() == {before}
+
+
+def test_a_threadpoolctl_without_control_by_one_thread_will_do(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.delattr(OpenBLASController, "clear_controlling_thread", raising=False)
+        with one_blas_thread:
+            assert blas_threads() == {1}
+        assert blas_threads() == {before}
+
+
+@pytest.mark.parametrize(("flops", "inside"), [(0.0, 1), (9.9e7, 1), (1e8, 2), (1e12, 2)])
+@pytest.mark.parametrize("before", [2], indirect=True)
+def test_only_small_jobs_run_on_one_thread(before: int, flops: float, inside: int) -> None:
+    with threads_for(flops):
+        assert blas_threads() == {inside}
     assert blas_threads() == {before}
