@@ -22,12 +22,13 @@ import numpy.typing as npt
 from eigenfed.errors import DataError
 
 Array = npt.NDArray[np.float64]
-Scalar = bool | int | float
+Scalar = bool | int | float | str
+Arrays = dict[str, npt.NDArray[Any]]
 
 _MAGIC = b"eigenfed"
 _DIGEST_BYTES = 16
 _PREFIX_BYTES = len(_MAGIC) + 8
-_DTYPES = ("<f8", "<f4", "<i8")
+_DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
 
 
@@ -41,9 +42,9 @@ class Container:
         What the arrays are, such as ``"summary"``.
     version : int
         Version of that kind's format.
-    scalars : mapping of str to bool, int or float
+    scalars : mapping of str to bool, int, float or str
     arrays : mapping of str to ndarray
-        float64, float32 or int64.
+        float64, float32, int64 or uint8.
 
     Examples
     --------
@@ -178,7 +179,9 @@ def _is_header(header: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool | int) or (isinstance(value, float) and math.isfinite(value))
+    return isinstance(value, bool | int | str) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 def _is_array_entry(entry: Any) -> bool:

@@ -4,7 +4,10 @@
 
     EigenfedError
     ├── InputError (also ValueError)   an argument breaks a rule: the caller mends the call
-    └── DataError  (also ValueError)   a file or message is not what it claims: fetch it again
+    ├── DataError  (also ValueError)   a file or message is not what it claims: fetch it again
+    └── ProtocolError                  a federated run went wrong
+        ├── SiteLost                   a site did not answer in time
+        └── SiteRefused                a site answered no: its policy or its data forbid the ask
 
 A message is one sentence or two that name the argument, the rule, the value and the remedy.
 """
@@ -30,3 +33,42 @@ class InputError(EigenfedError, ValueError):
 
 class DataError(EigenfedError, ValueError):
     """Bytes that were read are corrupt, cut short, foreign or of another version."""
+
+
+class ProtocolError(EigenfedError):
+    """A federated run was asked for something that it cannot do, or its record does not fit."""
+
+
+class SiteLost(ProtocolError):
+    """A site did not answer.
+
+    Attributes
+    ----------
+    sites : tuple of str
+        The sites that are lost, in sorted order.
+    """
+
+    def __init__(self, sites: tuple[str, ...], op: str, round_: int) -> None:
+        self.sites = sites
+        super().__init__(
+            f"No answer from {', '.join(sites)} to {op!r} in round {round_}. "
+            "Start them again, or run without them."
+        )
+
+
+class SiteRefused(ProtocolError):
+    """A site answered with a code instead of a reply; the reason stays in its own log.
+
+    Attributes
+    ----------
+    site : str
+    code : str
+    """
+
+    def __init__(self, site: str, code: str, op: str, round_: int) -> None:
+        self.site = site
+        self.code = code
+        super().__init__(
+            f"Site {site!r} refused {op!r} in round {round_} with the code {code!r}. "
+            "Its own log says why; ask the people there."
+        )

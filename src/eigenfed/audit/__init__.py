@@ -1,0 +1,1 @@
+"""Attacks that run against a whole configuration and say what an attacker gets."""

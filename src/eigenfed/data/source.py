@@ -1,0 +1,112 @@
+"""A site's records, as blocks of rows that are never copied whole."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+from eigenfed.linalg.checks import checked_weights
+
+_BLOCK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Source:
+    """Rows of one site, dense or sparse, with optional weights and feature names.
+
+    Attributes
+    ----------
+    X : ndarray or csr_array of shape (n, d)
+        float64 or float32; NaN marks a missing entry.
+    weights : ndarray of shape (n,) or None
+    names : tuple of str or None
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> source = Source.of(np.eye(3))
+    >>> source.n, source.d, [block.shape for block, _ in source.blocks()]
+    (3, 3, [(3, 3)])
+    """
+
+    X: Any
+    weights: Array | None = None
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        X: Any,
+        *,
+        weights: npt.ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+    ) -> "Source":
+        """Check a table and take it as it is: without a copy where it is float already."""
+        is_sparse: bool = sparse.issparse(X)
+        table: Any = sparse.csr_array(X) if is_sparse else np.asarray(X)
+        if table.dtype.kind not in "biuf":
+            raise InputError(
+                f"X has dtype {table.dtype} and must hold real numbers. Convert it first."
+            )
+        if table.ndim != 2 or table.shape[1] == 0:
+            raise InputError(f"X has shape {table.shape} and must be rows x features. Reshape it.")
+        if table.dtype not in (np.float64, np.float32):
+            table = table.astype(np.float64)
+        if any(np.isinf(part).any() for part in _parts(stored(table))):
+            raise InputError("X holds infinity and must be finite or NaN. Drop those entries.")
+        if names is not None and len(names) != table.shape[1]:
+            raise InputError(
+                f"names has {len(names)} entries and must have {table.shape[1]}, one for each "
+                "feature. Name every feature once."
+            )
+        checked = None if weights is None else checked_weights(weights, table.shape[0])
+        return cls(table, checked, None if names is None else tuple(names))
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return int(self.X.shape[0])
+
+    @property
+    def d(self) -> int:
+        """Number of features."""
+        return int(self.X.shape[1])
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether rows are stored sparse."""
+        return bool(sparse.issparse(self.X))
+
+    def blocks(self) -> Iterator[tuple[Array, Array | None]]:
+        """Yield dense float64 blocks of rows and their weights, a few megabytes each."""
+        step = max(1, _BLOCK_BYTES // (8 * self.d))
+        for start in range(0, self.n, step):
+            rows = self.X[start : start + step]
+            dense = rows.toarray() if self.is_sparse else rows
+            weights = None if self.weights is None else self.weights[start : start + step]
+            yield dense.astype(np.float64, copy=False), weights
+
+    @cached_property
+    def has_missing(self) -> bool:
+        """Whether any entry is NaN."""
+        return any(np.isnan(part).any() for part in _parts(stored(self.X)))
+
+
+def stored(X: Any) -> npt.NDArray[Any]:
+    """Return the entries that are stored: all of a dense array's, the explicit of a sparse one."""
+    is_sparse: bool = sparse.issparse(X)
+    entries: npt.NDArray[Any] = X.data if is_sparse else X
+    return entries
+
+
+def _parts(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Cut along the first axis, so that a check makes no second table."""
+    step = max(1, _BLOCK_BYTES // max(1, entries[:1].nbytes))
+    for start in range(0, len(entries), step):
+        yield entries[start : start + step]

@@ -1,0 +1,1 @@
+"""What may leave a site: declarations, policy, and the meter of what has left already."""

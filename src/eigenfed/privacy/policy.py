@@ -1,0 +1,34 @@
+"""What a site allows, whoever asks."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """Limits that a site sets for its own data.
+
+    Attributes
+    ----------
+    max_rank_fraction : float
+        Most of the d directions that may have been answered about, over all runs; 1 sets no limit.
+    max_variance_fraction : float
+        Most of the variance that those directions may hold; 1 sets no limit.
+    max_rounds : int or None
+        Most asks to answer in one run.
+    forbidden : frozenset of str
+        Operations that are never answered.
+
+    Examples
+    --------
+    >>> Policy(forbidden=frozenset({"scatter"})).allows("scatter")
+    False
+    """
+
+    max_rank_fraction: float = 1.0
+    max_variance_fraction: float = 1.0
+    max_rounds: int | None = None
+    forbidden: frozenset[str] = frozenset()
+
+    def allows(self, op: str) -> bool:
+        """Say whether an operation may be answered at all."""
+        return op not in self.forbidden

@@ -1,0 +1,124 @@
+"""How good components are, from products that were had anyway and one number from each site.
+
+===========  ==================================================================================
+coordinator  the sum over sites of the largest eigenvalue of each site's scatter outside the
+             directions that it has answered about
+site         those directions
+===========  ==================================================================================
+
+Davis and Kahan's theorem needs a bound from above on the first unwanted eigenvalue. Ritz values
+bound it from below: with them the "bound" fails. The largest eigenvalue of a sum is at most the
+sum of the largest, so one number from each site does it.
+"""
+
+import math
+
+import numpy as np
+from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.products import Products, prepared
+from eigenfed.protocol.result import Certificate
+
+_DENSE_FEATURES = 200
+
+
+@op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+def remainder(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Largest eigenvalue of the site's scatter outside the given directions."""
+    view, state = prepared(source, payload, state)
+    return Answer({"largest": np.array([_largest_outside(view, payload["known"])])}, state)
+
+
+OPS = (remainder,)
+
+
+def _largest_outside(view: Prepared, known: Array) -> float:
+    d = view.source.d
+    if known.shape[1] >= d or view.source.n == 0:
+        return 0.0
+    if d <= _DENSE_FEATURES:
+        matrix = view.scatter()
+        matrix -= known @ (known.T @ matrix)
+        matrix -= (matrix @ known) @ known.T
+        return max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0)
+
+    def outside(x: Array) -> Array:
+        inside: Array = x.reshape(d, -1)
+        inside = inside - known @ (known.T @ inside)
+        image = view.product(inside)
+        return image - known @ (known.T @ image)
+
+    start = np.random.default_rng(0).standard_normal(d)
+    try:
+        values, vectors = eigsh(
+            LinearOperator((d, d), matvec=outside, dtype=np.float64), k=1, which="LA", v0=start
+        )
+    except ArpackNoConvergence:
+        return float(view.squares().sum())
+    # The residual covers what the iteration has left over.
+    left = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
+    return max(float(values[0]), 0.0) + math.sqrt(float(left @ left))
+
+
+def certificate(
+    products: Products,
+    *,
+    values: Array,
+    residual: Array,
+    vt: Array,
+    known: Array,
+    next_value: float | None,
+    coupling: float,
+    tol: float,
+) -> Protocol[Certificate]:
+    """Grade components by their residual and what may be outside the directions known.
+
+    Parameters
+    ----------
+    products : Products
+        Through which the run asked.
+    values : ndarray of shape (k,)
+        Ritz values.
+    residual : ndarray of shape (d, k)
+        ``M v - value v`` for each component.
+    vt : ndarray of shape (k, d)
+        The components.
+    known : ndarray of shape (d, m)
+        All directions answered about, orthonormal; they span the components.
+    next_value : float or None
+        The largest Ritz value on `known` beyond the components, if there is one.
+    coupling : float
+        Norm of M between `known` and its complement.
+    tol : float
+    """
+    answer = yield from products.total(Ask("remainder", {"known": known}))
+    outside = float(answer["largest"][0]) / products.divisor
+    largest = values[0] if values[0] > 0 else 1.0
+    size = float(np.linalg.norm(residual, 2)) if residual.size else 0.0
+    inner = 0.0 if next_value is None else next_value
+    half = (inner - outside) / 2
+    above = (inner + outside) / 2 + math.hypot(half, coupling if next_value is not None else 0.0)
+    above = above if next_value is not None else outside
+    residuals = np.sqrt(np.sum(residual**2, axis=0)) / largest
+    return Certificate(
+        residuals,
+        angle(size, values[-1] - above),
+        angle(size, values[-1] - inner),
+        residuals <= tol,
+        products.trace / products.divisor,
+        float(np.abs(vt @ vt.T - np.eye(len(vt))).max()),
+    )
+
+
+def angle(residual: float, gap: float) -> float:
+    """Return the angle whose sine is at most residual / gap, infinite where there is none."""
+    if gap <= 0.0:
+        return math.inf
+    sine = residual / gap
+    return math.asin(sine) if sine < 1.0 else math.inf

@@ -1,0 +1,165 @@
+"""What a coordinator asks, what sites reply, and the loop that runs a protocol.
+
+A protocol is a generator: it yields an `Ask` and is sent the replies by site, in sorted order. It
+does no input or output, keeps no clock and draws only from generators that it was given, so the
+same replies always bring it to the same place: a run resumes by replaying its transcript.
+"""
+
+import hashlib
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol as TypingProtocol
+from typing import TypeVar
+
+from eigenfed.arrays import Arrays, Container
+from eigenfed.errors import ProtocolError, SiteLost
+
+T = TypeVar("T")
+Replies = dict[str, Arrays]
+Protocol = Generator["Ask", Replies, T]
+
+TOTAL = ""
+"""Key of the sum where an ask wants only that."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One message to the sites.
+
+    Attributes
+    ----------
+    op : str
+        Name of the site's operation.
+    payload : mapping of str to ndarray
+        For every site that is asked.
+    each : mapping of site to mapping of str to ndarray
+        For one site only.
+    to : tuple of str or None
+        The sites to ask; None asks all.
+    summed : bool
+        Whether only the sum of the replies is wanted. Then the replies are folded one by one and
+        what the protocol is sent is ``{TOTAL: sum}``.
+    quorum : int or None
+        How many replies are enough; None wants all.
+    deadline_s : float or None
+        How long to wait for them.
+    """
+
+    op: str
+    payload: Arrays = field(default_factory=dict)
+    each: Mapping[str, Arrays] = field(default_factory=dict)
+    to: tuple[str, ...] | None = None
+    summed: bool = False
+    quorum: int | None = None
+    deadline_s: float | None = None
+
+    def for_site(self, site: str) -> Arrays:
+        """Return what one site is sent."""
+        return {**self.payload, **self.each.get(site, {})}
+
+    def digest(self) -> str:
+        """Return a fingerprint of everything that is asked of everybody."""
+        parts = {f"/{name}": array for name, array in self.payload.items()}
+        for site in sorted(self.each):
+            parts |= {f"{site}/{name}": array for name, array in self.each[site].items()}
+        labels = {"op": self.op, "to": "*" if self.to is None else "\n".join(self.to)}
+        data = Container("ask", 1, {**labels, "summed": self.summed}, parts).to_bytes()
+        return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+class Transport(TypingProtocol):
+    """What carries asks to sites and their replies back."""
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, sorted."""
+
+    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+        """Yield the replies in sorted order of sites.
+
+        Raises
+        ------
+        SiteLost
+            If fewer sites than the quorum answer.
+        SiteRefused
+            If a site answers no.
+        """
+
+
+class Record(TypingProtocol):
+    """Where a run is written down as it goes."""
+
+    def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+        """Return what came of an earlier run's round, or None where it is new."""
+
+    def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+        """Write down what came of a round."""
+
+
+def drive(protocol: Protocol[T], transport: Transport, record: Record | None = None) -> T:
+    """Run a protocol to its end.
+
+    Parameters
+    ----------
+    protocol : generator
+    transport : Transport
+    record : Record, optional
+        Rounds that it holds are replayed; new ones are added to it.
+
+    Returns
+    -------
+    What the protocol returns.
+    """
+    try:
+        ask = next(protocol)
+        round_ = 0
+        while True:
+            outcome = _outcome(transport, record, round_, ask)
+            round_ += 1
+            if isinstance(outcome, SiteLost):
+                ask = protocol.throw(outcome)
+            else:
+                ask = protocol.send(outcome)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    finally:
+        protocol.close()
+
+
+def _outcome(
+    transport: Transport, record: Record | None, round_: int, ask: Ask
+) -> Replies | SiteLost:
+    known = None if record is None else record.replay(round_, ask)
+    if known is not None:
+        return known
+    outcome: Replies | SiteLost
+    try:
+        answers = transport.ask(round_, ask)
+        outcome = _folded(answers) if ask.summed else dict(answers)
+    except SiteLost as lost:
+        outcome = lost
+    if record is not None:
+        record.keep(round_, ask, outcome)
+    return outcome
+
+
+def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
+    total: Arrays = {}
+    for site, reply in answers:
+        if not total:
+            total = {name: array.copy() for name, array in reply.items()}
+            continue
+        if total.keys() != reply.keys():
+            raise ProtocolError(
+                f"The reply of site {site!r} has other fields than those before it. "
+                "Use the same release of eigenfed everywhere."
+            )
+        for name, array in reply.items():
+            if array.shape != total[name].shape:
+                raise ProtocolError(
+                    f"The reply of site {site!r} has {name!r} of shape {array.shape} where others "
+                    f"have {total[name].shape}. Bring the same features everywhere."
+                )
+            total[name] = total[name] + array
+    return {TOTAL: total}

@@ -1,0 +1,70 @@
+"""The whole covariance in one round of products: exact, and best where features are few.
+
+===========  ==================================================================================
+coordinator  the sum over sites of the upper triangle of D'W D, d (d + 1) / 2 numbers
+site         the mean and scale of all rows
+===========  ==================================================================================
+"""
+
+import numpy as np
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.result import Certificate, Decomposition
+from eigenfed.protocol.totals import Total
+
+
+@op(Release("covariance", "d (d + 1) / 2", Leaves.SUM_ONLY, Reveals.SCATTER))
+def scatter(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the upper triangle of the site's scatter about the mean of all sites."""
+    whole = Prepared(source, payload["mean"], payload["scale"]).scatter()
+    return Answer({"triangle": whole[np.triu_indices(source.d)]}, state)
+
+
+OPS = (scatter,)
+
+
+def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protocol[Decomposition]:
+    """Bring the covariance together and decompose it."""
+    answer = yield from total(Ask("scatter", moments.arrays))
+    d = len(moments.mean)
+    matrix = np.zeros((d, d))
+    matrix[np.triu_indices(d)] = answer["triangle"] / max(moments.n - 1.0, 1.0)
+    matrix += np.triu(matrix, 1).T
+    values, vectors = np.linalg.eigh(matrix)
+    values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])
+    return Decomposition(
+        vt,
+        values[:k],
+        moments.mean,
+        moments.scale,
+        moments.n,
+        float(matrix.trace()),
+        products=1,
+        certificate=_certificate(matrix, values, vt, tol),
+    )
+
+
+def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
+    """All of the spectrum is known, so that bound and estimate are one."""
+    k = len(vt)
+    left = matrix @ vt.T - vt.T * values[:k]
+    largest = values[0] if values[0] > 0 else 1.0
+    residuals = np.sqrt(np.sum(left**2, axis=0)) / largest
+    gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
+    sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
+    angle = float(np.arcsin(sine)) if sine < 1 else np.inf
+    return Certificate(
+        residuals,
+        angle,
+        angle,
+        residuals <= tol,
+        float(matrix.trace()),
+        float(np.abs(vt @ vt.T - np.eye(k)).max()),
+    )

@@ -1,0 +1,91 @@
+"""Counts, means and variances over all sites.
+
+===========  ==================================================================================
+coordinator  sums over sites: weight, observed weight and total by feature; squares by feature
+             where scales are wanted
+site         the mean and scale of all rows
+===========  ==================================================================================
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.errors import ProtocolError
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.totals import Total
+
+
+@op(Release("weight, and totals by feature", "1 + 2 d", Leaves.SUM_ONLY, Reveals.MEANS))
+def moments(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Weight of the rows, observed weight and weighted total of each feature."""
+    n, count, total = 0.0, np.zeros(source.d), np.zeros(source.d)
+    for rows, weights in source.blocks():
+        w = np.ones(len(rows)) if weights is None else weights
+        n += float(w.sum())
+        if source.has_missing:
+            there = ~np.isnan(rows)
+            count += w @ there
+            rows = np.where(there, rows, 0.0)
+        else:
+            count += w.sum()
+        total += w @ rows
+    return Answer({"n": np.array([n]), "count": count, "total": total}, state)
+
+
+@op(Release("squared deviations by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
+def squares(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Weighted squared deviations of each feature from the mean of all sites."""
+    prepared = Prepared(source, payload["mean"], np.ones(source.d))
+    return Answer({"squares": prepared.squares()}, state)
+
+
+OPS = (moments, squares)
+
+
+@dataclass(frozen=True, eq=False)
+class Moments:
+    """What a PCA needs to know of all rows before it begins.
+
+    Attributes
+    ----------
+    n : float
+        Sum of the weights.
+    mean : ndarray of shape (d,)
+        Over observed entries; zeros where rows are not centred.
+    scale : ndarray of shape (d,)
+        Standard deviations over observed entries, divisor their weight; 1 where a feature is
+        constant or never observed, and everywhere where no scaling is wanted.
+    """
+
+    n: float
+    mean: Array
+    scale: Array
+
+    @property
+    def arrays(self) -> Arrays:
+        """The mean and scale, as sites are sent them."""
+        return {"mean": self.mean, "scale": self.scale}
+
+
+def all_moments(total: Total, *, center: bool, scale: bool) -> Protocol[Moments]:
+    """Bring together counts and means, and standard deviations where they are wanted."""
+    first = yield from total(Ask("moments"))
+    n, count = float(first["n"][0]), first["count"]
+    if not n > 0.0:
+        raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
+    observed = np.where(count > 0, count, 1.0)
+    mean = first["total"] / observed
+    deviations = np.ones_like(mean)
+    if scale:
+        second = yield from total(Ask("squares", {"mean": mean if center else 0.0 * mean}))
+        deviations = np.sqrt(second["squares"] / observed)
+        # What is left of a constant feature after rounding is not a spread.
+        rounding = 10 * np.finfo(float).eps * np.abs(mean)
+        deviations = np.where(deviations > rounding, deviations, 1.0)
+    return Moments(n, mean if center else np.zeros_like(mean), deviations)

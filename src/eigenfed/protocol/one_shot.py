@@ -1,0 +1,5 @@
+"""To be written."""
+
+from eigenfed.protocol.ops import Op
+
+OPS: tuple[Op, ...] = ()

@@ -1,0 +1,68 @@
+"""What a federated PCA brings home."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """How good the components are, in three grades that are never mixed.
+
+    Attributes
+    ----------
+    residuals : ndarray of shape (k,)
+        ``|M v - lambda v| / lambda_1``. Rigorous: the components are exact for a matrix that
+        near to M.
+    angle_bound : float
+        No principal angle to the true subspace exceeds it, in radians. Rigorous; infinite where
+        nothing can be said.
+    angle_estimate : float
+        The same with the next Ritz value for the next eigenvalue: an estimate, not a bound.
+    converged : ndarray of bool, shape (k,)
+        Whether each residual is within the tolerance.
+    total_variance : float
+    orthonormality : float
+        Largest departure of the components' inner products from those of an orthonormal set.
+    """
+
+    residuals: Array
+    angle_bound: float
+    angle_estimate: float
+    converged: npt.NDArray[np.bool_]
+    total_variance: float
+    orthonormality: float
+
+
+@dataclass(frozen=True, eq=False)
+class Decomposition:
+    """Leading components of all sites' rows.
+
+    Attributes
+    ----------
+    components : ndarray of shape (k, d)
+        Orthonormal, by falling variance.
+    variances : ndarray of shape (k,)
+    mean, scale : ndarray of shape (d,)
+    n : float
+        Sum of the weights.
+    total_variance : float
+    products : int
+        Rounds of products.
+    certificate : Certificate or None
+    why : str
+        What was chosen, and why.
+    """
+
+    components: Array
+    variances: Array
+    mean: Array
+    scale: Array
+    n: float
+    total_variance: float
+    products: int
+    certificate: Certificate | None = None
+    why: str = field(default="")

@@ -1,0 +1,183 @@
+"""The one gate that every reply passes on its way out of a site.
+
+===========  ==================================================================================
+site sees    asks: an operation's name and arrays, and which run and round they belong to
+leaves site  a reply that its operation declares, or a code with the operation and the round
+stays        rows, everything of the rows' side, state, texts of errors, the log
+===========  ==================================================================================
+"""
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eigenfed.arrays import Arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import DataError, EigenfedError
+from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.release import Release, Reveals
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.ops import Answer, Op
+from eigenfed.protocol.registry import OPS
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Egress:
+    """One line of a site's own log of what left it."""
+
+    run: str
+    round_: int
+    op: str
+    release: Release
+    shapes: dict[str, tuple[int, ...]]
+    sent_bytes: int
+    digest: str
+
+
+class _Refusal(Exception):
+    """An ask that the gate does not let through; carries the code that leaves."""
+
+
+@dataclass
+class _Run:
+    """What a site remembers of one run."""
+
+    state: Arrays = field(default_factory=dict)
+    round_: int = -1
+    answered: int = 0
+    asked: str = ""
+    reply: bytes = b""
+
+
+class Site:
+    """Rows, a policy and a meter behind one door: `answer`.
+
+    Parameters
+    ----------
+    name : str
+    source : Source
+    policy : Policy, optional
+    meter : Meter, optional
+        What earlier runs on the same data set have answered.
+    ops : mapping of str to Op, optional
+        The operations known; all of them by default.
+    wire : {"float64", "float32"}, default="float64"
+        Precision of the floats that leave.
+
+    Attributes
+    ----------
+    meter : Meter
+        To be stored with the site between runs.
+    egress : list of Egress
+        What left, in order.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source: Source,
+        *,
+        policy: Policy | None = None,
+        meter: Meter | None = None,
+        ops: Mapping[str, Op] = OPS,
+        wire: str = "float64",
+    ) -> None:
+        self.name = name
+        self.meter = Meter.empty(source.d) if meter is None else meter
+        self.egress: list[Egress] = []
+        self._source = source
+        self._policy = policy or Policy()
+        self._ops = ops
+        self._wire = wire
+        self._runs: dict[str, _Run] = {}
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one ask.
+
+        A site answers a round of a run once. The same ask again brings the same bytes; another
+        ask in an answered round is refused. Whatever goes wrong inside leaves as a code.
+
+        Parameters
+        ----------
+        data : bytes
+            An ask, as `Message` writes it.
+
+        Returns
+        -------
+        bytes
+            A reply or a refusal.
+        """
+        try:
+            ask = Message.from_bytes(data, "ask")
+        except DataError:
+            return Message("refusal", "", -1, "malformed", {}).to_bytes()
+        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+        run = self._runs.setdefault(ask.run, _Run())
+        try:
+            if ask.round_ == run.round_ and digest == run.asked:
+                return run.reply
+            return self._admitted(ask, digest, run)
+        except _Refusal as refusal:
+            code = str(refusal)
+        except (EigenfedError, ArithmeticError, KeyError, ValueError, MemoryError):
+            _log.exception("op %s of round %d failed", ask.label, ask.round_)
+            code = "failed"
+        return Message("refusal", ask.run, ask.round_, code, {}).to_bytes()
+
+    def _admitted(self, ask: Message, digest: str, run: _Run) -> bytes:
+        op = self._checked_op(ask, run)
+        answer = op.run(self._source, ask.arrays, run.state)
+        meter = self._metered(op, answer)
+        reply = Message("reply", ask.run, ask.round_, ask.label, answer.reply).to_bytes(self._wire)
+        self.meter = meter
+        self.egress.append(_egress(ask, op, answer, reply))
+        run.state, run.reply = answer.state, reply
+        run.round_, run.asked = ask.round_, digest
+        run.answered += 1
+        return reply
+
+    def _checked_op(self, ask: Message, run: _Run) -> Op:
+        op = self._ops.get(ask.label)
+        if op is None:
+            raise _Refusal("unknown_op")
+        if not self._policy.allows(op.name):
+            raise _Refusal("forbidden")
+        if ask.round_ <= run.round_:
+            raise _Refusal("answered")
+        if self._policy.max_rounds is not None and run.answered >= self._policy.max_rounds:
+            raise _Refusal("rounds")
+        return op
+
+    def _metered(self, op: Op, answer: Answer) -> Meter:
+        meter = _counted(self.meter, op.release.reveals, answer)
+        policy = self._policy
+        if meter is not self.meter and (
+            meter.rank_fraction > policy.max_rank_fraction
+            or meter.variance_fraction > policy.max_variance_fraction
+        ):
+            raise _Refusal("leakage")
+        return meter
+
+
+def _counted(meter: Meter, reveals: Reveals, answer: Answer) -> Meter:
+    match reveals:
+        case Reveals.DIRECTIONS:
+            if answer.directions is None or answer.images is None:
+                raise _Refusal("undeclared")
+            return meter.answered(answer.directions, answer.images, answer.trace)
+        case Reveals.SCATTER:
+            return meter.all_answered()
+        case Reveals.DIAGONAL:
+            return meter.diagonal_answered()
+        case _:
+            return meter
+
+
+def _egress(ask: Message, op: Op, answer: Answer, reply: bytes) -> Egress:
+    shapes = {name: array.shape for name, array in answer.reply.items()}
+    digest = hashlib.blake2b(reply, digest_size=16).hexdigest()
+    return Egress(ask.run, ask.round_, op.name, op.release, shapes, len(reply), digest)

@@ -1,0 +1,1 @@
+"""Carries asks and replies. The only place that knows an engine."""

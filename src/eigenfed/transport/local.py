@@ -1,0 +1,100 @@
+"""Sites in this process, on threads: every message still crosses as bytes."""
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import nullcontext
+from typing import Protocol
+
+from eigenfed.arrays import Arrays
+from eigenfed.errors import InputError, SiteLost, SiteRefused
+from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.protocol.core import Ask
+from eigenfed.protocol.messages import Message
+
+
+class Answering(Protocol):
+    """Anything that answers an ask in bytes: a `Site`, or a way to one."""
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one ask; ConnectionError where it cannot be reached."""
+
+
+class LocalTransport:
+    """Asks the sites of one process, several at a time, with BLAS on one thread for each.
+
+    Parameters
+    ----------
+    sites : mapping of str to Answering
+    wire : {"float64", "float32"}, default="float64"
+        Precision of the floats that are sent to sites.
+    workers : int, optional
+        How many sites to ask at a time; as many as there are processors by default.
+
+    Attributes
+    ----------
+    bytes_up, bytes_down : int
+        Bytes from and to all sites.
+    floats_up : int
+        Numbers in the replies.
+    rounds : int
+        Asks so far.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Answering],
+        *,
+        wire: str = "float64",
+        workers: int | None = None,
+    ) -> None:
+        if not sites:
+            raise InputError("sites is empty and must name at least one site. Add a site.")
+        self._sites = dict(sorted(sites.items()))
+        self._wire = wire
+        self._workers = min(workers or os.cpu_count() or 1, len(sites))
+        self._run = uuid.uuid4().hex
+        self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """Names of the sites, sorted."""
+        return tuple(self._sites)
+
+    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+        """Yield the replies in sorted order of sites."""
+        names = [name for name in self._sites if ask.to is None or name in ask.to]
+        self.rounds += 1
+        replies: dict[str, Arrays] = {}
+        lost = []
+        with one_blas_thread if self._workers > 1 else nullcontext():
+            pool = ThreadPoolExecutor(self._workers)
+            try:
+                waiting = {name: pool.submit(self._one, name, round_, ask) for name in names}
+                for name in names:
+                    try:
+                        replies[name] = _result(waiting[name], ask.deadline_s)
+                    except (ConnectionError, FutureTimeout):
+                        lost.append(name)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+        if len(replies) < (len(names) if ask.quorum is None else ask.quorum):
+            raise SiteLost(tuple(lost), ask.op, round_)
+        yield from replies.items()
+
+    def _one(self, name: str, round_: int, ask: Ask) -> Arrays:
+        sent = Message("ask", self._run, round_, ask.op, ask.for_site(name)).to_bytes(self._wire)
+        data = self._sites[name].answer(sent)
+        reply = Message.from_bytes(data, "reply", "refusal")
+        if reply.kind == "refusal":
+            raise SiteRefused(name, reply.label, ask.op, round_)
+        self.bytes_down += len(sent)
+        self.bytes_up += len(data)
+        self.floats_up += sum(array.size for array in reply.arrays.values())
+        return reply.arrays
+
+
+def _result(future: "Future[Arrays]", deadline_s: float | None) -> Arrays:
+    return future.result(timeout=deadline_s)
