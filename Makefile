@@ -11,8 +11,8 @@ JOBS ?= 2
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## three sensors stream, their summaries merge, the page compares with pooled PCA
-	@$(RUN) examples/three_sensors.py
+demo: $(READY) ## three hospitals compute one PCA; the page compares it with the pooled one
+	@$(RUN) examples/three_hospitals.py
 
 test: check ## format, lint, types, layers, then every test, doctest and the coverage rule
 	$(RUN) -m pytest -n $(JOBS) --cov --cov-report=

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError
 
 Array = npt.NDArray[np.float64]
 Scalar = bool | int | float | str
@@ -62,6 +62,12 @@ class Container:
     def to_bytes(self) -> bytes:
         """Serialise; the same values always give the same bytes."""
         parts = [a.astype(a.dtype.newbyteorder("<"), order="C") for a in self.arrays.values()]
+        for name, part in zip(self.arrays, parts, strict=True):
+            if part.dtype.str not in _DTYPES:
+                raise InputError(
+                    f"The array {name!r} has dtype {part.dtype} and must be float64, float32, "
+                    "int64 or uint8. Convert it first."
+                )
         described = [
             [name, part.dtype.str, list(part.shape)]
             for name, part in zip(self.arrays, parts, strict=True)

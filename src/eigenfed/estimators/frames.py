@@ -34,7 +34,7 @@ def aligned(X: Any, names: Sequence[str] | None) -> Any:
     columns = list(X.columns)
     twice = [name for name, times in Counter(columns).items() if times > 1]
     if twice:
-        raise InputError(f"X has the columns {_listed(twice)} more than once. Rename or drop them.")
+        raise InputError(f"X has the columns {listed(twice)} more than once. Rename or drop them.")
     if names is None or columns == list(names):
         return X
     check_names("X", columns, names)
@@ -51,8 +51,8 @@ def check_names(subject: str, given: Sequence[Any], names: Sequence[str]) -> Non
     eigenfed.errors.InputError: X lacks the columns 'b' and has the unknown columns 'c'. ...
     """
     absent, extra = set(names) - set(given), set(given) - set(names)
-    faults = [f"lacks the columns {_listed(absent)}"] if absent else []
-    faults += [f"has the unknown columns {_listed(extra)}"] if extra else []
+    faults = [f"lacks the columns {listed(absent)}"] if absent else []
+    faults += [f"has the unknown columns {listed(extra)}"] if extra else []
     if faults:
         raise InputError(
             f"{subject} {' and '.join(faults)}. Bring the {len(names)} columns that were there "
@@ -60,7 +60,14 @@ def check_names(subject: str, given: Sequence[Any], names: Sequence[str]) -> Non
         )
 
 
-def _listed(names: Iterable[Any]) -> str:
+def listed(names: Iterable[Any]) -> str:
+    """List names for a message, the first few of them.
+
+    Examples
+    --------
+    >>> listed(["b", "a"])
+    "'a', 'b'"
+    """
     ordered = sorted(map(str, names))
     shown = ", ".join(map(repr, ordered[:_SHOWN]))
     return shown if len(ordered) <= _SHOWN else f"{shown} and {len(ordered) - _SHOWN} more"

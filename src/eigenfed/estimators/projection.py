@@ -1,5 +1,6 @@
 """What every fitted PCA can do with new rows, whatever way it was fitted."""
 
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,12 @@ _ROWS = 4096
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Scores of rows and rows of scores.
 
-    The estimator says what its components and mean are in ``_projection``.
+    The estimator says what its components, mean and scale are in ``_projection``.
     """
 
-    def _projection(self) -> tuple[Array, Array]:
-        """Return components (k, d) and mean (d,)."""
-        raise NotImplementedError
+    @abstractmethod
+    def _projection(self) -> tuple[Array, Array, Array | None]:
+        """Return components (k, d), mean (d,), and scale (d,) where there is one."""
 
     def transform(self, X: Any) -> npt.NDArray[Any]:
         """Project rows onto the components.
@@ -40,14 +41,15 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         X = validated(self, X, reset=False)
-        components, mean = self._projection()
+        components, mean, scale = self._projection()
+        scaled = components if scale is None else components / scale
         sparse: bool = issparse(X)
         scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
         for start in range(0, X.shape[0], _ROWS):
             rows = X[start : start + _ROWS]
             around = (rows.toarray() if sparse else rows) - mean
             around[np.isnan(around)] = 0.0
-            scores[start : start + _ROWS] = around @ components.T
+            scores[start : start + _ROWS] = around @ scaled.T
         return scores
 
     def inverse_transform(self, Z: npt.ArrayLike) -> npt.NDArray[Any]:
@@ -63,13 +65,14 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         check_is_fitted(self)
         scores: npt.NDArray[Any] = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
-        components, mean = self._projection()
+        components, mean, scale = self._projection()
         if scores.shape[1] != len(components):
             raise InputError(
                 f"Z has {scores.shape[1]} columns and must have {len(components)}, one for each "
                 "component. Pass what transform returned."
             )
-        rows: npt.NDArray[Any] = scores @ components + mean
+        rows: npt.NDArray[Any] = scores @ components
+        rows = (rows if scale is None else rows * scale) + mean
         return rows.astype(scores.dtype, copy=False)
 
     @property

@@ -1,4 +1,4 @@
-"""Constructor arguments of `StreamingPCA`, checked when the first rows arrive."""
+"""Constructor arguments of the estimators, checked when data arrive, as scikit-learn asks."""
 
 from numbers import Integral
 from typing import Any
@@ -29,20 +29,19 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     -------
     StreamSettings
     """
-    _check_choice("rank", params["rank"], _RANKS)
-    _check_choice("memory", params["memory"], _MEMORIES)
+    check_choice("rank", params["rank"], _RANKS)
+    check_choice("memory", params["memory"], _MEMORIES)
     k, oversample = params["n_components"], params["oversample"]
-    _check_whole("n_components", k, 1, "Ask for one component or more.")
+    check_whole("n_components", k, 1, "Ask for one component or more.")
     if k > d:
         raise InputError(
             f"n_components={k} must be at most {d}, the number of features "
             f"(n_features={d}). Lower n_components."
         )
     if oversample is not None:
-        _check_whole("oversample", oversample, 0, "Pass None to track twice n_components.")
+        check_whole("oversample", oversample, 0, "Pass None to track twice n_components.")
     _check_forgetting(params["forgetting"])
-    if not isinstance(params["center"], bool):
-        raise InputError(f"center={params['center']!r} must be True or False. Pass one of them.")
+    check_flag("center", params["center"])
     _check_random_state(params["random_state"])
     adaptive = params["rank"] == "adaptive"
     settings = StreamSettings(
@@ -57,12 +56,20 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     return StreamSettings(**{**vars(settings), "exact": exact})
 
 
-def _check_whole(name: str, value: Any, least: int, remedy: str) -> None:
+def check_whole(name: str, value: Any, least: int, remedy: str) -> None:
+    """Refuse what is not a whole number of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise InputError(f"{name}={value!r} must be a whole number of at least {least}. {remedy}")
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name}={value!r} must be True or False. Pass one of them.")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of the choices."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InputError(f"{name}={value!r} must be one of {listed}. Pass one of them.")

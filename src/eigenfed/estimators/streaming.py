@@ -294,9 +294,9 @@ class StreamingPCA(Projection, BaseEstimator):
         check_is_fitted(self)
         return self._stream.n_missing.copy()
 
-    def _projection(self) -> tuple[Array, Array]:
+    def _projection(self) -> tuple[Array, Array, Array | None]:
         k, summary = self.n_components_, self.summary_
-        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean
+        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")

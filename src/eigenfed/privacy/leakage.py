@@ -4,8 +4,10 @@ Exact methods answer products ``M q``. After d independent directions the asker 
 of M (003 section 4), through secure sums too; and since real scatters are nearly low rank, most of
 M is gone much earlier. So two numbers are kept for a data set, over all runs on it:
 ``rank_fraction``, the rank of all directions answered over d, which says what is fixed exactly;
-and ``variance_fraction``, the sum of the Ritz values over the trace, which says how much of the
-variance the asker has. A low rank fraction never means that little was learnt.
+and ``variance_fraction``, the share of the trace that the best completion of the answers holds
+(Nystrom: ``M B (B'M B)^+ B'M`` with B the directions). The sum of Ritz values would understate
+that: after one block of 8 random directions of 64 it can show 0.10 where the completion has 0.81.
+A low rank fraction never means that little was learnt.
 """
 
 from dataclasses import dataclass, replace
@@ -13,9 +15,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.arrays import Array, Container
+from eigenfed.errors import DataError, InputError
 
 _KIND, _VERSION = "meter", 1
 _INDEPENDENT = 1e-10
+_COVERED = 1e-6
+_FIRM = 1e-8
 _MAX_BASIS_BYTES = 256 << 20
 
 
@@ -28,8 +33,8 @@ class Meter:
     d : int
     basis : ndarray of shape (d, r)
         Orthonormal columns that span all directions answered.
-    inner : ndarray of shape (r, r)
-        The scatter on that basis.
+    images : ndarray of shape (d, r)
+        The scatter times that basis.
     trace : float
         The whole scatter's trace, as last seen.
     uncounted : int
@@ -50,7 +55,7 @@ class Meter:
 
     d: int
     basis: Array
-    inner: Array
+    images: Array
     trace: float = 0.0
     uncounted: int = 0
     diagonal: bool = False
@@ -59,7 +64,7 @@ class Meter:
     @classmethod
     def empty(cls, d: int) -> "Meter":
         """Return the meter of a data set about which nothing was answered."""
-        return cls(d, np.zeros((d, 0)), np.zeros((0, 0)))
+        return cls(d, np.zeros((d, 0)), np.zeros((d, 0)))
 
     @property
     def rank_fraction(self) -> float:
@@ -69,37 +74,55 @@ class Meter:
 
     @property
     def variance_fraction(self) -> float:
-        """Sum of the Ritz values over the trace; 1 where directions are no longer followed."""
+        """Share of the trace that the best completion of the answers holds.
+
+        It is 1 where directions are no longer followed.
+        """
         if self.whole or self.uncounted:
             return 1.0
-        return min(float(self.inner.trace()) / self.trace, 1.0) if self.trace > 0 else 0.0
+        if not (self.trace > 0 and self.basis.shape[1]):
+            return 0.0
+        inner = self.basis.T @ self.images
+        values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+        # An image of a nearly repeated direction is a small difference: its noise must not count.
+        kept = values > _FIRM * max(float(values[-1]), 0.0)
+        factor = self.images @ (vectors[:, kept] / np.sqrt(values[kept]))
+        return min(float(np.vdot(factor, factor)) / self.trace, 1.0)
 
     def answered(self, directions: Array, images: Array, trace: float) -> "Meter":
         """Count an answer ``images = M @ directions``, both of shape (d, l).
 
-        Only the part of the directions outside the basis is new, and its place in the scatter
-        follows from the answer itself, so nothing is computed from the rows.
+        Only the part of the directions outside the basis is new, and its image follows from the
+        answer itself, so nothing is computed from the rows. Lengths do not matter.
         """
-        if self.basis.nbytes + directions.nbytes > _MAX_BASIS_BYTES:
+        lengths = np.sqrt(np.sum(directions**2, axis=0))
+        if not (np.isfinite(lengths).all() and np.isfinite(images).all()):
+            raise InputError("The directions asked about must be finite. Ask with unit vectors.")
+        if 2 * (self.basis.nbytes + directions.nbytes) > _MAX_BASIS_BYTES:
             return replace(self, uncounted=self.uncounted + directions.shape[1], trace=trace)
-        known = self.basis.T @ directions
-        outside = directions - self.basis @ known
+        there = lengths > 0
+        units, unit_images = (x[:, there] / lengths[there] for x in (directions, images))
+        known = self.basis.T @ units
+        outside = units - self.basis @ known
         again = self.basis.T @ outside
         outside, known = outside - self.basis @ again, known + again
         fresh, size, turn = np.linalg.svd(outside, full_matrices=False)
-        largest = np.sqrt(np.max(np.sum(directions**2, axis=0), initial=0.0))
-        count = int(np.count_nonzero(size > _INDEPENDENT * largest))
+        count = int(np.count_nonzero(size > _INDEPENDENT))
         fit = turn[:count].T / size[:count]
-        mixed = self.basis.T @ images
-        corner = directions.T @ images - mixed.T @ known - known.T @ mixed
-        corner = fit.T @ (corner + known.T @ self.inner @ known) @ fit
-        side = (mixed - self.inner @ known) @ fit
         return replace(
             self,
             basis=np.hstack([self.basis, fresh[:, :count]]),
-            inner=np.block([[self.inner, side], [side.T, corner]]),
+            images=np.hstack([self.images, (unit_images - self.images @ known) @ fit]),
             trace=trace,
         )
+
+    def covers(self, directions: Array) -> bool:
+        """Say whether all of the directions, (d, l), were answered about before."""
+        if self.whole or self.uncounted:
+            return True
+        lengths = np.sqrt(np.sum(directions**2, axis=0))
+        outside = directions - self.basis @ (self.basis.T @ directions)
+        return bool(np.all(np.sqrt(np.sum(outside**2, axis=0)) <= _COVERED * lengths))
 
     def all_answered(self) -> "Meter":
         """Count an answer that holds all of the scatter."""
@@ -118,11 +141,18 @@ class Meter:
             "diagonal": self.diagonal,
             "whole": self.whole,
         }
-        arrays = {"basis": self.basis, "inner": self.inner}
+        arrays = {"basis": self.basis, "images": self.images}
         return Container(_KIND, _VERSION, scalars, arrays).to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Meter":
         """Read what `to_bytes` wrote."""
         container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
-        return cls(**container.scalars, **container.arrays)  # type: ignore[arg-type]
+        try:
+            meter = cls(**container.scalars, **container.arrays)  # type: ignore[arg-type]
+            sound = meter.basis.shape == meter.images.shape and len(meter.basis) == meter.d
+        except (AttributeError, TypeError):
+            sound = False
+        if not sound:
+            raise DataError("The data are not a sound meter. Fetch the site's own copy again.")
+        return meter

@@ -15,6 +15,8 @@ class Policy:
         Most of the variance that those directions may hold; 1 sets no limit.
     max_rounds : int or None
         Most asks to answer in one run.
+    min_rows : int
+        Fewest rows with which the site takes part: the totals of one row are that row.
     forbidden : frozenset of str
         Operations that are never answered.
 
@@ -27,6 +29,7 @@ class Policy:
     max_rank_fraction: float = 1.0
     max_variance_fraction: float = 1.0
     max_rounds: int | None = None
+    min_rows: int = 0
     forbidden: frozenset[str] = frozenset()
 
     def allows(self, op: str) -> bool:

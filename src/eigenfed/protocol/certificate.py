@@ -12,12 +12,12 @@ sum of the largest, so one number from each site does it.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
@@ -26,44 +26,62 @@ from eigenfed.protocol.products import Products, prepared
 from eigenfed.protocol.result import Certificate
 
 _DENSE_FEATURES = 200
+_ARNOLDI_TOL = 1e-7
+_MARGIN = 1e-6
 
 
 @op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
 def remainder(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Largest eigenvalue of the site's scatter outside the given directions."""
     view, state = prepared(source, payload, state)
-    return Answer({"largest": np.array([_largest_outside(view, payload["known"])])}, state)
+    largest = largest_outside(view.product, payload["known"], float(state["trace"][0]))
+    return Answer({"largest": np.array([largest])}, state)
 
 
 OPS = (remainder,)
 
 
-def _largest_outside(view: Prepared, known: Array) -> float:
-    d = view.source.d
-    if known.shape[1] >= d or view.source.n == 0:
+def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float) -> float:
+    """Bound the largest eigenvalue of a positive matrix outside the span of `known`.
+
+    Parameters
+    ----------
+    apply : callable
+        Multiplies the matrix with an array of shape (d, l).
+    known : ndarray of shape (d, m)
+        Orthonormal columns.
+    trace : float
+        The matrix's trace: the bound where the iteration does not converge.
+    """
+    d = len(known)
+    if known.shape[1] >= d or trace == 0.0:
         return 0.0
-    if d <= _DENSE_FEATURES:
-        matrix = view.scatter()
-        matrix -= known @ (known.T @ matrix)
-        matrix -= (matrix @ known) @ known.T
-        return max(float(np.linalg.eigvalsh(matrix)[-1]), 0.0)
 
     def outside(x: Array) -> Array:
         inside: Array = x.reshape(d, -1)
         inside = inside - known @ (known.T @ inside)
-        image = view.product(inside)
+        image = apply(inside)
         return image - known @ (known.T @ image)
+
+    if d <= _DENSE_FEATURES:
+        matrix = outside(np.eye(d))
+        return max(float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1]), 0.0)
 
     start = np.random.default_rng(0).standard_normal(d)
     try:
         values, vectors = eigsh(
-            LinearOperator((d, d), matvec=outside, dtype=np.float64), k=1, which="LA", v0=start
+            LinearOperator((d, d), matvec=outside, dtype=np.float64),
+            k=1,
+            which="LA",
+            v0=start,
+            tol=_ARNOLDI_TOL,
         )
     except ArpackNoConvergence:
-        return float(view.squares().sum())
-    # The residual covers what the iteration has left over.
+        return trace
+    # The residual exceeds what the iteration has left over, which is of its square.
     left = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
-    return max(float(values[0]), 0.0) + math.sqrt(float(left @ left))
+    largest = max(float(values[0]), 0.0) + math.sqrt(float(left @ left))
+    return min(largest * (1.0 + _MARGIN), trace)
 
 
 def certificate(
@@ -97,19 +115,21 @@ def certificate(
         Norm of M between `known` and its complement.
     tol : float
     """
-    answer = yield from products.total(Ask("remainder", {"known": known}))
+    answer = yield from products.total(Ask(products.outside, {"known": known}))
     outside = float(answer["largest"][0]) / products.divisor
     largest = values[0] if values[0] > 0 else 1.0
     size = float(np.linalg.norm(residual, 2)) if residual.size else 0.0
-    inner = 0.0 if next_value is None else next_value
-    half = (inner - outside) / 2
-    above = (inner + outside) / 2 + math.hypot(half, coupling if next_value is not None else 0.0)
-    above = above if next_value is not None else outside
+    # With no Ritz value beyond the components, what is outside them is all there is to go by.
+    above = following = outside
+    if next_value is not None:
+        following = next_value
+        half = (next_value - outside) / 2
+        above = (next_value + outside) / 2 + math.hypot(half, coupling)
     residuals = np.sqrt(np.sum(residual**2, axis=0)) / largest
     return Certificate(
         residuals,
         angle(size, values[-1] - above),
-        angle(size, values[-1] - inner),
+        angle(size, values[-1] - following),
         residuals <= tol,
         products.trace / products.divisor,
         float(np.abs(vt @ vt.T - np.eye(len(vt))).max()),

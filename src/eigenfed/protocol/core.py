@@ -6,10 +6,13 @@ same replies always bring it to the same place: a run resumes by replaying its t
 """
 
 import hashlib
+import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 from typing import Protocol as TypingProtocol
-from typing import TypeVar
+
+import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container
 from eigenfed.errors import ProtocolError, SiteLost
@@ -59,11 +62,14 @@ class Ask:
 
     def digest(self) -> str:
         """Return a fingerprint of everything that is asked of everybody."""
-        parts = {f"/{name}": array for name, array in self.payload.items()}
+        parts: list[tuple[str | None, str, npt.NDArray[Any]]]
+        parts = [(None, name, array) for name, array in self.payload.items()]
         for site in sorted(self.each):
-            parts |= {f"{site}/{name}": array for name, array in self.each[site].items()}
-        labels = {"op": self.op, "to": "*" if self.to is None else "\n".join(self.to)}
-        data = Container("ask", 1, {**labels, "summed": self.summed}, parts).to_bytes()
+            parts += [(site, name, array) for name, array in self.each[site].items()]
+        places = [(site, name) for site, name, _ in parts]
+        label = json.dumps([self.op, self.to, self.summed, places])
+        arrays = {str(i): array for i, (_, _, array) in enumerate(parts)}
+        data = Container("ask", 1, {"label": label}, arrays).to_bytes()
         return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
@@ -114,12 +120,13 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
         ask = next(protocol)
         round_ = 0
         while True:
-            outcome = _outcome(transport, record, round_, ask)
-            round_ += 1
-            if isinstance(outcome, SiteLost):
-                ask = protocol.throw(outcome)
+            known = None if record is None else record.replay(round_, ask)
+            outcome = _outcome(transport, round_, ask) if known is None else known
+            if record is None or known is not None:
+                ask = _step(protocol, outcome)
             else:
-                ask = protocol.send(outcome)
+                ask = _recorded_step(protocol, record, round_, ask, outcome)
+            round_ += 1
     except StopIteration as end:
         result: T = end.value
         return result
@@ -127,28 +134,42 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
         protocol.close()
 
 
-def _outcome(
-    transport: Transport, record: Record | None, round_: int, ask: Ask
-) -> Replies | SiteLost:
-    known = None if record is None else record.replay(round_, ask)
-    if known is not None:
-        return known
-    outcome: Replies | SiteLost
+def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Ask:
+    return protocol.throw(outcome) if isinstance(outcome, SiteLost) else protocol.send(outcome)
+
+
+def _recorded_step(
+    protocol: Protocol[T], record: Record, round_: int, ask: Ask, outcome: Replies | SiteLost
+) -> Ask:
+    """Keep replies before the protocol sees them, and a loss once it has survived it.
+
+    A loss that ends the run is not kept: the run can be taken up when the site is back.
+    """
+    if not isinstance(outcome, SiteLost):
+        record.keep(round_, ask, outcome)
+        return protocol.send(outcome)
+    try:
+        following = protocol.throw(outcome)
+    except StopIteration:
+        record.keep(round_, ask, outcome)
+        raise
+    record.keep(round_, ask, outcome)
+    return following
+
+
+def _outcome(transport: Transport, round_: int, ask: Ask) -> Replies | SiteLost:
     try:
         answers = transport.ask(round_, ask)
-        outcome = _folded(answers) if ask.summed else dict(answers)
+        return _folded(answers) if ask.summed else dict(answers)
     except SiteLost as lost:
-        outcome = lost
-    if record is not None:
-        record.keep(round_, ask, outcome)
-    return outcome
+        return lost
 
 
 def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
-    total: Arrays = {}
+    total: Arrays | None = None
     for site, reply in answers:
-        if not total:
-            total = {name: array.copy() for name, array in reply.items()}
+        if total is None:
+            total = dict(reply)
             continue
         if total.keys() != reply.keys():
             raise ProtocolError(
@@ -162,4 +183,4 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
                     f"have {total[name].shape}. Bring the same features everywhere."
                 )
             total[name] = total[name] + array
-    return {TOTAL: total}
+    return {TOTAL: total or {}}

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
+from eigenfed.linalg.threads import threads_for
 from eigenfed.protocol.certificate import certificate
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.moments import Moments
@@ -59,10 +60,12 @@ class _Lanczos:
         residual = self.following @ (self.coefficients @ last)
         return values, (self.basis @ vectors[:, :k]).T, residual
 
-    def extend(self) -> None:
-        """Make the part outside the next block."""
-        fresh = self.following - self.basis @ (self.basis.T @ self.following)
-        self.basis = np.hstack([self.basis, np.linalg.qr(fresh).Q])
+    def extend(self, width: int) -> Array:
+        """Make the part outside the next block of the basis, and return that."""
+        fresh = self.following[:, :width]
+        fresh = np.linalg.qr(fresh - self.basis @ (self.basis.T @ fresh)).Q
+        self.basis = np.hstack([self.basis, fresh])
+        return fresh
 
 
 def _independent(outside: Array, size: float) -> tuple[Array, Array]:
@@ -103,27 +106,42 @@ def krylov(
     total : Total
         How sums are made.
     """
-    d = len(moments.mean)
-    width = min(max(k, _LEAST_BLOCK), d)
     products = Products(moments, total)
-    space = _Lanczos(np.linalg.qr(rng.standard_normal((d, width))).Q)
+    return (
+        yield from lanczos(
+            products, k, tol=tol, stop=stop, max_rounds=max_rounds, certify=certify, rng=rng
+        )
+    )
+
+
+def lanczos(
+    products: Products,
+    k: int,
+    *,
+    tol: float,
+    stop: str,
+    max_rounds: int,
+    certify: bool,
+    rng: np.random.Generator,
+) -> Protocol[Decomposition]:
+    """Find leading eigenvectors of whatever the products are of; see `krylov`."""
+    d = len(products.moments.mean)
+    space = _Lanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
     block = space.basis
     while True:
-        space.take((yield from products.of(block)))
-        values, vt, residual = space.ritz(k)
+        image = yield from products.of(block)
+        with threads_for(4.0 * space.basis.size * image.shape[1]):
+            space.take(image)
+            values, vt, residual = space.ritz(k)
         room = min(space.following.shape[1], d - space.basis.shape[1])
-        wanted = _wanted(values, k, stop)
-        sizes = np.sqrt(np.sum(residual**2, axis=0))[wanted]
+        sizes = np.sqrt(np.sum(residual**2, axis=0))[_wanted(values, k, stop)]
         done = len(vt) == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
         if done or room == 0 or products.rounds >= max_rounds:
             break
-        space.following = space.following[:, :room]
-        seen = space.basis.shape[1]
-        space.extend()
-        block = space.basis[:, seen:]
-    shown = np.maximum(values[:k], 0.0)
-    found = signed_rows(completed_rows(vt, min(k, d)))
-    shown = np.concatenate([shown, np.zeros(len(found) - len(shown))])
+        with threads_for(4.0 * space.basis.size * room):
+            block = space.extend(room)
+    shown, found = np.zeros(k), signed_rows(completed_rows(vt, k))
+    shown[: len(vt)] = np.maximum(values[:k], 0.0)
     grade = None
     if certify:
         grade = yield from certificate(
@@ -139,9 +157,9 @@ def krylov(
     return Decomposition(
         found,
         shown,
-        moments.mean,
-        moments.scale,
-        moments.n,
+        products.moments.mean,
+        products.moments.scale,
+        products.moments.n,
         products.trace / products.divisor,
         products.rounds,
         grade,

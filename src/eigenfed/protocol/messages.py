@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, Scalar
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError
 
 VERSION = 1
 MAX_BYTES = 1 << 34
@@ -72,6 +72,12 @@ class Message:
             for name, a in container.arrays.items()
         }
         return cls(kind, str(fields["run"]), int(fields["round"]), str(fields["label"]), arrays)
+
+
+def check_wire(wire: str) -> None:
+    """Refuse a precision that messages do not have."""
+    if wire not in ("float64", "float32"):
+        raise InputError(f"wire={wire!r} must be 'float64' or 'float32'. Pass one of them.")
 
 
 _FIELDS = {"run": str, "round": int, "label": str}

@@ -1,5 +1,398 @@
-"""To be written."""
+"""FedPower: power iterations at the sites, averaged now and then (004 Alg. 1 to 3, no noise).
 
-from eigenfed.protocol.ops import Op
+===========  ==================================================================================
+coordinator  sums over the sites asked of D'W D Z T, d x r, where Z is where a site's own steps
+             led and T turns it towards the baseline site; with alignment also the baseline's
+             Z, d x r, and each site's weight; likewise each weight where sites are sampled
+site         the common basis that the steps start from, and with alignment the baseline's Z
+===========  ==================================================================================
 
-OPS: tuple[Op, ...] = ()
+With one step between averages this is the distributed power method (004 Alg. 1): sums of products
+as everywhere, which converge to the pooled components. More steps save rounds at first and leave
+an error floor, since each site walks towards its own components; letting the steps fall to one
+(004 eq. 3.15) removes it. Local steps are no protection: what leaves after them still is the
+site's scatter times directions, and no noise on it would be differential privacy.
+
+Where we depart from 004: deviations are from the mean of all sites; the start is orthonormal in
+every case, as in its Alg. 1; the baseline is the site with most rows, as its text says, where
+``1 = argmin p_i`` is a slip for argmax. Every run ends at an average, so that the output line of
+Alg. 2 and 3 is the last average itself; there scheme 2 lacks the weights p_i, which our average
+has. The components are then made of one exact product with the whole basis.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import TypeVar
+
+import numpy as np
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError, SiteLost
+from eigenfed.linalg.angles import sines
+from eigenfed.linalg.checks import check_count
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol, Replies
+from eigenfed.protocol.finish import finished, ritz
+from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.products import Products, prepared
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.totals import Total
+
+R = TypeVar("R")
+
+_EXTRA_DIRECTIONS = 5
+_ALIGN = ("procrustes", "sign", "none")
+_PARTICIPATION = ("full", "scheme1", "scheme2")
+
+
+@dataclass(frozen=True)
+class Power:
+    """Options of `power`.
+
+    Attributes
+    ----------
+    local_steps : int
+        Steps p up to and with each average; 1 is the distributed power method.
+    align : {"procrustes", "sign", "none"}
+        How sites turn their steps towards the baseline's before the average (004 eq. 3.2 and
+        3.16). Aligning costs one more round for each average after two steps or more.
+    decay : bool
+        Whether the steps fall by one with each average until they are one (004 eq. 3.15).
+    participation : {"full", "scheme1", "scheme2"}
+        All sites in each average; some, drawn with replacement by their share of the rows; or
+        some, drawn evenly without replacement (004 section 3.2). A sample never comes to rest:
+        it stays in a neighbourhood, and the run takes all of its rounds.
+    sites_per_round : int or None
+        How many are drawn; None with full participation.
+
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> list(islice(Power(local_steps=3).schedule(), 5))
+    [3, 2, 1, 1, 1]
+    """
+
+    local_steps: int = 4
+    align: str = "procrustes"
+    decay: bool = True
+    participation: str = "full"
+    sites_per_round: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("local_steps", self.local_steps, "Pass 1 to average after each step.")
+        _check_choice("align", self.align, _ALIGN)
+        _check_choice("participation", self.participation, _PARTICIPATION)
+        if not isinstance(self.decay, bool):
+            raise InputError(f"decay={self.decay!r} must be True or False. Pass one of them.")
+        if self.is_full and self.sites_per_round is not None:
+            raise InputError(
+                f"sites_per_round={self.sites_per_round!r} must be None with full participation. "
+                "Leave it out, or choose participation='scheme1' or 'scheme2'."
+            )
+        if not self.is_full:
+            if self.sites_per_round is None:
+                raise InputError(
+                    f"sites_per_round=None must be a number with participation="
+                    f"{self.participation!r}. Say how many sites to draw for each average."
+                )
+            check_count("sites_per_round", self.sites_per_round, "Draw one site or more.")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all sites take part in each average."""
+        return self.participation == "full"
+
+    def schedule(self) -> Iterator[int]:
+        """Yield the steps up to and with each average, without end."""
+        for earlier in count():
+            yield max(self.local_steps - earlier, 1) if self.decay else self.local_steps
+
+    def factors(self, weights: dict[str, float], rng: np.random.Generator) -> dict[str, float]:
+        """Draw the sites of one average, and what to multiply each one's Y by (004 section 3.2).
+
+        Parameters
+        ----------
+        weights : dict of str to float
+            Weight of the rows of every site.
+        rng : numpy Generator
+
+        Returns
+        -------
+        dict of str to float
+            Of the sites drawn that have rows; the expectation is ``p_i``, the site's share.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> options = Power(participation="scheme2", sites_per_round=2)
+        >>> options.factors({"a": 3.0, "b": 1.0}, np.random.default_rng(0))
+        {'a': 0.75, 'b': 0.25}
+        """
+        m, drawn = len(weights), self.sites_per_round or len(weights)
+        shares = np.array(list(weights.values())) / sum(weights.values())
+        if self.participation == "scheme1":
+            found = rng.multinomial(drawn, shares) / drawn
+        else:
+            found = np.zeros(m)
+            found[rng.choice(m, drawn, replace=False)] = m / drawn
+            found *= shares
+        return {name: float(f) for name, f in zip(weights, found, strict=True) if f > 0}
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(known)}. Choose one.")
+
+
+@op(Release("weight of the rows", "1", Leaves.EXACT, Reveals.COUNTS))
+def site_weight(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the sum of the weights of the site's rows."""
+    _, state = prepared(source, payload, state)
+    weight = float(source.n if source.weights is None else source.weights.sum())
+    return Answer({"weight": np.array([weight])}, state)
+
+
+@op(Release("basis after local steps, of one site", "d x l", Leaves.EXACT, Reveals.DIRECTIONS))
+def local_walk(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Take the local steps, keep where they led, and reply with it only where that is asked.
+
+    What leaves spans the images of the last step but is not they; the meter counts it as if it
+    were.
+    """
+    view, state = prepared(source, payload, state)
+    before, images, basis = _walked(view, payload)
+    state = {**state, "basis": basis}
+    trace = float(state["trace"][0])
+    if "shown" not in payload:
+        nothing = np.zeros((source.d, 0))
+        return Answer({}, state, nothing, nothing, trace)
+    return Answer({"basis": basis}, state, before, images, trace)
+
+
+@op(Release("scatter times aligned basis", "d x l", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
+def local_product(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the step to be averaged, from local steps turned to the baseline's if it is given."""
+    view, state = prepared(source, payload, state)
+    if "reference" in payload:
+        basis = _turned(state["basis"], payload["reference"], signs=bool(payload["signs"][0]))
+    else:
+        *_, basis = _walked(view, payload)
+    images = view.product(basis)
+    share = float(payload["share"][0]) if "share" in payload else 1.0
+    return Answer({"product": share * images}, state, basis, images, float(state["trace"][0]))
+
+
+OPS = (site_weight, local_walk, local_product)
+
+
+def _walked(view: Prepared, payload: Arrays) -> tuple[Array, Array, Array]:
+    """Take the local steps: the last one's basis, the scatter times it, and where that led.
+
+    The first two have no columns where there is no step to take.
+    """
+    basis: Array = payload["start"]
+    before = images = np.zeros((len(basis), 0))
+    for _ in range(int(payload["steps"][0])):
+        before, images = basis, view.product(basis)
+        basis = np.linalg.qr(images).Q
+    return before, images, basis
+
+
+def _turned(basis: Array, reference: Array, *, signs: bool) -> Array:
+    """Turn a basis towards the reference by an orthogonal matrix, or only by signs."""
+    overlap = basis.T @ reference
+    if signs:
+        return basis * np.where(overlap.diagonal() < 0, -1.0, 1.0)
+    left, _, right = np.linalg.svd(overlap)
+    turned: Array = basis @ (left @ right)
+    return turned
+
+
+def power(
+    moments: Moments,
+    k: int,
+    *,
+    options: Power,
+    tol: float,
+    max_rounds: int,
+    certify: bool,
+    rng: np.random.Generator,
+    total: Total,
+    sites: tuple[str, ...],
+) -> Protocol[Decomposition]:
+    """Iterate on k + 5 directions (as 004 Table 3 does for k = 5) and average until it is done.
+
+    Done means: where all sites take each step together, that the residuals of the components are
+    within `tol`; where all sites take a fixed number of local steps, that the average rests, which
+    says nothing of its error; else that the rounds are used up.
+
+    Parameters
+    ----------
+    moments : Moments
+    k : int
+        Number of components.
+    options : Power
+    tol : float
+        Largest residual, relative to the first eigenvalue.
+    max_rounds : int
+        Most rounds in which matrices come from sites: an average counts one, or two if aligned,
+        and the last product one. Rounds repeated for lost sites come on top.
+    certify : bool
+        Ask once more for the bound on the angle.
+    rng : numpy Generator
+        For the first basis, and for drawing sites.
+    total : Total
+        How sums are made.
+    sites : tuple of str
+        All sites of the run.
+
+    Raises
+    ------
+    InputError
+        If more sites are to be drawn without replacement than there are.
+    SiteLost
+        If a site is lost with full participation, or while all are needed: at the beginning, and
+        for the last product. A sampled site that is lost is left out of that one average.
+    """
+    wanted = options.sites_per_round or 0
+    if options.participation == "scheme2" and wanted > len(sites):
+        raise InputError(
+            f"sites_per_round={wanted} must be at most {len(sites)}, the number of sites, where "
+            "they are drawn without replacement. Draw fewer, or choose participation='scheme1'."
+        )
+    run = _Averages(Products(moments, total), options, rng, moments.arrays)
+    d = len(moments.mean)
+    basis = np.linalg.qr(rng.standard_normal((d, min(k + _EXTRA_DIRECTIONS, d)))).Q
+    if run.needs_weights:
+        yield from run.meet()
+    leading = np.zeros((0, d))
+    for steps in options.schedule():
+        if options.is_full and steps == 1:
+            return (yield from _distributed(run.products, basis, k, tol, max_rounds, certify))
+        if run.products.rounds + run.cost(steps) >= max_rounds:
+            break
+        average = yield from run.average(basis, steps)
+        if average is None:
+            continue
+        basis = np.linalg.qr(average).Q
+        earlier, leading = leading, np.linalg.svd(average, full_matrices=False).U[:, :k].T
+        rests = len(earlier) > 0 and sines(leading, earlier)[0] <= tol
+        if rests and options.is_full and not options.decay:
+            break
+    return (yield from finished(run.products, basis, k, tol=tol, certify=certify))
+
+
+def _distributed(
+    products: Products, basis: Array, k: int, tol: float, max_rounds: int, certify: bool
+) -> Protocol[Decomposition]:
+    """Take all steps together (004 Alg. 1): each product also tells the residuals, for nothing."""
+    while True:
+        image = yield from products.of(basis)
+        if products.rounds >= max_rounds or _settled(basis, image, k, tol):
+            return (yield from ritz(products, basis, image, k, tol=tol, certify=certify))
+        basis = np.linalg.qr(image).Q
+
+
+def _settled(basis: Array, image: Array, k: int, tol: float) -> bool:
+    """Say whether the first k Ritz pairs have residuals within the tolerance."""
+    onto = basis.T @ image
+    values, vectors = np.linalg.eigh((onto + onto.T) / 2)
+    values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
+    left = image @ vectors - (basis @ vectors) * values
+    return bool(np.sqrt(np.sum(left**2, axis=0)).max() <= tol * max(values[0], 0.0))
+
+
+def _single(ask: Ask) -> Protocol[Replies]:
+    return (yield ask)
+
+
+@dataclass(eq=False)
+class _Averages:
+    """Asks for averages after local steps.
+
+    Attributes
+    ----------
+    products : Products
+        Counts the rounds.
+    options : Power
+    rng : numpy Generator
+    greeting : mapping of str to ndarray
+        The mean and scale, until sites have them.
+    weights : dict of str to float
+        Of each site's rows, in sorted order, where they are needed.
+    """
+
+    products: Products
+    options: Power
+    rng: np.random.Generator
+    greeting: Arrays
+    weights: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether a baseline is to be chosen or sites are to be drawn."""
+        return not self.options.is_full or self.cost(self.options.local_steps) > 1
+
+    def cost(self, steps: int) -> int:
+        """Return the rounds of one average."""
+        return 2 if steps > 1 and self.options.align != "none" else 1
+
+    def meet(self) -> Protocol[None]:
+        """Tell all sites the mean and scale, and learn their weights."""
+        replies = yield Ask("site_weight", self._greeting())
+        self.weights = {name: float(replies[name]["weight"][0]) for name in sorted(replies)}
+
+    def average(self, basis: Array, steps: int) -> Protocol[Array | None]:
+        """Return the average of the sites' last steps, of any length, or None if all are lost."""
+        factors = {} if self.options.is_full else self.options.factors(self.weights, self.rng)
+        standing = tuple(factors) or tuple(self.weights)
+        # With full participation the factor p_i / n_i is the same 1 / n for all: none is sent.
+        share = {name: {"share": np.array([f / self.weights[name]])} for name, f in factors.items()}
+        payload = {"start": basis, "steps": np.array([steps - 1]), **self._greeting()}
+        if self.cost(steps) > 1:
+            found, standing = yield from self._reference(Ask("local_walk", payload), standing)
+            if found is None:
+                return None
+            signs = np.array([int(self.options.align == "sign")])
+            payload = {"reference": found, "signs": signs}
+        ask = Ask("local_product", payload, each=share)
+        answer, _ = yield from self._asked(self.products.total, ask, standing)
+        return None if answer is None else answer["product"]
+
+    def _reference(
+        self, walk: Ask, standing: tuple[str, ...]
+    ) -> Protocol[tuple[Array | None, tuple[str, ...]]]:
+        """Have local steps taken, and return the baseline's basis and who else has come there."""
+        while standing:
+            baseline = max(standing, key=self.weights.__getitem__)
+            ask = replace(walk, each={baseline: {"shown": np.ones(1)}})
+            replies, _ = yield from self._asked(_single, ask, standing)
+            standing = tuple(replies or ())
+            if replies is not None and baseline in replies:
+                return replies[baseline]["basis"], standing
+        return None, ()
+
+    def _asked(
+        self, how: Callable[[Ask], Protocol[R]], ask: Ask, standing: tuple[str, ...]
+    ) -> Protocol[tuple[R | None, tuple[str, ...]]]:
+        """Ask all sites, or those standing: then without the lost, until somebody answers."""
+        if self.options.is_full:
+            self.products.rounds += 1
+            return (yield from how(ask)), standing
+        while standing:
+            self.products.rounds += 1
+            try:
+                return (yield from how(replace(ask, to=standing, quorum=1))), standing
+            except SiteLost as lost:
+                if not set(standing) & set(lost.sites):
+                    raise
+                standing = tuple(name for name in standing if name not in lost.sites)
+        return None, ()
+
+    def _greeting(self) -> Arrays:
+        greeting, self.greeting = self.greeting, {}
+        return greeting

@@ -13,6 +13,7 @@ import numpy as np
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
+from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.moments import Moments
@@ -22,12 +23,33 @@ from eigenfed.protocol.totals import Total
 
 def prepared(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, Arrays]:
     """Return the rows through the run's mean and scale, which come with the first ask."""
-    kept = {name: payload.get(name, state.get(name)) for name in ("mean", "scale")}
-    state = {**state, **{name: array for name, array in kept.items() if array is not None}}
-    view = Prepared(source, state["mean"], state["scale"])
-    if "trace" not in state:
-        state = {**state, "trace": np.array([view.squares().sum()])}
-    return view, state
+    for name in ("mean", "scale"):
+        if name in payload and not np.array_equal(payload[name], state.get(name, payload[name])):
+            raise ProtocolError(f"The {name} of a run cannot change. Start another run.")
+    if "scale" not in state:
+        state = {**state, "mean": payload["mean"], "scale": payload["scale"]}
+        squares = Prepared(source, state["mean"], state["scale"]).squares()
+        # About the site's own mean: an asker who sends a far one must not dwarf the share.
+        own = own_squares(source)
+        state |= {"trace": np.array([squares.sum()]), "raw_trace": np.array([own.sum()])}
+    return Prepared(source, state["mean"], state["scale"]), state
+
+
+def own_squares(source: Source) -> Array:
+    """Return squared deviations of each feature from the site's own mean, (d,)."""
+    scatter = [np.zeros(source.d)] * 3
+    n, mean, squares = scatter
+    for rows, weights in source.blocks():
+        w = (~np.isnan(rows)) * (1.0 if weights is None else weights[:, None])
+        count = w.sum(axis=0)
+        total = n + count
+        share = np.where(total > 0, count / np.where(total > 0, total, 1.0), 0.0)
+        inside = np.where(w > 0, rows, 0.0)
+        block_mean = (w * inside).sum(axis=0) / np.where(count > 0, count, 1.0)
+        around = np.where(w > 0, inside - block_mean, 0.0)
+        squares = squares + (w * around**2).sum(axis=0) + n * share * (block_mean - mean) ** 2
+        mean, n = mean + share * (block_mean - mean), total
+    return squares
 
 
 @op(Release("scatter times directions", "d x l + 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
@@ -55,12 +77,20 @@ class Products:
         Products had.
     trace : float
         Total squared deviation of all rows, known after the first.
+    op, outside : str
+        The operations that answer with a product, and with the largest eigenvalue outside
+        directions.
+    first : mapping of str to ndarray, optional
+        What the first ask brings besides; the mean and scale by default.
     """
 
     moments: Moments
     total: Total
     rounds: int = 0
     trace: float = 0.0
+    op: str = "product"
+    outside: str = "remainder"
+    first: Arrays | None = None
 
     @property
     def divisor(self) -> float:
@@ -69,8 +99,9 @@ class Products:
 
     def of(self, basis: Array) -> Protocol[Array]:
         """Return the covariance of all rows times `basis`, (d, l)."""
-        payload = {"basis": basis} | ({} if self.rounds else self.moments.arrays)
-        answer = yield from self.total(Ask("product", payload))
+        first = self.moments.arrays if self.first is None else self.first
+        payload = {"basis": basis} | ({} if self.rounds else first)
+        answer = yield from self.total(Ask(self.op, payload))
         self.rounds += 1
         self.trace = float(answer["trace"][0])
         image: Array = answer["product"] / self.divisor

@@ -3,11 +3,13 @@
 from eigenfed.protocol import (
     certificate,
     covariance,
+    features,
     moments,
     one_shot,
     orthonormalise,
     power,
     products,
+    randomized,
     subspace,
 )
 from eigenfed.protocol.ops import Op
@@ -21,8 +23,10 @@ OPS: dict[str, Op] = {
         certificate,
         orthonormalise,
         subspace,
+        randomized,
         power,
         one_shot,
+        features,
     )
     for op in module.OPS
 }

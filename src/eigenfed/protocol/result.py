@@ -1,6 +1,6 @@
 """What a federated PCA brings home."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +53,9 @@ class Decomposition:
     products : int
         Rounds of products.
     certificate : Certificate or None
+    method : str
     why : str
-        What was chosen, and why.
+        Why that method.
     """
 
     components: Array
@@ -65,4 +66,5 @@ class Decomposition:
     total_variance: float
     products: int
     certificate: Certificate | None = None
-    why: str = field(default="")
+    method: str = ""
+    why: str = ""

@@ -9,16 +9,17 @@ stays        rows, everything of the rows' side, state, texts of errors, the log
 
 import hashlib
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eigenfed.arrays import Arrays
+from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.errors import DataError, EigenfedError
+from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Release, Reveals
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.messages import Message, check_wire
 from eigenfed.protocol.ops import Answer, Op
 from eigenfed.protocol.registry import OPS
 
@@ -51,6 +52,7 @@ class _Run:
     answered: int = 0
     asked: str = ""
     reply: bytes = b""
+    bounds: set[str] = field(default_factory=set)
 
 
 class Site:
@@ -86,6 +88,7 @@ class Site:
         ops: Mapping[str, Op] = OPS,
         wire: str = "float64",
     ) -> None:
+        check_wire(wire)
         self.name = name
         self.meter = Meter.empty(source.d) if meter is None else meter
         self.egress: list[Egress] = []
@@ -94,6 +97,12 @@ class Site:
         self._ops = ops
         self._wire = wire
         self._runs: dict[str, _Run] = {}
+        self._lock = threading.Lock()
+        if self.meter.d not in (source.d, source.n):
+            raise InputError(
+                f"The meter is of {self.meter.d} features and the source has {source.d}. "
+                "Take the meter that belongs to this data set."
+            )
 
     def answer(self, data: bytes) -> bytes:
         """Answer one ask.
@@ -116,20 +125,22 @@ class Site:
         except DataError:
             return Message("refusal", "", -1, "malformed", {}).to_bytes()
         digest = hashlib.blake2b(data, digest_size=16).hexdigest()
-        run = self._runs.setdefault(ask.run, _Run())
-        try:
-            if ask.round_ == run.round_ and digest == run.asked:
-                return run.reply
-            return self._admitted(ask, digest, run)
-        except _Refusal as refusal:
-            code = str(refusal)
-        except (EigenfedError, ArithmeticError, KeyError, ValueError, MemoryError):
-            _log.exception("op %s of round %d failed", ask.label, ask.round_)
-            code = "failed"
+        with self._lock:
+            run = self._runs.setdefault(ask.run, _Run())
+            try:
+                if ask.round_ == run.round_ and digest == run.asked:
+                    return run.reply
+                return self._admitted(ask, digest, run)
+            except _Refusal as refusal:
+                code = str(refusal)
+            except Exception:  # whatever it is, its text may hold data and stays here
+                _log.exception("op %s of round %d failed", ask.label, ask.round_)
+                code = "failed"
         return Message("refusal", ask.run, ask.round_, code, {}).to_bytes()
 
     def _admitted(self, ask: Message, digest: str, run: _Run) -> bytes:
         op = self._checked_op(ask, run)
+        self._check_bound(op, ask, run)
         answer = op.run(self._source, ask.arrays, run.state)
         meter = self._metered(op, answer)
         reply = Message("reply", ask.run, ask.round_, ask.label, answer.reply).to_bytes(self._wire)
@@ -146,11 +157,29 @@ class Site:
             raise _Refusal("unknown_op")
         if not self._policy.allows(op.name):
             raise _Refusal("forbidden")
+        if self._source.n < self._policy.min_rows:
+            raise _Refusal("few_rows")
         if ask.round_ <= run.round_:
             raise _Refusal("answered")
         if self._policy.max_rounds is not None and run.answered >= self._policy.max_rounds:
             raise _Refusal("rounds")
         return op
+
+    def _check_bound(self, op: Op, ask: Message, run: _Run) -> None:
+        """Let a bound be asked once a run, and only outside directions answered already.
+
+        The largest eigenvalue outside all directions but v is v'Mv: asked freely, bounds alone
+        would give everything away past the meter.
+        """
+        known = ask.arrays.get("known")
+        if op.release.reveals is not Reveals.BOUND or known is None:
+            return
+        if op.name in run.bounds:
+            raise _Refusal("bound_again")
+        scale = run.state.get("scale")
+        if not self.meter.covers(known if scale is None else known / scale[:, None]):
+            raise _Refusal("bound_beyond")
+        run.bounds.add(op.name)
 
     def _metered(self, op: Op, answer: Answer) -> Meter:
         meter = _counted(self.meter, op.release.reveals, answer)
@@ -168,13 +197,22 @@ def _counted(meter: Meter, reveals: Reveals, answer: Answer) -> Meter:
         case Reveals.DIRECTIONS:
             if answer.directions is None or answer.images is None:
                 raise _Refusal("undeclared")
-            return meter.answered(answer.directions, answer.images, answer.trace)
+            return _counted_directions(meter, answer.directions, answer.images, answer)
         case Reveals.SCATTER:
             return meter.all_answered()
         case Reveals.DIAGONAL:
             return meter.diagonal_answered()
         case _:
             return meter
+
+
+def _counted_directions(meter: Meter, directions: Array, images: Array, answer: Answer) -> Meter:
+    """Count in the units of the rows: an asker who rescales must not ask about new directions."""
+    trace = float(answer.state["raw_trace"][0]) if "raw_trace" in answer.state else answer.trace
+    scale = answer.state.get("scale")
+    if scale is not None:
+        directions, images = directions / scale[:, None], images * scale[:, None]
+    return meter.answered(directions, images, trace)
 
 
 def _egress(ask: Message, op: Op, answer: Answer, reply: bytes) -> Egress:

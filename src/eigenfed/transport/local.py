@@ -1,18 +1,19 @@
 """Sites in this process, on threads: every message still crosses as bytes."""
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
 from typing import Protocol
 
 from eigenfed.arrays import Arrays
-from eigenfed.errors import InputError, SiteLost, SiteRefused
+from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Ask
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.messages import Message, check_wire
 
 
 class Answering(Protocol):
@@ -32,6 +33,8 @@ class LocalTransport:
         Precision of the floats that are sent to sites.
     workers : int, optional
         How many sites to ask at a time; as many as there are processors by default.
+    run : str, optional
+        Name of the run, to take up one that was interrupted; a new one by default.
 
     Attributes
     ----------
@@ -49,13 +52,15 @@ class LocalTransport:
         *,
         wire: str = "float64",
         workers: int | None = None,
+        run: str | None = None,
     ) -> None:
         if not sites:
             raise InputError("sites is empty and must name at least one site. Add a site.")
+        check_wire(wire)
         self._sites = dict(sorted(sites.items()))
         self._wire = wire
         self._workers = min(workers or os.cpu_count() or 1, len(sites))
-        self._run = uuid.uuid4().hex
+        self._run = run or uuid.uuid4().hex
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
 
     @property
@@ -65,7 +70,13 @@ class LocalTransport:
 
     def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites."""
+        unknown = set(ask.to or ()) - set(self._sites)
+        if unknown:
+            raise ProtocolError(
+                f"{ask.op!r} is addressed to {sorted(unknown)}, which are no sites."
+            )
         names = [name for name in self._sites if ask.to is None or name in ask.to]
+        ends = None if ask.deadline_s is None else time.monotonic() + ask.deadline_s
         self.rounds += 1
         replies: dict[str, Arrays] = {}
         lost = []
@@ -75,7 +86,9 @@ class LocalTransport:
                 waiting = {name: pool.submit(self._one, name, round_, ask) for name in names}
                 for name in names:
                     try:
-                        replies[name] = _result(waiting[name], ask.deadline_s)
+                        left = None if ends is None else max(ends - time.monotonic(), 0.0)
+                        sent_bytes, data = waiting[name].result(left)
+                        replies[name] = self._received(name, round_, ask, sent_bytes, data)
                     except (ConnectionError, FutureTimeout):
                         lost.append(name)
             finally:
@@ -84,17 +97,20 @@ class LocalTransport:
             raise SiteLost(tuple(lost), ask.op, round_)
         yield from replies.items()
 
-    def _one(self, name: str, round_: int, ask: Ask) -> Arrays:
+    def _one(self, name: str, round_: int, ask: Ask) -> tuple[int, bytes]:
         sent = Message("ask", self._run, round_, ask.op, ask.for_site(name)).to_bytes(self._wire)
-        data = self._sites[name].answer(sent)
+        return len(sent), self._sites[name].answer(sent)
+
+    def _received(self, name: str, round_: int, ask: Ask, sent_bytes: int, data: bytes) -> Arrays:
         reply = Message.from_bytes(data, "reply", "refusal")
         if reply.kind == "refusal":
             raise SiteRefused(name, reply.label, ask.op, round_)
-        self.bytes_down += len(sent)
+        if (reply.run, reply.round_, reply.label) != (self._run, round_, ask.op):
+            raise ProtocolError(
+                f"Site {name!r} answered another ask than {ask.op!r} of round {round_}. "
+                "Use the same release of eigenfed everywhere."
+            )
+        self.bytes_down += sent_bytes
         self.bytes_up += len(data)
         self.floats_up += sum(array.size for array in reply.arrays.values())
         return reply.arrays
-
-
-def _result(future: "Future[Arrays]", deadline_s: float | None) -> Arrays:
-    return future.result(timeout=deadline_s)

@@ -40,8 +40,9 @@ def fed_in_parts(tracker: SubspaceTracker, rows: Array, cuts: list[int]) -> Subs
 
 
 def test_package_exports_the_four_comparators() -> None:
-    assert baselines.__all__ == ["FrequentDirections", "Grouse", "PowerStream", "Spirit"]
-    assert all(issubclass(getattr(baselines, name), SubspaceTracker) for name in baselines.__all__)
+    names = ["FrequentDirections", "Grouse", "PowerStream", "Spirit"]
+    assert set(names) < set(baselines.__all__)
+    assert all(issubclass(getattr(baselines, name), SubspaceTracker) for name in names)
 
 
 @all_trackers

@@ -100,11 +100,23 @@ def test_agrees_with_the_singular_value_decomposition(name: str, rank: int) -> N
             assert abs(vt[i] @ exact_vt[i]) > 1 - 1e-9
 
 
-@pytest.mark.parametrize("shape", ["wide", "tall"])
-def test_small_singular_values_keep_their_digits(shape: str) -> None:
-    stack = STACKS[f"to the twelfth digit, {shape}"]
-    s, _, _ = compress(stack, 30)
-    np.testing.assert_allclose(s, np.logspace(0, -12, 30), rtol=1e-3)
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("last", [-4.5, -5.5, -7, -12])
+@pytest.mark.parametrize("shape", [(30, 80), (80, 30)], ids=["wide", "tall"])
+def test_small_singular_values_keep_their_digits(
+    shape: tuple[int, int], last: float, scale: float
+) -> None:
+    exact = scale * np.logspace(0, last, 30)
+    s, _, _ = check(with_spectrum(20, *shape, exact), 30)
+    np.testing.assert_allclose(s, exact, rtol=1e-3)
+
+
+@pytest.mark.parametrize("shape", [(30, 80), (80, 30)], ids=["wide", "tall"])
+def test_the_first_of_several_small_values_let_go_is_told(shape: tuple[int, int]) -> None:
+    stack = with_spectrum(21, *shape, np.array([1.0, 1e-6, 8e-7, 6e-7]))
+    s, _, discarded = check(stack, 2)
+    np.testing.assert_allclose(s, [1.0, 1e-6], rtol=1e-6)
+    np.testing.assert_allclose(discarded, 6.4e-13, rtol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(40, 15), (15, 40), (30, 30), (5, 80)])

@@ -149,9 +149,25 @@ def test_parallel_columns_end_in_none() -> None:
     assert refined_eigh(np.ones((4, 4)), 2) is None
 
 
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_column_of_zeros_ends_in_none(k: int) -> None:
+    a = np.diag([4.0, 3.0, 2.0, 1.0])
+    a[k - 1, k - 1] = 0.0
+    assert refined_eigh(a, k) is None
+
+
+def test_columns_of_very_different_length_are_refined() -> None:
+    graded = np.logspace(0, -4, 10)
+    rng = np.random.default_rng(9)
+    factor = np.vstack([np.diag(graded), 1e-2 * rng.standard_normal((20, 10)) * graded])
+    found = refined_eigh(factor @ factor.T, 10)
+    assert found is not None
+    np.testing.assert_allclose(found[0], np.linalg.svd(factor, compute_uv=False) ** 2, rtol=1e-6)
+
+
 @pytest.mark.parametrize("angle", [1e-4, 1e-6])
 def test_nearly_parallel_columns_end_in_none(angle: float) -> None:
-    a = np.eye(5) / 2
+    a = np.eye(5) * angle / 100
     a[:2, :2] = [[1.0, 1.0 - angle], [1.0 - angle, 1.0]]
     assert refined_eigh(a, 2) is None
 

@@ -53,6 +53,17 @@ def test_weights_count_only_where_the_entry_is_there() -> None:
     assert_is(NOTHING.fold(rows, weights, 1.0), *observed(rows, weights))
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e-300])
+def test_weights_may_all_be_small(scale: float) -> None:
+    rows, weights = gappy(12, 15), scale * np.random.default_rng(12).random(15)
+    whole = NOTHING.fold(rows, weights, 1.0)
+    assert_is(whole, *observed(rows, weights))
+    first, second = (
+        NOTHING.fold(rows[part], weights[part], 1.0) for part in (slice(6), slice(6, 15))
+    )
+    assert_is(first.merge(second), *observed(rows, weights))
+
+
 def test_decay_shrinks_earlier_weights_by_its_square() -> None:
     first, second = gappy(3, 10), gappy(4, 6)
     found = NOTHING.fold(first, None, 1.0).fold(second, None, 0.5)
@@ -107,3 +118,7 @@ def test_complete_rows_have_the_same_weight_in_every_feature() -> None:
     found = Observed.all_of(3.5, mean)
     np.testing.assert_array_equal(found.n, [3.5, 3.5])
     np.testing.assert_array_equal(found.mean, mean)
+
+
+def test_repr_shows_no_value_of_the_data() -> None:
+    assert "987654" not in repr(NOTHING.fold(np.full((2, 4), 987654.321), None, 1.0))

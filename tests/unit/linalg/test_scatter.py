@@ -213,3 +213,7 @@ def test_a_shift_too_large_to_square_is_refused() -> None:
 
 def test_a_large_first_mean_is_no_shift() -> None:
     np.testing.assert_array_equal(folded(np.full((2, 2), 1e200)).mean, np.full(2, 1e200))
+
+
+def test_repr_shows_no_value_of_the_data() -> None:
+    assert "987654" not in repr(folded(np.full((2, 5), 987654.321)))

@@ -1,0 +1,355 @@
+"""Federated PCA with the contract of scikit-learn: sites live in this process."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags, check_random_state
+
+from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError
+from eigenfed.estimators.columns import as_column_sources
+from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.settings import check_choice, check_flag, check_whole
+from eigenfed.estimators.sites import as_sources, check_sites
+from eigenfed.estimators.validation import validated
+from eigenfed.linalg.checks import checked_weights
+from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.core import Protocol, drive
+from eigenfed.protocol.features import features_pca
+from eigenfed.protocol.pca import METHODS, Method, Plan, pca
+from eigenfed.protocol.result import Certificate, Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+
+
+class Leakage(NamedTuple):
+    """What the answers of the site that gave most away have told of its covariance."""
+
+    rank_fraction: float
+    variance_fraction: float
+
+
+class FederatedPCA(Projection, BaseEstimator):
+    """PCA of rows that stay at their sites, equal to the PCA of all rows in one place.
+
+    Every message between the coordinator and the sites crosses as bytes, as it would on a wire,
+    through the gate of each site; only sums over features leave, never anything by row.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+    method : str or value, default="auto"
+        "auto", "covariance", "krylov", "randomized", "subspace", "power", "merge", or a value
+        with options: ``Power(local_steps=4)``, ``Subspace(start="merge")``,
+        ``Merge(weighting="sigma")``. "auto" takes "covariance" up to 2000 features and "krylov"
+        above.
+    split : {"samples", "features"}, default="samples"
+        Whether sites hold different rows of the same features, or different features of the same
+        rows. With "features" rows are matched by key, the method is "krylov", and the
+        coordinator sees vectors with an entry for each row.
+    center : bool, default=True
+    scale : bool, default=False
+        Divide by the standard deviation of each feature over all sites.
+    secure : bool, default=False
+        Secure sums are not there yet: True is refused.
+    privacy : None, default=None
+        Differential privacy is not there yet: anything else is refused.
+    tol : float, default=2e-8
+        Largest residual ``|M v - lambda v| / lambda_1`` of a component.
+    stop : {"all", "separated"}, default="all"
+        Which components must meet it: all, or those clearly above the next.
+    max_rounds : int, default=50
+        Most rounds of products.
+    certify : bool, default=True
+        Ask once more, where needed, for the certificate.
+    random_state : int, RandomState or None, default=None
+        For the public start.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Orthonormal, by falling variance, the largest entry of each positive.
+    explained_variance_, explained_variance_ratio_, singular_values_ : ndarray (n_components,)
+    mean_, scale_ : ndarray of shape (n_features,)
+    noise_variance_ : float
+    n_samples_ : int
+    n_rounds_ : int
+        Asks to the sites.
+    bytes_up_, bytes_down_ : int
+        From and to all sites.
+    certificate_ : Certificate or None
+    leakage_ : Leakage
+    privacy_ : None
+    method_, reason_ : str
+        What was used, and why.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed import FederatedPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((300, 6)) * [5, 3, 2, 1, 1, 1]
+    >>> pca = FederatedPCA(2).fit_sites({"a": X[:100], "b": X[100:] + 3})
+    >>> pca.components_.shape, pca.n_rounds_
+    ((2, 6), 2)
+    >>> bool(pca.certificate_.converged.all())
+    True
+    """
+
+    n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
+
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        method: Method = "auto",
+        split: str = "samples",
+        center: bool = True,
+        scale: bool = False,
+        secure: bool = False,
+        privacy: None = None,
+        tol: float = 2e-8,
+        stop: str = "all",
+        max_rounds: int = 50,
+        certify: bool = True,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.method = method
+        self.split = split
+        self.center = center
+        self.scale = scale
+        self.secure = secure
+        self.privacy = privacy
+        self.tol = tol
+        self.stop = stop
+        self.max_rounds = max_rounds
+        self.certify = certify
+        self.random_state = random_state
+
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Fit one table whose rows belong to sites.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            NaN marks a missing entry: it counts as the mean of all observed ones.
+        y : ignored
+        groups : array-like of shape (n_samples,), optional
+            Site of each row; None puts all rows into one.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+        """
+        if self.split == "features":
+            raise InputError(
+                "split='features' has a table for each site and cannot fit one. Call fit_sites."
+            )
+        X = validated(self, X, reset=True)
+        names = getattr(self, "feature_names_in_", None)
+        weights = None
+        if sample_weight is not None:
+            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
+            if not weights.any():
+                raise InputError(
+                    "sample_weight must not be zero for every row. Give some row a weight above 0."
+                )
+        sources = {
+            name: Source(X[rows], None if weights is None else weights[rows], names)
+            for name, rows in _rows_by_site(groups, X.shape[0]).items()
+        }
+        return self._fit(sources, X.dtype, policies={})
+
+    def fit_sites(
+        self,
+        sites: Mapping[str, Any],
+        *,
+        sample_weight: Mapping[str, npt.ArrayLike] | None = None,
+        features: str = "same",
+        keys: Mapping[str, npt.ArrayLike] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+    ) -> Self:
+        """Fit the tables of several sites.
+
+        Parameters
+        ----------
+        sites : mapping of str to array-like, sparse matrix, data frame or path of an .npy file
+        sample_weight : mapping of str to array-like, optional
+            Weights of the rows of some sites.
+        features : {"same", "common"}, default="same"
+            Whether named features must be the same everywhere, or those are used that all have.
+        keys : mapping of str to array-like, optional
+            With ``split="features"``, the key of each row of each site; a data frame's index
+            serves without it.
+        policies : mapping of str to Policy, optional
+            What some sites allow.
+
+        Returns
+        -------
+        self
+        """
+        check_sites(sites)
+        self._check_split(keys, sample_weight, features)
+        if self.split == "features":
+            sources, names = as_column_sources(sites, keys)
+            self.n_features_in_ = sum(source.d for source in sources.values())
+        else:
+            sources = as_sources(sites, weights=sample_weight, features=features)
+            first = next(iter(sources.values()))
+            self.n_features_in_, names = first.d, first.names
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None:
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        dtype = np.result_type(*(source.X.dtype for source in sources.values()))
+        return self._fit(sources, dtype, policies=dict(policies or {}))
+
+    def _fit(
+        self, sources: dict[str, Source], dtype: npt.DTypeLike, *, policies: dict[str, Policy]
+    ) -> Self:
+        by_rows = self.split == "samples"
+        counts = [source.n for source in sources.values()]
+        self.n_samples_ = sum(counts) if by_rows else counts[0]
+        plan = self._plan(sources, policies)
+        sites = {
+            name: Site(
+                name,
+                source,
+                policy=policies.get(name),
+                meter=Meter.empty(source.d if by_rows else source.n),
+            )
+            for name, source in sources.items()
+        }
+        transport = LocalTransport(sites)
+        found = drive(self._run(plan, transport.sites), transport)
+        self._take(found, np.dtype(dtype))
+        self.n_rounds_ = transport.rounds
+        self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
+        meters = [site.meter for site in sites.values()]
+        self.leakage_ = Leakage(
+            max(meter.rank_fraction for meter in meters),
+            max(meter.variance_fraction for meter in meters),
+        )
+        return self
+
+    def _run(self, plan: Plan, sites: tuple[str, ...]) -> Protocol[Decomposition]:
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        if self.split == "samples":
+            return pca(plan, sites=sites, rng=rng)
+        return features_pca(
+            self.n_samples_,
+            plan.k,
+            center=plan.center,
+            scale=plan.scale,
+            tol=plan.tol,
+            stop=plan.stop,
+            max_rounds=plan.max_rounds,
+            certify=plan.certify,
+            rng=rng,
+            total=plain_sum,
+        )
+
+    def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
+        self.components_ = found.components.astype(dtype)
+        self.explained_variance_ = found.variances.astype(dtype)
+        total = found.total_variance
+        ratio = found.variances / total if total > 0 else np.zeros_like(found.variances)
+        self.explained_variance_ratio_ = np.minimum(ratio, 1.0).astype(dtype)
+        self.singular_values_ = np.sqrt(found.variances * max(found.n - 1.0, 0.0)).astype(dtype)
+        self.mean_, self.scale_ = found.mean.astype(dtype), found.scale.astype(dtype)
+        rest = self.n_features_in_ - len(found.components)
+        missed = max(total - float(found.variances.sum()), 0.0)
+        self.noise_variance_ = missed / rest if rest else 0.0
+        self.certificate_: Certificate | None = found.certificate
+        self.method_, self.reason_ = found.method, found.why
+        self.privacy_ = None
+
+    def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:
+        by_columns = self.split == "features"
+        if keys is not None and not by_columns:
+            raise InputError("keys match rows for split='features' only. Drop keys.")
+        if by_columns and (sample_weight is not None or features != "same"):
+            raise InputError("sample_weight and features go with split='samples' only. Drop them.")
+
+    def _plan(self, sources: dict[str, Source], policies: dict[str, Policy]) -> Plan:
+        self._check_parameters(self.n_samples_)
+        unknown = set(policies) - set(sources)
+        if unknown:
+            raise InputError(f"policies names {sorted(unknown)}, which are not sites. Drop them.")
+        return Plan(
+            int(self.n_components),
+            self.method,
+            self.center,
+            self.scale,
+            float(self.tol),
+            self.stop,
+            int(self.max_rounds),
+            self.certify,
+            all(policy.allows("scatter") for policy in policies.values()),
+        )
+
+    def _check_parameters(self, n: int) -> None:
+        k, d = self.n_components, self.n_features_in_
+        check_whole("n_components", k, 1, "Ask for one component or more.")
+        if k > min(n, d):
+            raise InputError(
+                f"n_components={k} must be at most {min(n, d)}, the smaller of the number of "
+                f"samples (n_samples={n}) and of features (n_features={d}). Lower n_components."
+            )
+        if isinstance(self.method, str):
+            check_choice("method", self.method, METHODS)
+        check_choice("split", self.split, ("samples", "features"))
+        if self.split == "features" and self.method not in ("auto", "krylov"):
+            raise InputError(
+                f"method={self.method!r} cannot do split='features'. Pass method='krylov'."
+            )
+        check_choice("stop", self.stop, ("all", "separated"))
+        check_whole("max_rounds", self.max_rounds, 1, "Allow one round or more.")
+        for name in ("center", "scale", "certify"):
+            check_flag(name, getattr(self, name))
+        if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:
+            raise InputError(f"tol={self.tol!r} must be between 0 and 1. Pass 2e-8.")
+        if self.secure is not False:
+            raise InputError("secure=True asks for secure sums, which are not there yet. Drop it.")
+        if self.privacy is not None:
+            raise InputError("privacy asks for noise, which is not there yet. Pass None.")
+
+    def _projection(self) -> tuple[Array, Array, Array | None]:
+        return self.components_, self.mean_, self.scale_ if self.scale else None
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = bool(self.center)
+        return tags
+
+
+def _rows_by_site(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
+    """Rows of each site, as slices where a site's rows stand together."""
+    if groups is None:
+        return {"all": slice(0, n)}
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise InputError(
+            f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
+        )
+    found = {}
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        together = rows[-1] - rows[0] + 1 == len(rows)
+        found[str(label)] = slice(rows[0], rows[-1] + 1) if together else rows
+    return found

@@ -1,0 +1,181 @@
+"""A whole federated PCA: moments, then the method that was asked for or that fits."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigenfed.errors import InputError
+from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.covariance import covariance
+from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.moments import Moments, all_moments
+from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
+from eigenfed.protocol.power import Power, power
+from eigenfed.protocol.randomized import randomized
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.subspace import Subspace, subspace
+from eigenfed.protocol.totals import Total, plain_sum
+
+METHODS = ("auto", "covariance", "krylov", "randomized", "subspace", "power", "merge")
+Method = str | Merge | Power | Subspace
+
+_FEW_FEATURES = 2000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to compute, and how far to go.
+
+    Attributes
+    ----------
+    k : int
+        Number of components.
+    method : str, Merge, Power or Subspace
+    center, scale : bool
+    tol : float
+        Largest residual, relative to the first eigenvalue.
+    stop : {"all", "separated"}
+    max_rounds : int
+        Most rounds of products.
+    certify : bool
+    whole_allowed : bool
+        Whether every site answers with its whole scatter; "auto" asks for it only then.
+    """
+
+    k: int
+    method: Method = "auto"
+    center: bool = True
+    scale: bool = False
+    tol: float = 2e-8
+    stop: str = "all"
+    max_rounds: int = 50
+    certify: bool = True
+    whole_allowed: bool = True
+
+
+def chosen(plan: Plan, d: int) -> tuple[Method, str]:
+    """Return the method to use and the reason, in words.
+
+    Examples
+    --------
+    >>> chosen(Plan(k=3), d=50)
+    ('covariance', '50 features: one round of 1275 numbers a site is the shortest way')
+    """
+    if plan.method != "auto":
+        return plan.method, "asked for by name"
+    if d > _FEW_FEATURES:
+        return "krylov", f"{d} features: a covariance of {d * (d + 1) // 2} numbers is too many"
+    if not plan.whole_allowed:
+        return "krylov", "the policy of a site keeps its whole covariance back"
+    numbers = d * (d + 1) // 2
+    return "covariance", f"{d} features: one round of {numbers} numbers a site is the shortest way"
+
+
+def pca(
+    plan: Plan,
+    *,
+    sites: tuple[str, ...],
+    rng: np.random.Generator,
+    total: Total = plain_sum,
+) -> Protocol[Decomposition]:
+    """Run a federated PCA of rows that are split over sites.
+
+    Parameters
+    ----------
+    plan : Plan
+    sites : tuple of str
+        Names of the sites, sorted.
+    rng : numpy Generator
+        For public starts.
+    total : Total
+        How sums over sites are made.
+    """
+    moments = yield from all_moments(total, center=plan.center, scale=plan.scale)
+    method, why = chosen(plan, len(moments.mean))
+    found = yield from _run(method, plan, moments, sites, rng, total)
+    return replace(found, method=_name(method), why=why)
+
+
+def _run(
+    method: Method,
+    plan: Plan,
+    moments: Moments,
+    sites: tuple[str, ...],
+    rng: np.random.Generator,
+    total: Total,
+) -> Protocol[Decomposition]:
+    tol, k = plan.tol, plan.k
+    match method:
+        case "covariance":
+            return (yield from covariance(moments, k, tol=tol, total=total))
+        case "krylov":
+            return (
+                yield from krylov(
+                    moments,
+                    k,
+                    tol=tol,
+                    stop=plan.stop,
+                    max_rounds=plan.max_rounds,
+                    certify=plan.certify,
+                    rng=rng,
+                    total=total,
+                )
+            )
+        case "randomized":
+            return (
+                yield from randomized(
+                    moments, k, tol=tol, certify=plan.certify, rng=rng, total=total
+                )
+            )
+        case "subspace" | Subspace():
+            options = method if isinstance(method, Subspace) else Subspace()
+            start = None
+            if options.start == "merge":
+                start = yield from one_shot_basis(moments, k, options=Merge())
+            return (
+                yield from subspace(
+                    moments,
+                    k,
+                    options=options,
+                    tol=tol,
+                    max_rounds=plan.max_rounds,
+                    certify=plan.certify,
+                    rng=rng,
+                    total=total,
+                    start=start,
+                )
+            )
+        case "power" | Power():
+            return (
+                yield from power(
+                    moments,
+                    k,
+                    options=method if isinstance(method, Power) else Power(),
+                    tol=tol,
+                    max_rounds=plan.max_rounds,
+                    certify=plan.certify,
+                    rng=rng,
+                    total=total,
+                    sites=sites,
+                )
+            )
+        case "merge" | Merge():
+            return (
+                yield from merge(
+                    moments,
+                    k,
+                    options=method if isinstance(method, Merge) else Merge(),
+                    tol=tol,
+                    certify=plan.certify,
+                    total=total,
+                )
+            )
+        case _:
+            raise InputError(
+                f"method={method!r} must be one of {', '.join(map(repr, METHODS))}, or a value "
+                "such as Power(local_steps=4). Pass one of them."
+            )
+
+
+def _name(method: Method) -> str:
+    return method if isinstance(method, str) else type(method).__name__.lower()

@@ -1,0 +1,268 @@
+"""The record of a run, by which it resumes: append-only, checked, and as sensitive as the replies.
+
+A transcript holds what sites replied, in the clear: the totals where only sums were asked for,
+single replies elsewhere. Whoever reads it knows what the coordinator knows. It belongs to the
+coordinator alone, is made readable by its owner only, and should go, with `Transcript.delete`,
+when the run needs it no longer.
+
+Layout of the file, one record after the other; the first names the run, each further one is a
+round::
+
+    8 bytes   length of the container, little-endian
+    8 bytes   BLAKE2b of those: a length that is wrong must not pass for a file cut short
+    container of kind "transcript", version 1
+
+A record that the end of the file cuts short was being written when the run ended: it is removed,
+and its round is asked again, which a site answers with the reply that it has stored. Anything else
+that does not fit is refused.
+"""
+
+import hashlib
+import io
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from eigenfed.arrays import Arrays, Container, Scalar
+from eigenfed.errors import DataError, ProtocolError, SiteLost
+from eigenfed.protocol.core import TOTAL, Ask, Replies
+
+_KIND, _VERSION = "transcript", 1
+_PREFIX_BYTES = 16
+_Fields = dict[str, type[Any]]
+_HEADER: _Fields = {"run": str}
+_ROUND: _Fields = {"round": int, "op": str, "ask": str, "outcome": str, "sites": str}
+
+
+class _Entry(NamedTuple):
+    """Where the record of a round lies, and what was asked then."""
+
+    op: str
+    digest: str
+    start: int
+    size: int
+
+
+class Transcript:
+    """What came of each round of a run, kept as it goes; one writer at a time.
+
+    Parameters
+    ----------
+    path : str, PathLike or None
+        The file, which is made where there is none; None keeps the record in memory.
+    run : str, optional
+        Name of the run. A new transcript takes a fresh name without it; that of another run is
+        refused.
+
+    Attributes
+    ----------
+    run : str
+
+    Raises
+    ------
+    DataError
+        If the file is no transcript, is corrupt, or is of another version.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> record, ask = Transcript(None), Ask("moments", summed=True)
+    >>> record.keep(0, ask, {TOTAL: {"n": np.array([3.0])}})
+    >>> record.replay(0, ask)
+    {'': {'n': array([3.])}}
+    >>> record.replay(1, ask) is None
+    True
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None, *, run: str | None = None) -> None:
+        self._path = None if path is None else Path(path)
+        self._file: BinaryIO = (
+            io.BytesIO() if path is None else open(path, "r+b", opener=_private)  # noqa: SIM115
+        )
+        self._rounds: list[_Entry] = []
+        self._end = 0
+        try:
+            size = self._file.seek(0, io.SEEK_END)
+            if size == 0:
+                self.run = uuid.uuid4().hex if run is None else run
+                self._append(Container(_KIND, _VERSION, {"run": self.run}, {}).to_bytes())
+            else:
+                self.run = self._opened(size, run)
+        except BaseException:
+            self._file.close()
+            raise
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds kept."""
+        return len(self._rounds)
+
+    def __enter__(self) -> "Transcript":
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+        """Return what came of a round that is kept, or None where it is new.
+
+        Raises
+        ------
+        ProtocolError
+            If the round is kept and asked something else.
+        """
+        if round_ >= len(self._rounds):
+            return None
+        kept = self._rounds[round_]
+        if (kept.op, kept.digest) != (ask.op, ask.digest()):
+            same = ", with other arrays or of other sites" if kept.op == ask.op else ""
+            raise ProtocolError(
+                f"The run departs from its transcript: in round {round_} that has {kept.op!r} and "
+                f"the run asks {ask.op!r}{same}. Resume with the same settings and release on the "
+                "same machine, or begin a new transcript."
+            )
+        return _outcome(self._container(kept.start, kept.size))
+
+    def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+        """Write down what came of the next round; it is on the disk when this returns.
+
+        Raises
+        ------
+        ProtocolError
+            If it is not the next round, or if single replies are given where a sum was asked for.
+        """
+        if round_ != len(self._rounds):
+            raise ProtocolError(
+                f"Round {round_} cannot follow the {len(self._rounds)} rounds of the transcript. "
+                "Keep every round once, in order."
+            )
+        if ask.summed and not isinstance(outcome, SiteLost) and outcome.keys() != {TOTAL}:
+            raise ProtocolError(
+                f"Round {round_} asked for a sum of {ask.op!r} and is given single replies, which "
+                "a transcript does not keep. Give it the total."
+            )
+        data = _record(round_, ask, outcome).to_bytes()
+        # What could not be read again would make all of the file corrupt.
+        fields = _checked(data, _ROUND).scalars
+        start = self._append(data)
+        self._rounds.append(_Entry(ask.op, str(fields["ask"]), start, len(data)))
+
+    def close(self) -> None:
+        """Close the file; what is kept in memory is gone."""
+        self._file.close()
+
+    def delete(self) -> None:
+        """Close and remove the file. The medium may hold its bytes for longer."""
+        self.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+    def _opened(self, size: int, run: str | None) -> str:
+        """Read the file through, cut off a record that is not whole, return the run's name."""
+        first = self._next(size)
+        if first is None:
+            raise self._corrupt("the first record is cut short")
+        name = str(self._container(*first, _HEADER).scalars["run"])
+        if run is not None and run != name:
+            raise ProtocolError(
+                f"{self._path} is the transcript of the run {name!r} and not of {run!r}. "
+                "Pass the one that was meant."
+            )
+        self._end = sum(first)
+        while (found := self._next(size)) is not None:
+            fields = self._container(*found).scalars
+            if fields["round"] != len(self._rounds):
+                raise self._corrupt("a round is missing or doubled")
+            self._rounds.append(_Entry(str(fields["op"]), str(fields["ask"]), *found))
+            self._end = sum(found)
+        if self._end < size:
+            self._file.truncate(self._end)
+            self._sync()
+        return name
+
+    def _next(self, size: int) -> tuple[int, int] | None:
+        """Return start and length of the next container, or None where the file ends first."""
+        start = self._end + _PREFIX_BYTES
+        if start > size:
+            return None
+        prefix = self._read(self._end, _PREFIX_BYTES)
+        length = int.from_bytes(prefix[:8], "little")
+        if prefix != _prefix(length):
+            raise self._corrupt("no record begins")
+        return (start, length) if start + length <= size else None
+
+    def _container(self, start: int, size: int, fields: _Fields = _ROUND) -> Container:
+        try:
+            return _checked(self._read(start, size), fields)
+        except DataError as error:
+            raise self._corrupt(f"a record cannot be read ({error})") from error
+
+    def _corrupt(self, why: str) -> DataError:
+        return DataError(
+            f"{self._path} is no transcript or a corrupt one: {why} at byte {self._end}. "
+            "Fetch a whole copy, or begin a new one at another path."
+        )
+
+    def _read(self, start: int, size: int) -> bytes:
+        self._file.seek(start)
+        return self._file.read(size)
+
+    def _append(self, data: bytes) -> int:
+        """Write a record over whatever a failed attempt has left, and return where it starts."""
+        self._file.seek(self._end)
+        self._file.truncate()
+        self._file.write(_prefix(len(data)) + data)
+        self._sync()
+        start = self._end + _PREFIX_BYTES
+        self._end = start + len(data)
+        return start
+
+    def _sync(self) -> None:
+        self._file.flush()
+        if self._path is not None:
+            os.fsync(self._file.fileno())
+
+
+def _record(round_: int, ask: Ask, outcome: Replies | SiteLost) -> Container:
+    """Name arrays by the site's place in the list: its name may hold anything."""
+    scalars: dict[str, Scalar] = {"round": round_, "op": ask.op, "ask": ask.digest()}
+    if isinstance(outcome, SiteLost):
+        lost = {"outcome": "lost", "sites": json.dumps(outcome.sites)}
+        return Container(_KIND, _VERSION, scalars | lost, {})
+    kind = {"outcome": "total" if ask.summed else "replies", "sites": json.dumps(list(outcome))}
+    arrays = {
+        f"{i}/{name}": array
+        for i, reply in enumerate(outcome.values())
+        for name, array in reply.items()
+    }
+    return Container(_KIND, _VERSION, scalars | kind, arrays)
+
+
+def _outcome(record: Container) -> Replies | SiteLost:
+    fields = record.scalars
+    sites = json.loads(str(fields["sites"]))
+    if fields["outcome"] == "lost":
+        return SiteLost(tuple(sites), str(fields["op"]), int(fields["round"]))
+    replies: list[Arrays] = [{} for _ in sites]
+    for label, array in record.arrays.items():
+        i, name = label.split("/", 1)
+        replies[int(i)][name] = array.copy()  # a total that comes from sites can be written to
+    return dict(zip(sites, replies, strict=True))
+
+
+def _checked(data: bytes, fields: _Fields) -> Container:
+    container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
+    if {name: type(value) for name, value in container.scalars.items()} != fields:
+        raise DataError("It lacks a field or has a foreign one. Use one release.")
+    return container
+
+
+def _prefix(length: int) -> bytes:
+    size = length.to_bytes(8, "little")
+    return size + hashlib.blake2b(size, digest_size=_PREFIX_BYTES - 8).digest()
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CREAT, 0o600)

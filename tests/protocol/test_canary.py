@@ -1,0 +1,215 @@
+"""Marked values at the sites, and a look at everything that leaves them."""
+
+import logging
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import EigenfedError
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.covariance import covariance
+from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.products import prepared
+from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+
+MARK = 12345.678901
+D, K = 11, 3
+ROWS = {"a": 37, "b": 41, "c": 53}
+
+
+@op(Release("a row", "d", Leaves.EXACT, Reveals.MEANS))
+def leaking_row(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Send a row, as no operation may."""
+    return Answer({"row": source.X[0]}, state)
+
+
+@op(Release("scores", "n", Leaves.EXACT, Reveals.MEANS))
+def leaking_scores(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Send a vector of the rows' side, as no operation may."""
+    view, state = prepared(source, payload, state)
+    return Answer({"scores": view.multiply(np.eye(D)[:, :1])[:5]}, state)
+
+
+@op(Release("sizes", "n", Leaves.EXACT, Reveals.MEANS))
+def leaking_sizes(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Send one number for each row, as no operation may."""
+    return Answer({"sizes": np.linalg.norm(source.X, axis=1)}, state)
+
+
+@op(Release("nothing", "0", Leaves.EXACT, Reveals.COUNTS))
+def failing(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Fail with an error that numpy words."""
+    raise np.linalg.LinAlgError(f"row {source.X[0].tolist()} is singular")
+
+
+LEAKS = (leaking_row, leaking_scores, leaking_sizes)
+KNOWN = {**OPS, **{leak.name: leak for leak in (*LEAKS, failing)}}
+
+
+@dataclass
+class Tapped:
+    """A site and all bytes to and from it."""
+
+    site: Site
+    asked: list[bytes] = field(default_factory=list)
+    replied: list[bytes] = field(default_factory=list)
+
+    def answer(self, data: bytes) -> bytes:
+        reply = self.site.answer(data)
+        self.asked.append(data)
+        self.replied.append(reply)
+        return reply
+
+
+def tables() -> dict[str, Array]:
+    """Rows in which the first feature of the first row is marked, at every site."""
+    rng = np.random.default_rng(0)
+    made = {}
+    for name, n in ROWS.items():
+        X = rng.standard_normal((n, D)) * np.arange(1, D + 1)
+        X[0, 0] = MARK
+        made[name] = X
+    return made
+
+
+def tapped(wire: str = "float64", policy: Policy | None = None) -> dict[str, Tapped]:
+    return {
+        name: Tapped(Site(name, Source.of(X), policy=policy, ops=KNOWN, wire=wire))
+        for name, X in tables().items()
+    }
+
+
+def whole(*, scale: bool) -> Protocol[tuple[Decomposition, Decomposition]]:
+    """Moments, block Lanczos with its certificate, and the covariance."""
+    moments = yield from all_moments(plain_sum, center=True, scale=scale)
+    found = yield from krylov(
+        moments,
+        K,
+        tol=1e-10,
+        stop="all",
+        max_rounds=20,
+        certify=True,
+        rng=np.random.default_rng(1),
+        total=plain_sum,
+    )
+    exact = yield from covariance(moments, K, tol=1e-10, total=plain_sum)
+    return found, exact
+
+
+def numbers_in(data: bytes, wire: str = "float64") -> Iterator[tuple[tuple[int, ...], set[float]]]:
+    """Shape and numbers of each array of a reply."""
+    for array in Message.from_bytes(data, "reply", "refusal").arrays.values():
+        yield array.shape, set(array.astype(wire).ravel().tolist())
+
+
+def rows_side(X: Array, found: Decomposition, wire: str = "float64") -> set[float]:
+    """Everything that belongs to single rows: entries, deviations, scores, lengths."""
+    around = (X - found.mean) / found.scale
+    scores = around @ found.components.T
+    lengths = np.linalg.norm(X, axis=1)
+    unit = scores / np.linalg.norm(scores, axis=0)
+    secret = np.hstack([X, around, scores, unit, lengths[:, None]])
+    return set(secret.astype(wire).ravel().tolist())
+
+
+def marked(data: bytes) -> bool:
+    """Say whether the mark shows, as bytes of either precision and order or as text."""
+    forms = [struct.pack(code, MARK) for code in ("<d", ">d", "<f", ">f")]
+    forms += [text.encode() for text in (str(MARK), f"{MARK:.6f}", f"{MARK:.3f}", "12345.67")]
+    return any(form in data for form in forms)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("wire", ["float64", "float32"])
+def test_nothing_of_single_rows_leaves(
+    wire: str, scale: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    sites = tapped(wire)
+    with caplog.at_level(logging.DEBUG):
+        found, exact = drive(whole(scale=scale), LocalTransport(sites, wire=wire))
+    precision = 1e-6 if wire == "float64" else 1e-2
+    np.testing.assert_allclose(found.variances, exact.variances, rtol=precision)
+    assert found.certificate is not None
+    for name, X in tables().items():
+        tap = sites[name]
+        assert [line.op for line in tap.site.egress].count("remainder") == 1
+        secret = rows_side(X, found, wire)
+        for data in (*tap.asked, *tap.replied):
+            assert not marked(data)
+        for data in tap.replied:
+            for shape, numbers in numbers_in(data, wire):
+                assert not set(shape) & set(ROWS.values())
+                # Two of some thousand numbers of 24 bits may be the same by accident.
+                assert len(numbers & secret) <= (1 if wire == "float32" else 0)
+        assert not marked(repr(tap.site.egress).encode())
+    assert not marked(caplog.text.encode())
+
+
+def test_row_counts_are_told_from_every_honest_size() -> None:
+    honest = {1, K, D, max(K, 8), D - 8, D * (D + 1) // 2}
+    assert not honest & set(ROWS.values())
+
+
+@pytest.mark.parametrize("leak", LEAKS, ids=lambda leak: str(leak.name))
+def test_the_canary_sees_a_leak(leak: object) -> None:
+    name = str(getattr(leak, "name", ""))
+    sites = tapped()
+
+    def leaking() -> Protocol[None]:
+        moments = yield from all_moments(plain_sum, center=True, scale=False)
+        yield Ask(name, moments.arrays)
+
+    drive(leaking(), LocalTransport(sites))
+    X = tables()["a"]
+    mean = np.vstack(list(tables().values())).mean(axis=0)
+    unit = Decomposition(np.eye(1, D), np.ones(1), mean, np.ones(D), 131.0, 1.0, 0)
+    ((shape, numbers),) = numbers_in(sites["a"].replied[-1])
+    seen = {
+        "leaking_row": marked(sites["a"].replied[-1]) and bool(numbers & rows_side(X, unit)),
+        "leaking_scores": bool(numbers & rows_side(X, unit)),
+        "leaking_sizes": ROWS["a"] in shape and bool(numbers & rows_side(X, unit)),
+    }
+    assert seen[name]
+
+
+@pytest.mark.parametrize(
+    ("ask", "policy", "code"),
+    [
+        (Ask("failing"), None, "failed"),
+        (Ask("product", {"basis": np.ones((D + 1, 2))}), None, "failed"),
+        (Ask("product", {"basis": np.eye(D)}), Policy(max_rank_fraction=0.5), "leakage"),
+        (Ask("scatter"), Policy(forbidden=frozenset({"scatter"})), "forbidden"),
+    ],
+)
+def test_errors_carry_no_value_to_the_coordinator(
+    ask: Ask, policy: Policy | None, code: str
+) -> None:
+    sites = tapped(policy=policy)
+
+    def asking() -> Protocol[None]:
+        yield Ask(ask.op, {"mean": np.zeros(D), "scale": np.ones(D), **ask.payload})
+
+    with pytest.raises(EigenfedError, match=code) as caught:
+        drive(asking(), LocalTransport(sites))
+    assert not marked(str(caught.value).encode())
+    error: BaseException | None = caught.value
+    while error is not None:
+        assert not marked(repr(error).encode())
+        error = error.__cause__ or error.__context__
+    for tap in sites.values():
+        assert not any(marked(data) for data in tap.replied)
+        assert all(len(data) < 256 for data in tap.replied)

@@ -1,0 +1,121 @@
+"""The angle bound holds wherever it is finite, and Ritz values alone would not do."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.angles import sines
+from eigenfed.protocol.certificate import angle, largest_outside
+from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.covariance import covariance
+from eigenfed.protocol.finish import finished
+from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.products import Products
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.totals import plain_sum
+from federation import run
+from oracles import pooled
+
+KINDS = ("decaying", "flat", "near_tie", "site_apart")
+
+
+def problem(kind: str, rng: np.random.Generator) -> tuple[dict[str, Array], int]:
+    d = int(rng.integers(4, 40))
+    k = int(rng.integers(1, min(6, d - 1)))
+    spread = {
+        "decaying": 0.7 ** np.arange(d),
+        "flat": np.ones(d),
+        "near_tie": np.where(np.arange(d) <= k, 1.0, 0.3) * (1 - 1e-6 * np.arange(d)),
+        "site_apart": 0.8 ** np.arange(d),
+    }[kind]
+    sites = {}
+    for i in range(int(rng.integers(1, 6))):
+        n = int(rng.integers(k + 2, 60))
+        own = rng.permutation(spread) if kind == "site_apart" else spread
+        rows = rng.standard_normal((n, d)) * own
+        sites[f"s{i}"] = rows + rng.standard_normal(d) * rng.choice([0.0, 1.0])
+    return sites, k
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bound_holds_on_many_problems(kind: str) -> None:
+    rng = np.random.default_rng(KINDS.index(kind))
+    finite = 0
+    for _ in range(400):
+        sites, k = problem(kind, rng)
+        method = partial(
+            krylov,
+            k=k,
+            tol=float(10.0 ** -rng.integers(1, 10)),
+            stop="all",
+            max_rounds=int(rng.integers(1, 5)),
+            certify=True,
+            rng=rng,
+            total=plain_sum,
+        )
+        found, _, _ = run(method, sites)
+        grade = found.certificate
+        assert grade is not None
+        exact = pooled(np.vstack([sites[name] for name in sorted(sites)]))
+        if len(exact.s) < k:
+            continue
+        true = np.arcsin(sines(found.components, exact.vt[:k])[0])
+        gap = exact.s[k - 1] ** 2 - (exact.s[k] ** 2 if len(exact.s) > k else 0.0)
+        if gap < 1e-9 * exact.s[0] ** 2:
+            continue
+        assert true <= grade.angle_bound + 1e-6
+        finite += np.isfinite(grade.angle_bound)
+    assert finite >= (0 if kind == "flat" else 40)
+
+
+def test_the_estimate_is_no_bound_and_the_bound_knows_it() -> None:
+    """Ritz values bound the next eigenvalue from below: what a start misses they cannot tell."""
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((500, 6)) * [9.0, 3.0, 0.01, 0.01, 0.01, 0.01]
+    rows = np.linalg.qr(rows - rows.mean(axis=0)).Q * [9.0, 3.0, 0.1, 0.1, 0.1, 0.1]
+    blind = np.eye(6)[:, 1:3]
+
+    def method(moments: Moments) -> Protocol[Decomposition]:
+        return finished(Products(moments, plain_sum), blind, 1, tol=1e-8, certify=True)
+
+    found, _, _ = run(method, {"a": rows[:200], "b": rows[200:]})
+    assert found.certificate is not None
+    assert sines(found.components, pooled(rows).vt[:1])[0] > 0.99
+    assert found.certificate.angle_estimate < 1e-6
+    assert found.certificate.angle_bound == np.inf
+
+
+def test_a_whole_covariance_certifies_itself() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((100, 8)) * 0.5 ** np.arange(8)
+    found, _, _ = run(
+        lambda m: covariance(m, 3, tol=1e-10, total=plain_sum), {"a": X[:30], "b": X[30:]}
+    )
+    assert found.certificate is not None
+    assert found.certificate.converged.all()
+    assert found.certificate.angle_bound < 1e-10
+    assert found.certificate.orthonormality < 1e-13
+    assert found.certificate.total_variance == pytest.approx(np.cov(X.T).trace())
+
+
+@pytest.mark.parametrize("d", [30, 400])
+def test_largest_eigenvalue_outside_directions(d: int) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((50, d)) / np.arange(1, d + 1)
+    matrix = rows.T @ rows
+    known = np.linalg.qr(rng.standard_normal((d, 5))).Q
+    outside = np.eye(d) - known @ known.T
+    true = np.linalg.eigvalsh(outside @ matrix @ outside)[-1]
+    found = largest_outside(lambda x: matrix @ x, known, float(matrix.trace()))
+    assert true - 1e-12 <= found <= true * (1 + 1e-6)
+    assert largest_outside(lambda x: matrix @ x, np.eye(d), 1.0) == 0.0
+    assert largest_outside(lambda x: 0.0 * x, known, 0.0) == 0.0
+
+
+def test_angles_of_sines() -> None:
+    assert angle(1.0, 2.0) == pytest.approx(np.pi / 6)
+    assert angle(2.0, 1.0) == angle(1.0, 0.0) == angle(0.0, -1.0) == np.inf
+    assert angle(0.0, 1.0) == 0.0

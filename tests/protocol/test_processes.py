@@ -1,0 +1,332 @@
+"""Sites in processes of their own answer as sites in this one do, and never outlive their use.
+
+A child takes a second or two to start, so the tests of lost and refusing sites share one crowd of
+them, in which each has a site of its own to spoil.
+"""
+
+import multiprocessing
+import multiprocessing.resource_tracker
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
+from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.core import Ask, Protocol, Replies, drive
+from eigenfed.protocol.covariance import covariance
+from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+from eigenfed.transport.processes import ProcessTransport, receive_source, send_source
+from oracles import pooled, power_law
+
+T = TypeVar("T")
+D = 12
+CENTRE = {"mean": np.zeros(D), "scale": np.ones(D)}
+
+
+class Both(NamedTuple):
+    """Two methods in one run: a site answers each round of a run once."""
+
+    krylov: Decomposition
+    covariance: Decomposition
+
+
+def both(*, scale: bool = False) -> Protocol[Both]:
+    moments = yield from all_moments(plain_sum, center=True, scale=scale)
+    rng = np.random.default_rng(5)
+    first = yield from krylov(
+        moments, 3, tol=1e-10, stop="all", max_rounds=9, certify=True, rng=rng, total=plain_sum
+    )
+    second = yield from covariance(moments, 3, tol=1e-10, total=plain_sum)
+    return Both(first, second)
+
+
+def mixed() -> dict[str, Source]:
+    """Two sites of all sorts: dense float32 by columns, and sparse; with gaps and weights."""
+    X = power_law(200, D, 1.0, seed=3)
+    rng = np.random.default_rng(4)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    thin = sparse.csr_array(np.where(rng.random((80, D)) < 0.4, X[:80], 0.0))
+    turned = np.asfortranarray(X[80:].astype(np.float32))
+    return {
+        "thin": Source.of(thin, weights=rng.uniform(0.5, 2.0, 80)),
+        "turned": Source.of(turned, names=[f"x{i}" for i in range(D)]),
+    }
+
+
+def rows_of(name: str) -> Array:
+    return power_law(40, D, 1.0, seed=len(name))
+
+
+def children() -> dict[str, BaseProcess]:
+    begin = "eigenfed site "
+    active = multiprocessing.active_children()
+    return {p.name.removeprefix(begin): p for p in active if p.name.startswith(begin)}
+
+
+@pytest.fixture(scope="module")
+def crowd() -> Iterator[ProcessTransport]:
+    names = ("hanging", "killed", "limited")
+    policies = {"limited": Policy(max_rank_fraction=0.5, forbidden=frozenset({"scatter"}))}
+    known = Meter.empty(D).answered(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
+    transport = ProcessTransport(
+        {name: Source.of(rows_of(name)) for name in names},
+        policies=policies,
+        meters={"limited": known},
+        wire="float32",
+        workers=3,
+    )
+    processes = children()
+    yield transport
+    transport.close()
+    assert not any(processes[name].is_alive() for name in names)
+
+
+def asked(transport: ProcessTransport, ask: Ask) -> Replies:
+    return dict(transport.ask(transport.rounds, ask))
+
+
+def assert_equal(got: Decomposition, expected: Decomposition) -> None:
+    for name in ("components", "variances", "mean", "scale", "total_variance"):
+        assert np.array_equal(getattr(got, name), getattr(expected, name)), name
+    assert got.certificate is not None
+    assert expected.certificate is not None
+    assert np.array_equal(got.certificate.residuals, expected.certificate.residuals)
+    assert got.certificate.angle_bound == expected.certificate.angle_bound
+
+
+def test_results_counters_and_meters_are_those_of_the_local_transport() -> None:
+    sources = mixed()
+    sites = {name: Site(name, source) for name, source in sources.items()}
+    local = LocalTransport(sites, workers=2)
+    expected = drive(both(scale=True), local)
+    transport = ProcessTransport(sources, workers=2)
+    processes = {name: children()[name] for name in sources}
+    try:
+        assert transport.sites == ("thin", "turned")
+        got = drive(both(scale=True), transport)
+    finally:
+        transport.close()
+    assert_equal(got.krylov, expected.krylov)
+    assert_equal(got.covariance, expected.covariance)
+    for counter in ("rounds", "bytes_up", "bytes_down", "floats_up"):
+        assert getattr(transport, counter) == getattr(local, counter) > 0
+    assert {n: m.to_bytes() for n, m in transport.meters.items()} == {
+        n: s.meter.to_bytes() for n, s in sites.items()
+    }
+    assert [process.exitcode for process in processes.values()] == [0, 0]
+    transport.close()
+    assert sorted(transport.meters) == ["thin", "turned"]
+    with pytest.raises(SiteLost) as caught:
+        asked(transport, Ask("moments"))
+    assert caught.value.sites == ("thin", "turned")
+
+
+def test_threads_of_a_busy_parent_may_run_and_fail_side_by_side() -> None:
+    done = threading.Event()
+
+    def churn() -> None:
+        a = np.eye(100)
+        while not done.wait(0.01):
+            a @ a
+
+    def run(name: str, protocol: Protocol[T]) -> T:
+        with ProcessTransport({name: Source.of(rows_of(name))}) as transport:
+            return drive(protocol, transport)
+
+    def failing() -> Protocol[None]:
+        yield Ask("moments")
+        assert "failing" in children()
+        raise RuntimeError("own")
+
+    noise = threading.Thread(target=churn)
+    noise.start()
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            found = pool.submit(run, "working", both())
+            failed = pool.submit(run, "failing", failing())
+    finally:
+        done.set()
+        noise.join()
+    with pytest.raises(RuntimeError, match="own"):
+        failed.result()
+    oracle = pooled(rows_of("working"))
+    for result in found.result():
+        np.testing.assert_allclose(result.variances, oracle.s[:3] ** 2 / 39)
+        cosines = np.abs(result.components @ oracle.vt[:3].T)
+        np.testing.assert_allclose(cosines, np.eye(3), atol=1e-7)
+    assert not children().keys() & {"working", "failing"}
+
+
+def test_the_wire_sets_the_precision_both_ways(crowd: ProcessTransport) -> None:
+    centre = np.full(D, 0.1)
+    reply = asked(crowd, Ask("squares", {"mean": centre}, to=("limited",)))["limited"]["squares"]
+    around = rows_of("limited") - centre.astype(np.float32)
+    expected = (around**2).sum(axis=0).astype(np.float32)
+    np.testing.assert_allclose(reply, expected, rtol=1e-7)
+    assert np.array_equal(reply.astype(np.float32), reply)
+
+
+def test_a_killed_child_is_lost_by_name_and_the_other_goes_on(crowd: ProcessTransport) -> None:
+    two = ("killed", "limited")
+    assert tuple(asked(crowd, Ask("moments", to=two))) == two
+    process = children()["killed"]
+    os.kill(process.pid or 0, signal.SIGSTOP)
+    # The ask is under way when the timer ends the child that never reads it.
+    timer = threading.Timer(0.2, process.kill)
+    timer.start()
+    for _ in range(2):
+        with pytest.raises(SiteLost, match=r"^No answer from killed to 'moments' in round") as lost:
+            asked(crowd, Ask("moments", to=two))
+        assert lost.value.sites == ("killed",)
+        timer.join()
+    expected = rows_of("limited").sum(axis=0)
+    for ask in (Ask("moments", to=two, quorum=1), Ask("moments", to=("limited",))):
+        replies = asked(crowd, ask)
+        assert list(replies) == ["limited"]
+        np.testing.assert_allclose(replies["limited"]["total"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_child_that_hangs_is_lost_by_the_deadline(crowd: ProcessTransport) -> None:
+    os.kill(children()["hanging"].pid or 0, signal.SIGSTOP)
+    with pytest.raises(SiteLost) as caught:
+        asked(crowd, Ask("moments", to=("hanging",), deadline_s=0.1))
+    assert caught.value.sites == ("hanging",)
+
+
+@pytest.mark.parametrize(
+    ("op", "payload", "code"),
+    [
+        ("nonsense", {}, "unknown_op"),
+        ("scatter", CENTRE, "forbidden"),
+        ("product", CENTRE | {"basis": np.zeros((D + 1, 1))}, "failed"),
+        ("product", CENTRE | {"basis": np.eye(D)[:, 3:7]}, "leakage"),
+    ],
+)
+def test_policies_and_meters_arrive_and_refusals_come_back(
+    crowd: ProcessTransport, op: str, payload: dict[str, Array], code: str
+) -> None:
+    with pytest.raises(SiteRefused) as caught:
+        asked(crowd, Ask(op, payload, to=("limited",)))
+    assert (caught.value.site, caught.value.code) == ("limited", code)
+
+
+def test_meters_go_on_from_those_given_and_the_lost_have_none(crowd: ProcessTransport) -> None:
+    lost = children().get("killed")
+    if lost is not None:  # the tests before this may have run in another worker
+        lost.kill()
+    asked(crowd, Ask("product", CENTRE | {"basis": np.eye(D)[:, :5]}, to=("limited",)))
+    crowd.close()
+    assert "killed" not in crowd.meters
+    assert crowd.meters["limited"].rank_fraction == pytest.approx(5 / D)
+
+
+def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "killed.py"
+    script.write_text(
+        "import os, signal\n"
+        "import numpy as np\n"
+        "from eigenfed.data.source import Source\n"
+        "from eigenfed.transport.processes import ProcessTransport\n"
+        "if __name__ == '__main__':\n"
+        "    transport = ProcessTransport({'a': Source.of(np.eye(3))})\n"
+        "    print('started', flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    # The child holds the output too: it ends only when both have.
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "started\n", done.stderr
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_a_child_that_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    multiprocessing.resource_tracker.ensure_running()
+    monkeypatch.setattr("multiprocessing.spawn._python_exe", os.fsencode("/bin/false"))
+    with pytest.raises(ProtocolError, match=r"^The process of site 'a' did not start\. Call from"):
+        ProcessTransport({"a": Source.of(np.eye(3))})
+    assert "a" not in children()
+
+
+def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = vars(multiprocessing.current_process())["_config"]
+    monkeypatch.setitem(config, "daemon", True)
+    with pytest.raises(ProtocolError, match="'a' did not start"):
+        ProcessTransport({"a": Source.of(np.eye(3))})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"policies": {"z": Policy()}}, r"names 'z', which is no site of sources\."),
+        ({"meters": {"z": Meter.empty(D)}}, r"names 'z', which is no site of sources\."),
+        ({"wire": "float16"}, r"^wire='float16' must be 'float64' or 'float32'\."),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        ProcessTransport(mixed(), **arguments)  # type: ignore[arg-type]
+
+
+def test_no_sites_are_refused() -> None:
+    with pytest.raises(InputError, match="sites is empty"):
+        ProcessTransport({})
+
+
+def handed_over(source: Source) -> Source:
+    near, far = multiprocessing.Pipe()
+    with near, far, ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send_source, near, source)
+        received = receive_source(far)
+        sending.result()
+        assert not far.poll()
+    return received
+
+
+@pytest.mark.parametrize("part_bytes", [1, 100, 1 << 20])
+@pytest.mark.parametrize(
+    "source",
+    [
+        *mixed().values(),
+        Source.of(power_law(9, D, 1.0), weights=np.arange(9.0)),
+        Source.of(np.zeros((0, 3))),
+        Source.of(sparse.csr_array((4, 3))),
+        Source.of(np.arange(81.0).reshape(9, 9)[::2, ::3]),
+    ],
+    ids=["thin", "turned", "weights", "no rows", "no entries", "strided"],
+)
+def test_a_source_crosses_as_it_is_in_parts_of_any_size(
+    source: Source, part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigenfed.transport.processes._PART_BYTES", part_bytes)
+    got = handed_over(source)
+    assert (got.X.dtype, got.X.shape, got.names) == (source.X.dtype, source.X.shape, source.names)
+    for name in ("data", "indices", "indptr") if source.is_sparse else ("X",):
+        one, other = (getattr(s.X if s.is_sparse else s, name) for s in (got, source))
+        assert one.dtype == other.dtype
+        np.testing.assert_array_equal(one, other)
+    if not source.is_sparse:
+        assert got.X.flags.f_contiguous == source.X.flags.f_contiguous
+    np.testing.assert_array_equal(got.weights, source.weights)
+
+
+def test_names_beyond_the_room_of_a_header_cross() -> None:
+    names = tuple(f"feature number {i:09d}" for i in range(60_000))
+    assert handed_over(Source.of(np.ones((1, len(names))), names=names)).names == names

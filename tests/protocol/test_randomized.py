@@ -1,0 +1,195 @@
+"""Federated randomized SVD: as accurate as promised, and the centralised algorithm itself."""
+
+import gzip
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError
+from eigenfed.linalg.angles import sines
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol import randomized as module
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.randomized import randomized, reduced
+from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+from oracles import pooled, power_law
+
+ROOT = Path(__file__).parents[2]
+IMAGES = (
+    ROOT / os.environ.get("EIGENFED_DATA", "../shared/data") / "mnist" / "t10k-images-idx3-ubyte.gz"
+)
+
+
+@op(Release("the rows' side", "n x k", Leaves.EXACT, Reveals.COUNTS))
+def peek(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Show what never leaves, to a test."""
+    return Answer({"sided": state["sided"]}, state)
+
+
+class Run(NamedTuple):
+    found: Decomposition
+    sites: dict[str, Site]
+    transport: LocalTransport
+    sided: list[Array]
+
+
+def run(
+    parts: Sequence[Any], k: int, *, watch: bool = False, certify: bool = False, **options: Any
+) -> Run:
+    """Run the protocol; `watch` looks at G after each sum about it."""
+    known = {**OPS, **{o.name: o for o in (*module.OPS, peek)}}
+    sites = {f"s{i}": Site(f"s{i}", Source.of(part), ops=known) for i, part in enumerate(parts)}
+    sided: list[Array] = []
+
+    def whole() -> Protocol[Decomposition]:
+        moments = yield from all_moments(plain_sum, center=True, scale=False)
+        rng = np.random.default_rng(0)
+        return (
+            yield from randomized(
+                moments, k, tol=2e-8, certify=certify, rng=rng, total=plain_sum, **options
+            )
+        )
+
+    def watched() -> Protocol[Decomposition]:
+        protocol = whole()
+        ask = next(protocol)
+        while True:
+            replies = yield ask
+            if watch and ask.op == "sided_product":
+                shown = yield Ask("peek")
+                sided.append(np.vstack([shown[name]["sided"] for name in sorted(shown)]))
+            try:
+                ask = protocol.send(replies)
+            except StopIteration as end:
+                found: Decomposition = end.value
+                return found
+
+    transport = LocalTransport(sites)
+    found = drive(watched(), transport)
+    return Run(found, sites, transport, sided)
+
+
+def degrees(components: Array, truth: Array) -> float:
+    return float(np.degrees(np.arcsin(sines(components, truth)[0])))
+
+
+def centralised(around: Array, first: Array, k: int, iterations: int) -> tuple[Array, Array]:
+    """003 Alg. 5 on all rows at once, from the same random vectors; H and G as printed."""
+    G, blocks = first, []
+    for _ in range(iterations):
+        H = np.linalg.qr(around.T @ G).Q
+        G = around @ H
+        blocks.append(H)
+    P = np.linalg.svd(np.hstack(blocks), full_matrices=False)[0]
+    proxy = around @ P
+    leading = np.linalg.svd(proxy.T @ proxy)[0][:, :k]
+    G = np.linalg.qr(proxy @ leading).Q
+    return np.linalg.qr(around.T @ G).Q.T, G
+
+
+def test_ten_iterations_are_within_a_millionth_of_a_degree() -> None:
+    X = power_law(900, 120, 1.0, 1) + 2.0
+    truth = pooled(X)
+    done = run(np.split(X, [5, 100, 101, 700]), 10)
+    assert degrees(done.found.components, truth.vt[:10]) < 1e-6
+    np.testing.assert_allclose(done.found.variances, truth.s[:10] ** 2 / 899, rtol=1e-12)
+    np.testing.assert_allclose(done.found.total_variance, truth.energy / 899, rtol=1e-12)
+
+
+@pytest.mark.skipif(not IMAGES.exists(), reason="MNIST is not on this machine")
+def test_ten_iterations_are_within_a_millionth_of_a_degree_on_mnist() -> None:
+    with gzip.open(IMAGES) as file:
+        X = np.frombuffer(file.read()[16:], np.uint8).reshape(-1, 784).astype(np.float64)
+    truth = np.linalg.eigh(np.cov(X.T))[1][:, ::-1][:, :10].T
+    done = run(np.array_split(X, 5), 10)
+    assert degrees(done.found.components, truth) < 1e-6
+    assert done.transport.floats_up < 5e5
+
+
+def test_a_few_iterations_are_the_centralised_algorithm_not_the_limit() -> None:
+    X, k, iterations = power_law(300, 60, 0.7, 2), 5, 3
+    done = run(np.split(X, [2, 90, 91, 200]), k, iterations=iterations, watch=True)
+    H, G = centralised(X - X.mean(axis=0), done.sided[0], k, iterations)
+    assert float(sines(done.found.components, H)[0]) < 1e-11
+    assert float(sines(H, pooled(X).vt[:k])[0]) > 1e-4
+    np.testing.assert_allclose(done.sided[-1].T @ done.sided[-1], np.eye(k), atol=1e-13)
+    assert float(sines(done.sided[-1].T, G.T)[0]) < 1e-11
+
+
+@pytest.mark.parametrize("iterations", [1, 4])
+def test_rounds_and_numbers_are_those_of_the_printed_algorithm(iterations: int) -> None:
+    d, k = 40, 3
+    parts = np.split(power_law(120, d, 1.0, 3), [20, 70])
+    done = run(parts, k, iterations=iterations)
+    assert done.transport.rounds == 1 + iterations + 2
+    assert done.found.products == iterations + 2
+    numbers = (1 + 2 * d) + (iterations + 1) * (d * k + 1) + (k * iterations) ** 2
+    assert done.transport.floats_up == 3 * numbers
+    shapes = {s for site in done.sites.values() for e in site.egress for s in e.shapes.values()}
+    assert shapes == {(1,), (d,), (d, k), (k * iterations, k * iterations)}
+
+
+def test_a_certificate_takes_two_rounds_more_and_speaks_of_the_components() -> None:
+    X = power_law(200, 30, 1.5, 4)
+    done = run(np.split(X, [50]), 3, iterations=2, certify=True)
+    assert done.transport.rounds == 1 + 2 + 2 + 2
+    components, variances = done.found.components, done.found.variances
+    left = np.cov(X.T) @ components.T - components.T * variances
+    residuals = np.linalg.norm(left, axis=0) / variances[0]
+    certificate = done.found.certificate
+    assert certificate is not None
+    np.testing.assert_allclose(certificate.residuals, residuals, rtol=1e-6, atol=1e-14)
+    assert not certificate.converged.all()
+    assert float(np.arcsin(sines(components, pooled(X).vt[:3])[0])) <= certificate.angle_bound
+
+
+def test_iterates_may_fill_the_space() -> None:
+    X = power_law(80, 9, 1.0, 5)
+    done = run(np.split(X, [1, 30]), 4)
+    assert degrees(done.found.components, pooled(X).vt[:4]) < 1e-10
+    widths = {e.shapes["inner"] for e in done.sites["s0"].egress if e.op == "reduced"}
+    assert widths == {(9, 9)}
+    assert run([X], 30).found.components.shape == (9, 9)
+
+
+def test_rows_of_low_rank_give_components_of_no_variance() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.standard_normal((90, 2)) @ rng.standard_normal((2, 20))
+    done = run(np.split(X, [40]), 4, iterations=3, watch=True)
+    components = done.found.components
+    np.testing.assert_allclose(components @ components.T, np.eye(4), atol=1e-13)
+    np.testing.assert_allclose(done.found.variances[2:], 0.0, atol=1e-13)
+    assert float(sines(components[:2], pooled(X).vt[:2])[0]) < 1e-10
+    gram = done.sided[-1].T @ done.sided[-1]
+    np.testing.assert_allclose(gram, np.diag([1.0, 1.0, 0.0, 0.0]), atol=1e-13)
+
+
+def test_the_meter_is_told_the_scatter_on_all_iterates() -> None:
+    rng = np.random.default_rng(7)
+    source = Source.of(rng.standard_normal((50, 8)), weights=rng.uniform(0, 2, 50))
+    basis = np.linalg.qr(rng.standard_normal((8, 3))).Q
+    payload = {"mean": rng.standard_normal(8), "scale": rng.uniform(1, 2, 8), "known": basis}
+    answer = reduced.run(source, payload, {})
+    scatter = Prepared(source, payload["mean"], payload["scale"]).scatter()
+    assert answer.images is not None
+    np.testing.assert_allclose(answer.images, scatter @ basis, rtol=1e-12)
+    np.testing.assert_allclose(answer.reply["inner"], basis.T @ scatter @ basis, rtol=1e-12)
+    np.testing.assert_array_equal(answer.directions, basis)
+
+
+def test_no_iteration_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^iterations=0 must be a whole number of at least 1\."):
+        run([power_law(20, 5, 1.0)], 2, iterations=0)

@@ -1,0 +1,361 @@
+"""Federated subspace iteration is the centralised one, converges, and keeps the rows' side home."""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError, ProtocolError
+from eigenfed.linalg.angles import sines
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.subspace import Subspace, sided_product, subspace
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+from oracles import pooled, power_law
+
+K = 4
+CUTS = [2, 60, 61, 150]
+
+
+@op(Release("the rows' side", "n x k", Leaves.EXACT, Reveals.COUNTS))
+def peek(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Show what never leaves, to a test."""
+    return Answer({"sided": state["sided"]}, state)
+
+
+class Run(NamedTuple):
+    found: Decomposition
+    sites: dict[str, Site]
+    rounds: int
+    iterates: list[Array]
+    sided: list[Array]
+
+
+def run(
+    parts: Sequence[Any],
+    k: int = K,
+    *,
+    options: Subspace | None = None,
+    tol: float = 1e-9,
+    max_rounds: int = 400,
+    certify: bool = False,
+    start: Array | None = None,
+    weights: Sequence[Array] | None = None,
+    scale: bool = False,
+    watch: bool = False,
+) -> Run:
+    """Run the protocol; `watch` looks at G after each sum about it."""
+    each = [None] * len(parts) if weights is None else weights
+    sites = {
+        f"s{i}": Site(f"s{i}", Source.of(part, weights=w), ops={**OPS, peek.name: peek})
+        for i, (part, w) in enumerate(zip(parts, each, strict=True))
+    }
+    iterates: list[Array] = []
+    sided: list[Array] = []
+
+    def whole() -> Protocol[Decomposition]:
+        moments = yield from all_moments(plain_sum, center=True, scale=scale)
+        return (
+            yield from subspace(
+                moments,
+                k,
+                options=options or Subspace(),
+                tol=tol,
+                max_rounds=max_rounds,
+                certify=certify,
+                rng=np.random.default_rng(0),
+                total=plain_sum,
+                start=start,
+            )
+        )
+
+    def watched() -> Protocol[Decomposition]:
+        protocol = whole()
+        ask = next(protocol)
+        while True:
+            replies = yield ask
+            if "basis" in ask.payload:
+                iterates.append(ask.payload["basis"])
+            if watch and ask.op.startswith("sided"):
+                shown = yield Ask("peek")
+                sided.append(np.vstack([shown[name]["sided"] for name in sorted(shown)]))
+            try:
+                ask = protocol.send(replies)
+            except StopIteration as end:
+                found: Decomposition = end.value
+                return found
+
+    transport = LocalTransport(sites)
+    found = drive(watched(), transport)
+    return Run(found, sites, transport.rounds, iterates, sided)
+
+
+def data(seed: int = 0) -> Array:
+    """Rows of a spectrum that subspace iteration resolves in some dozens of rounds."""
+    return power_law(211, 17, 3.0, seed) + 3.0
+
+
+def cut(X: Array, cuts: list[int] = CUTS) -> list[Array]:
+    return np.split(X, cuts)
+
+
+def schmidt(columns: Array) -> Array:
+    """Orthonormalise with positive coefficients, in the order given."""
+    q, r = np.linalg.qr(columns)
+    made: Array = q * np.sign(r.diagonal())
+    return made
+
+
+@pytest.mark.parametrize("by", ["cholesky", "gram_schmidt"])
+def test_with_orthonormal_rows_each_iterate_is_the_centralised_one(by: str) -> None:
+    """003 Prop. 2: Alg. 3 with orthonormalisation is Alg. 1 iterate by iterate."""
+    X = data()
+    options = Subspace(orthonormalise="each", by=by)
+    done = run(cut(X), options=options, tol=0.0, max_rounds=12, watch=True)
+    around = X - X.mean(axis=0)
+    each = {"cholesky": 3, "gram_schmidt": 2 * K}[by]
+    G = schmidt(done.sided[0])
+    for i in range(11):
+        np.testing.assert_allclose(done.sided[each * i + each - 1], G, rtol=0, atol=1e-11)
+        H = schmidt(around.T @ G)
+        np.testing.assert_allclose(done.iterates[i], H, rtol=0, atol=1e-11)
+        G = schmidt(around @ H)
+    assert float(sines(done.iterates[10].T, pooled(X).vt[:K])[0]) > 1e-6
+
+
+def test_without_each_iterate_is_that_of_the_covariance() -> None:
+    X = data(1)
+    done = run(cut(X), tol=0.0, max_rounds=10, watch=True)
+    around = X - X.mean(axis=0)
+    H = schmidt(around.T @ done.sided[0])
+    for found in done.iterates[:9]:
+        np.testing.assert_allclose(found, H, rtol=0, atol=1e-11)
+        H = schmidt(around.T @ (around @ H))
+
+
+@pytest.mark.parametrize("orthonormalise", ["final", "each"])
+@pytest.mark.parametrize("by", ["cholesky", "gram_schmidt"])
+@pytest.mark.parametrize("criterion", ["residual", "change"])
+def test_components_are_those_of_all_rows(orthonormalise: str, by: str, criterion: str) -> None:
+    X = data(2)
+    options = Subspace("random", orthonormalise, by, criterion)
+    done = run(cut(X), options=options, tol=1e-9 if criterion == "residual" else 1e-15, watch=True)
+    truth = pooled(X)
+    assert float(sines(done.found.components, truth.vt[:K])[0]) < 1e-7
+    np.testing.assert_allclose(done.found.variances, truth.s[:K] ** 2 / 210, rtol=1e-12)
+    np.testing.assert_allclose(done.found.total_variance, truth.energy / 210, rtol=1e-12)
+    scores = (X - X.mean(axis=0)) @ done.found.components.T
+    unit = scores / np.linalg.norm(scores, axis=0)
+    np.testing.assert_allclose(done.sided[-1], unit, rtol=0, atol=1e-6)
+    # Gram-Schmidt keeps what the condition of G leaves it.
+    defect = np.abs(done.sided[-1].T @ done.sided[-1] - np.eye(K)).max()
+    assert defect < (1e-13 if by == "cholesky" else 1e-11)
+
+
+def test_products_count_the_iterates_and_rounds_are_three_more_than_those() -> None:
+    done = run(cut(data(3)))
+    made = sum(e.op == "sided_product" for e in done.sites["s0"].egress)
+    assert done.found.products == made > 10
+    assert done.rounds == 1 + made + 3
+
+
+def test_rows_may_be_sparse_weighted_and_scaled() -> None:
+    rng = np.random.default_rng(4)
+    common = rng.standard_normal((211, 2)) * [3.0, 2.0] @ rng.standard_normal((2, 17))
+    X = (common + data(4)) * (rng.uniform(size=(211, 17)) < 0.7) * np.arange(1, 18)
+    weights: Array = rng.choice([0.5, 1.0, 2.5], 211)
+    parts = [sparse.csr_array(part) if i % 2 else part for i, part in enumerate(cut(X))]
+    done = run(parts, 2, weights=np.split(weights, CUTS), scale=True, tol=1e-10)
+    mean = np.average(X, axis=0, weights=weights)
+    around = X - mean
+    scaled = around / np.sqrt(np.average(around**2, axis=0, weights=weights))
+    truth = pooled(scaled, weights)
+    assert float(sines(done.found.components, truth.vt[:2])[0]) < 1e-7
+    np.testing.assert_allclose(done.found.variances, truth.s[:2] ** 2 / (weights.sum() - 1))
+
+
+def test_sites_of_one_row_and_of_none_find_all_directions() -> None:
+    X = data(5)[:12]
+    done = run([X[:0], *np.split(X, 12)], 3)
+    assert float(sines(done.found.components, pooled(X).vt[:3])[0]) < 1e-6
+
+
+def test_the_change_of_iterates_stops_where_the_residual_would_not() -> None:
+    rng, t = np.random.default_rng(6), 1e-8
+    X = rng.standard_normal((300, 12)) * [9.0, 5.0, 3.0, 1.4, *[1.0] * 8]
+    by_change = run(cut(X), options=Subspace(criterion="change"), tol=t, certify=True)
+    by_residual = run(cut(X), tol=t, certify=True)
+    truth = pooled(X).vt[:K]
+    early, late = (float(sines(r.found.components, truth)[0]) for r in (by_change, by_residual))
+    assert by_change.found.products < by_residual.found.products
+    assert early > 1e-4 > 1e-6 > late
+    assert by_change.found.certificate is not None
+    assert by_residual.found.certificate is not None
+    assert not by_change.found.certificate.converged.all()
+    assert by_residual.found.certificate.converged.all()
+
+
+def test_the_criterion_of_equation_5_is_the_published_one() -> None:
+    t = 1e-4
+    done = run(cut(data(7)), options=Subspace(criterion="change"), tol=t)
+    turns = [np.sum(a * b, axis=0).min() for a, b in itertools.pairwise(done.iterates)]
+    last = done.found.products
+    assert all(turn < 1 - t for turn in turns[: last - 2])
+    assert turns[last - 2] >= 1 - t
+
+
+@pytest.mark.parametrize("criterion", ["residual", "change"])
+def test_certificates_speak_of_the_components_returned(criterion: str) -> None:
+    X = data(8)
+    options = Subspace(criterion=criterion)
+    done = run(cut(X), options=options, tol=1e-5, certify=True)
+    covariance = np.cov(X.T)
+    components, variances = done.found.components, done.found.variances
+    left = covariance @ components.T - components.T * variances
+    residuals = np.linalg.norm(left, axis=0) / variances[0]
+    assert done.found.certificate is not None
+    np.testing.assert_allclose(done.found.certificate.residuals, residuals, rtol=1e-4, atol=1e-14)
+    made = sum("product" in e.op for e in done.sites["s0"].egress)
+    assert done.found.products == made
+
+
+def test_a_merge_as_start_saves_rounds() -> None:
+    X = data(9)
+    local = []
+    for part in cut(X, [70, 140]):
+        _, s, vt = np.linalg.svd(part - X.mean(axis=0), full_matrices=False)
+        local.append(s[:K, None] * vt[:K])
+    start = np.linalg.svd(np.vstack(local), full_matrices=False)[2][:K].T
+    merged = run(cut(X, [70, 140]), options=Subspace(start="merge"), start=start, tol=1e-6)
+    drawn = run(cut(X, [70, 140]), tol=1e-6)
+    assert merged.found.products < drawn.found.products
+    assert float(sines(merged.found.components, pooled(X).vt[:K])[0]) < 1e-4
+    np.testing.assert_allclose(merged.iterates[0], schmidt(start), atol=1e-14)
+
+
+@pytest.mark.parametrize("orthonormalise", ["final", "each"])
+@pytest.mark.parametrize("criterion", ["residual", "change"])
+def test_nothing_of_the_rows_side_leaves(orthonormalise: str, criterion: str) -> None:
+    X = data(10)
+    options = Subspace(orthonormalise=orthonormalise, criterion=criterion)
+    done = run(cut(X), options=options, tol=1e-6, certify=True)
+    allowed = {(17,), (1,), (17, K), (K, K)}
+    lengths = {2, 58, 1, 89, 61, 211}
+    shapes = {s for site in done.sites.values() for e in site.egress for s in e.shapes.values()}
+    assert shapes <= allowed
+    assert not {length for shape in shapes for length in shape} & (lengths - {1})
+
+
+def answers(source: Source) -> list[tuple[str, Answer]]:
+    """The three ways in which G comes about."""
+    rng = np.random.default_rng(11)
+    first = {"mean": rng.standard_normal(17), "scale": rng.uniform(1, 2, 17)}
+    basis = rng.standard_normal((17, 3))
+    upper = np.triu(rng.standard_normal((3, 3))) + 3 * np.eye(3)
+    seed = {"seed": np.array([5]), "width": np.array([3])}
+    payloads = {
+        "given": first | {"basis": basis},
+        "divided": first | {"basis": basis, "triangle": upper},
+        "drawn": first | seed,
+        "drawn and divided": first | seed | {"triangle": upper},
+    }
+    return [(name, sided_product.run(source, p, {})) for name, p in payloads.items()]
+
+
+def test_images_are_the_scatter_times_the_directions_revealed() -> None:
+    weights = np.random.default_rng(12).uniform(0, 2, 211)
+    source = Source.of(data(12), weights=weights)
+    for name, answer in answers(source):
+        view = Prepared(source, answer.state["mean"], answer.state["scale"])
+        scatter = view.scatter()
+        assert answer.directions is not None
+        assert answer.images is not None
+        expected = scatter @ answer.directions
+        np.testing.assert_allclose(answer.images, expected, rtol=1e-10, err_msg=name)
+        assert answer.trace == pytest.approx(scatter.trace())
+        reply = view.adjoint(answer.state["sided"])
+        np.testing.assert_array_equal(answer.reply["product"], reply)
+        if name.startswith("drawn"):
+            span = np.linalg.qr(reply).Q
+            assert float(sines(answer.directions.T, span.T)[0]) < 1e-12
+
+
+def test_draws_differ_by_site_and_seed_and_repeat() -> None:
+    one, other = Source.of(data(13)[:9]), Source.of(data(13)[9:18])
+    ask = {"mean": np.zeros(17), "scale": np.ones(17), "width": np.array([3])}
+
+    def drawn(source: Source, seed: int) -> Array:
+        sided: Array = sided_product.run(source, ask | {"seed": np.array([seed])}, {}).state[
+            "sided"
+        ]
+        return sided
+
+    np.testing.assert_array_equal(drawn(one, 1), drawn(one, 1))
+    assert np.abs(drawn(one, 1) - drawn(one, 2)).max() > 0.1
+    assert np.abs(drawn(one, 1) - drawn(other, 1)).max() > 0.1
+    many = drawn(Source.of(np.random.default_rng(0).standard_normal((4000, 17))), 1)
+    np.testing.assert_allclose(many.T @ many / 4000, np.eye(3), atol=0.1)
+
+
+@pytest.mark.parametrize("orthonormalise", ["final", "each"])
+def test_rows_of_low_rank_give_components_of_no_variance(orthonormalise: str) -> None:
+    rng = np.random.default_rng(14)
+    X = rng.standard_normal((211, 2)) @ rng.standard_normal((2, 17))
+    done = run(cut(X), options=Subspace(orthonormalise=orthonormalise), watch=True)
+    np.testing.assert_allclose(done.found.variances[2:], 0.0, atol=1e-12)
+    assert float(sines(done.found.components[:2], pooled(X).vt[:2])[0]) < 1e-8
+    components = done.found.components
+    np.testing.assert_allclose(components @ components.T, np.eye(K), atol=1e-13)
+    printed = Subspace(orthonormalise=orthonormalise, by="gram_schmidt")
+    with pytest.raises(ProtocolError, match="depends on those before it"):
+        run(cut(np.where(np.arange(17) < 2, X, 0.0)), options=printed)
+
+
+@pytest.mark.parametrize("start", [None, np.eye(17)[:, :K]])
+@pytest.mark.parametrize("criterion", ["residual", "change"])
+@pytest.mark.parametrize("certify", [False, True])
+def test_one_round_is_enough_for_a_result(
+    start: Array | None, criterion: str, certify: bool
+) -> None:
+    options = Subspace(start="random" if start is None else "merge", criterion=criterion)
+    X = data(15)
+    done = run(cut(X), options=options, max_rounds=1, start=start, certify=certify)
+    assert sum(e.op == "sided_product" for e in done.sites["s0"].egress) == 1
+    components = done.found.components
+    np.testing.assert_allclose(components @ components.T, np.eye(K), atol=1e-13)
+    quotients = np.diag(components @ np.cov(X.T) @ components.T)
+    np.testing.assert_allclose(done.found.variances, quotients, rtol=1e-10)
+    assert (done.found.certificate is not None) == certify
+
+
+def test_more_components_than_features_are_cut() -> None:
+    done = run(cut(data(16)), 40, tol=1e-6)
+    assert done.found.components.shape == (17, 17)
+
+
+@pytest.mark.parametrize("name", ["start", "orthonormalise", "by", "criterion"])
+def test_unknown_options_are_refused_by_name(name: str) -> None:
+    with pytest.raises(InputError, match=rf"^{name}='best' must be one of '"):
+        Subspace(**{name: "best"})
+
+
+def test_start_and_options_must_agree() -> None:
+    parts, basis = cut(data(17)), np.eye(17)[:, :K]
+    with pytest.raises(InputError, match=r"start is missing where options\.start is 'merge'"):
+        run(parts, options=Subspace(start="merge"))
+    with pytest.raises(InputError, match=r"start is given where options\.start is 'random'"):
+        run(parts, start=basis)
+    with pytest.raises(InputError, match=r"start has shape \(17, 3\) and must have \(17, 4\)"):
+        run(parts, options=Subspace(start="merge"), start=basis[:, :3])

@@ -1,0 +1,454 @@
+"""A run that was interrupted goes on from its transcript as if nothing had been."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from eigenfed.arrays import Arrays, Container
+from eigenfed.data.source import Source
+from eigenfed.errors import DataError, InputError, ProtocolError, SiteLost
+from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, drive
+from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+from eigenfed.transport.transcript import Transcript
+from oracles import pooled, power_law
+
+D, ROUNDS = 20, 6
+X = power_law(90, D, 1.0, seed=2)
+ASKS = (
+    Ask("moments", summed=True),
+    Ask("product", {"basis": np.eye(3)}),
+    Ask("remainder", to=("a",)),
+)
+OUTCOMES: tuple[Replies | SiteLost, ...] = (
+    {TOTAL: {"n": np.array([3.0]), "total": np.array([0.1, -0.2])}},
+    {"a": {"product": np.eye(3)}, "b": {"product": 2 * np.eye(3)}},
+    SiteLost(("a",), "remainder", 2),
+)
+
+
+class Crash(Exception):
+    """The coordinator is gone."""
+
+
+class Line:
+    """A transport that can break before a round, and keeps the single replies it carried."""
+
+    def __init__(self, sites: Mapping[str, Any]) -> None:
+        self.inner = LocalTransport(sites)
+        self.breaks_at = -1
+        self.asked: list[int] = []
+        self.carried: list[npt.NDArray[Any]] = []
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return self.inner.sites
+
+    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+        if round_ == self.breaks_at:
+            raise Crash
+        self.asked.append(round_)
+        for site, reply in self.inner.ask(round_, ask):
+            self.carried += reply.values()
+            yield site, reply
+
+
+def sites() -> dict[str, Site]:
+    parts = {"a": X[:30], "b": X[30:60], "c": X[60:]}
+    return {name: Site(name, Source.of(part)) for name, part in parts.items()}
+
+
+def pca() -> Protocol[Decomposition]:
+    moments = yield from all_moments(plain_sum, center=True, scale=True)
+    rng = np.random.default_rng(1)
+    return (
+        yield from krylov(
+            moments, 4, tol=1e-9, stop="all", max_rounds=3, certify=True, rng=rng, total=plain_sum
+        )
+    )
+
+
+def assert_equal(got: Decomposition, expected: Decomposition) -> None:
+    for name in ("components", "variances", "mean", "scale", "total_variance"):
+        assert np.array_equal(getattr(got, name), getattr(expected, name)), name
+    assert got.certificate is not None
+    assert expected.certificate is not None
+    assert got.certificate.angle_bound == expected.certificate.angle_bound
+
+
+def assert_same(got: Replies | SiteLost | None, expected: Replies | SiteLost) -> None:
+    if isinstance(expected, SiteLost):
+        assert isinstance(got, SiteLost)
+        assert (got.sites, str(got)) == (expected.sites, str(expected))
+        return
+    assert isinstance(got, dict)
+    assert list(got) == list(expected)
+    for site, reply in expected.items():
+        assert list(got[site]) == list(reply)
+        for name, array in reply.items():
+            assert got[site][name].dtype == array.dtype
+            assert got[site][name].shape == array.shape
+            assert got[site][name].tobytes() == array.tobytes()
+
+
+def written(path: Path, count: int = len(ASKS)) -> list[int]:
+    """Write the first of the sample rounds; return the file's length after each record."""
+    lengths = []
+    with Transcript(path, run="sample") as record:
+        lengths.append(path.stat().st_size)
+        for round_ in range(count):
+            record.keep(round_, ASKS[round_], OUTCOMES[round_])
+            lengths.append(path.stat().st_size)
+    return lengths
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.transcript"
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Decomposition:
+    line = Line(sites())
+    result = drive(pca(), line)
+    assert line.asked == list(range(ROUNDS))
+    return result
+
+
+@pytest.mark.parametrize("at", range(ROUNDS))
+def test_an_interrupted_run_resumes_bit_equal_and_asks_only_what_is_missing(
+    at: int, path: Path, undisturbed: Decomposition
+) -> None:
+    people = sites()
+    line = Line(people)
+    line.breaks_at = at
+    with Transcript(path) as record, pytest.raises(Crash):
+        drive(pca(), line, record)
+    line.breaks_at = -1
+    with Transcript(path) as record:
+        assert record.rounds == at
+        assert_equal(drive(pca(), line, record), undisturbed)
+    assert line.asked == list(range(ROUNDS))
+    assert all(len(site.egress) == ROUNDS for site in people.values())
+
+
+@pytest.mark.parametrize("at", range(ROUNDS))
+def test_a_round_that_was_answered_and_not_kept_is_repeated_by_the_sites(
+    at: int, path: Path, undisturbed: Decomposition, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = sites()
+    line = Line(people)
+    keep = Transcript.keep
+
+    def full(self: Transcript, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+        if round_ == at:
+            raise OSError("disk full")
+        keep(self, round_, ask, outcome)
+
+    with monkeypatch.context() as patch, Transcript(path) as record:
+        patch.setattr(Transcript, "keep", full)
+        with pytest.raises(OSError, match="disk full"):
+            drive(pca(), line, record)
+    with Transcript(path) as record:
+        assert_equal(drive(pca(), line, record), undisturbed)
+    assert line.asked == [*range(at + 1), *range(at, ROUNDS)]
+    assert all(len(site.egress) == ROUNDS for site in people.values())
+
+
+def test_a_finished_run_is_replayed_without_any_site(
+    path: Path, undisturbed: Decomposition
+) -> None:
+    with Transcript(path) as record:
+        drive(pca(), Line(sites()), record)
+    nobody = Line(sites())
+    nobody.breaks_at = 0
+    with Transcript(path) as record:
+        result = drive(pca(), nobody, record)
+    assert_equal(result, undisturbed)
+    assert nobody.asked == []
+    scaled = (X - X.mean(axis=0)) / X.std(axis=0)
+    np.testing.assert_allclose(result.variances, pooled(scaled).s[:4] ** 2 / 89)
+
+
+def test_in_memory_a_run_resumes_too(undisturbed: Decomposition) -> None:
+    line = Line(sites())
+    line.breaks_at = 3
+    with Transcript(None) as record:
+        with pytest.raises(Crash):
+            drive(pca(), line, record)
+        line.breaks_at = -1
+        assert_equal(drive(pca(), line, record), undisturbed)
+        assert record.rounds == ROUNDS
+    assert line.asked == list(range(ROUNDS))
+
+
+class Falters:
+    """A site that cannot be reached once."""
+
+    def __init__(self, site: Site, at: int) -> None:
+        self.site, self.at, self.asked = site, at, 0
+
+    def answer(self, data: bytes) -> bytes:
+        self.asked += 1
+        if self.asked == self.at:
+            raise ConnectionError
+        return self.site.answer(data)
+
+
+def surviving() -> Protocol[tuple[tuple[str, ...], list[float]]]:
+    """Ask four times, of those who are left, and tell who was lost and all the counts."""
+    left: tuple[str, ...] = ("a", "b", "c")
+    lost: tuple[str, ...] = ()
+    counts = []
+    for _ in range(4):
+        try:
+            replies = yield Ask("moments", to=left)
+        except SiteLost as error:
+            lost = error.sites
+            left = tuple(site for site in left if site not in lost)
+            continue
+        counts.append(sum(float(reply["n"][0]) for reply in replies.values()))
+    return lost, counts
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_survived_loss_is_replayed(at: int, path: Path) -> None:
+    people: dict[str, Any] = sites()
+    people["b"] = Falters(people["b"], at=2)
+    line = Line(people)
+    line.breaks_at = at
+    with Transcript(path) as record, pytest.raises(Crash):
+        drive(surviving(), line, record)
+    line.breaks_at = -1
+    with Transcript(path) as record:
+        # The lost site could answer again by now; the run has gone on without it.
+        assert drive(surviving(), line, record) == (("b",), [90.0, 60.0, 60.0])
+    assert line.asked == [0, 1, 2, 3]
+
+
+def test_of_a_sum_only_the_total_is_kept(path: Path) -> None:
+    def mixed() -> Protocol[None]:
+        yield Ask("moments", summed=True)
+        yield Ask("squares", {"mean": np.zeros(D)})
+
+    line = Line(sites())
+    with Transcript(path) as record:
+        drive(mixed(), line, record)
+    data = path.read_bytes()
+    summed, single = line.carried[:9], line.carried[9:]
+    totals = [sum(summed[i::3]) for i in range(3)]
+    assert totals[2] == pytest.approx(X.sum(axis=0))
+    assert all(np.asarray(total).tobytes() in data for total in totals)
+    assert len(single) == 3
+    assert all(array.tobytes() in data for array in single)
+    assert not any(array.tobytes() in data for array in summed if array.size > 1)
+
+
+def test_single_replies_to_an_ask_for_a_sum_are_not_taken(path: Path) -> None:
+    with Transcript(path) as record:
+        size = path.stat().st_size
+        with pytest.raises(ProtocolError, match=r"^Round 0 asked for a sum of 'moments'"):
+            record.keep(0, ASKS[0], {"a": {"n": np.ones(1)}, "b": {"n": np.ones(1)}})
+        assert path.stat().st_size == size
+        assert record.rounds == 0
+
+
+def test_what_could_not_be_read_again_is_not_written(path: Path) -> None:
+    with Transcript(path) as record:
+        with pytest.raises(InputError, match="has dtype complex128"):
+            record.keep(0, ASKS[1], {"a": {"z": np.ones(2, dtype=np.complex128)}})
+        record.keep(0, ASKS[1], OUTCOMES[1])
+    with Transcript(path) as record:
+        assert record.rounds == 1
+
+
+def test_rounds_are_kept_once_and_in_order() -> None:
+    with Transcript(None) as record:
+        record.keep(0, ASKS[0], OUTCOMES[0])
+        for round_ in (0, 2):
+            with pytest.raises(ProtocolError, match=rf"^Round {round_} cannot follow the 1 rounds"):
+                record.keep(round_, ASKS[0], OUTCOMES[0])
+
+
+def test_a_replayed_total_is_its_caller_s_own() -> None:
+    with Transcript(None) as record:
+        record.keep(0, ASKS[0], OUTCOMES[0])
+        for _ in range(2):
+            replies = record.replay(0, ASKS[0])
+            assert isinstance(replies, dict)
+            assert replies[TOTAL]["n"][0] == 3.0
+            replies[TOTAL]["n"] += 1.0
+
+
+@pytest.mark.parametrize(
+    ("round_", "ask", "message"),
+    [
+        (
+            0,
+            Ask("squares", summed=True),
+            r"in round 0 that has 'moments' and the run asks 'squares'\.",
+        ),
+        (0, Ask("moments"), "in round 0 that has 'moments' and the run asks 'moments', with other"),
+        (1, Ask("product", {"basis": np.eye(3) + 1e-16 * np.ones((3, 3))}), "in round 1 that has"),
+        (2, Ask("remainder", to=("b",)), "in round 2 that has 'remainder'"),
+    ],
+    ids=["op", "summed", "arrays", "sites"],
+)
+def test_a_run_that_departs_from_its_transcript_is_refused(
+    round_: int, ask: Ask, message: str, path: Path
+) -> None:
+    written(path)
+    with Transcript(path) as record, pytest.raises(ProtocolError, match=message):
+        record.replay(round_, ask)
+
+
+def test_a_run_with_other_settings_is_refused_before_it_asks(path: Path) -> None:
+    def other() -> Protocol[Any]:
+        return (yield from all_moments(plain_sum, center=False, scale=True))
+
+    line = Line(sites())
+    with Transcript(path) as record:
+        drive(pca(), line, record)
+    with Transcript(path) as record, pytest.raises(ProtocolError, match="in round 1 that has 'sq"):
+        drive(other(), line, record)
+    assert line.asked == list(range(ROUNDS))
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1))
+def test_a_torn_last_record_is_cut_off_and_written_again(share: float, tmp_path: Path) -> None:
+    path = tmp_path / "torn"
+    path.unlink(missing_ok=True)
+    lengths = written(path)
+    cut = lengths[0] + round(share * (lengths[-1] - lengths[0]))
+    os.truncate(path, cut)
+    whole = sum(length <= cut for length in lengths) - 1
+    with Transcript(path, run="sample") as record:
+        assert record.rounds == whole
+        assert path.stat().st_size == lengths[whole]
+        for round_ in range(whole):
+            assert_same(record.replay(round_, ASKS[round_]), OUTCOMES[round_])
+        for round_ in range(whole, len(ASKS)):
+            assert record.replay(round_, ASKS[round_]) is None
+            record.keep(round_, ASKS[round_], OUTCOMES[round_])
+    fresh = tmp_path / "fresh"
+    fresh.unlink(missing_ok=True)
+    written(fresh)
+    assert path.read_bytes() == fresh.read_bytes()
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(share=st.floats(0, 1, exclude_max=True), bit=st.integers(0, 7))
+def test_any_flipped_bit_is_refused_and_the_file_left_alone(
+    share: float, bit: int, tmp_path: Path
+) -> None:
+    path = tmp_path / "flipped"
+    path.unlink(missing_ok=True)
+    written(path)
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 1 << bit
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="is no transcript or a corrupt one"):
+        Transcript(path)
+    assert path.read_bytes() == data
+
+
+def test_a_missing_or_doubled_round_is_refused(path: Path) -> None:
+    lengths = written(path)
+    data = path.read_bytes()
+    for middle, at in ((b"", lengths[1]), (2 * data[lengths[1] : lengths[2]], lengths[2])):
+        path.write_bytes(data[: lengths[1]] + middle + data[lengths[2] :])
+        with pytest.raises(DataError, match=rf"a round is missing or doubled at byte {at}\."):
+            Transcript(path)
+
+
+@pytest.mark.parametrize(
+    ("container", "message"),
+    [
+        (Container("transcript", 2, {"run": "r"}, {}), "of transcript format 2 and this"),
+        (Container("summary", 1, {"run": "r"}, {}), "hold a 'summary' where a 'transcript'"),
+        (Container("transcript", 1, {"ran": "r"}, {}), "lacks a field or has a foreign one"),
+    ],
+)
+def test_other_versions_and_kinds_are_refused(
+    container: Container, message: str, path: Path
+) -> None:
+    data = container.to_bytes()
+    length = len(data).to_bytes(8, "little")
+    path.write_bytes(length + hashlib.blake2b(length, digest_size=8).digest() + data)
+    with pytest.raises(DataError, match=message):
+        Transcript(path)
+
+
+@pytest.mark.parametrize(
+    "data", [b"x", b"hello, world: 25 bytes long", b"\0" * 64, b"eigenfed" * 9]
+)
+def test_a_foreign_file_is_refused_and_left_alone(data: bytes, path: Path) -> None:
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="is no transcript or a corrupt one"):
+        Transcript(path)
+    assert path.read_bytes() == data
+
+
+def test_an_empty_file_becomes_a_transcript(path: Path) -> None:
+    path.touch()
+    written(path)
+    with Transcript(path) as record:
+        assert record.rounds == len(ASKS)
+
+
+def test_the_run_keeps_its_name_and_another_s_is_refused(path: Path) -> None:
+    with Transcript(path) as record:
+        name = record.run
+    assert len(name) == 32
+    with Transcript(path, run=name) as record:
+        assert record.run == name
+    with pytest.raises(ProtocolError, match=rf"of the run '{name}' and not of 'other'\."):
+        Transcript(path, run="other")
+
+
+def test_only_the_owner_can_read_it_and_delete_removes_it(path: Path) -> None:
+    record = Transcript(path)
+    assert path.stat().st_mode & 0o077 == 0
+    record.delete()
+    assert not path.exists()
+    record.delete()
+    Transcript(None).delete()
+
+
+names = st.text(max_size=5)
+arrays = st.builds(
+    lambda dtype, shape, seed: np.random.default_rng(seed).integers(0, 99, shape).astype(dtype),
+    st.sampled_from(["<f8", "<f4", "<i8", "|u1"]),
+    st.lists(st.integers(0, 3), max_size=3),
+    st.integers(0, 9),
+)
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    outcome=st.one_of(
+        st.dictionaries(names, st.dictionaries(names, arrays, max_size=3), max_size=3),
+        st.lists(names, unique=True).map(lambda sites: SiteLost(tuple(sites), "product", 0)),
+    )
+)
+def test_any_outcome_comes_back_as_it_was(outcome: Replies | SiteLost, tmp_path: Path) -> None:
+    path = tmp_path / "any"
+    path.unlink(missing_ok=True)
+    with Transcript(path) as record:
+        record.keep(0, Ask("product"), outcome)
+        assert_same(record.replay(0, Ask("product")), outcome)
+    with Transcript(path) as record:
+        assert_same(record.replay(0, Ask("product")), outcome)

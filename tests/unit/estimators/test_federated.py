@@ -1,0 +1,395 @@
+"""FederatedPCA against the PCA of all rows in one place."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.decomposition import PCA
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from eigenfed import (
+    EigenfedError,
+    FederatedPCA,
+    InputError,
+    Merge,
+    Policy,
+    Power,
+    SiteRefused,
+    Subspace,
+)
+from eigenfed.arrays import Array
+from eigenfed.linalg.angles import sines
+
+EXACT = ("covariance", "krylov", "randomized", "subspace")
+METHODS = (*EXACT, "power", "merge")
+
+
+def rows(n: int = 400, d: int = 20, *, seed: int = 0, offset: float = 5.0) -> Array:
+    rng = np.random.default_rng(seed)
+    basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
+    X: Array = (rng.standard_normal((n, d)) * 0.6 ** np.arange(d)) @ basis + offset
+    return X
+
+
+def shifted_sites(sizes: tuple[int, ...] = (200, 37, 3, 160), d: int = 20) -> dict[str, Array]:
+    """Sites of unequal size whose means differ, one with fewer rows than components."""
+    shifts = np.random.default_rng(9).standard_normal((len(sizes), d))
+    return {f"s{i}": rows(n, d, seed=i) + shifts[i] for i, n in enumerate(sizes)}
+
+
+def stacked(sites: dict[str, Array]) -> Array:
+    return np.vstack([sites[name] for name in sorted(sites)])
+
+
+@parametrize_with_checks(  # type: ignore[untyped-decorator]
+    [FederatedPCA(), FederatedPCA(method="krylov", tol=1e-12), FederatedPCA(scale=True)]
+)
+def test_scikit_learn_contract(estimator: FederatedPCA, check: Any) -> None:
+    check(estimator)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_every_method_finds_the_pooled_subspace(method: str, as_sparse: bool) -> None:
+    sites = shifted_sites()
+    tables = {n: sparse.csr_array(X) if as_sparse else X for n, X in sites.items()}
+    exact = PCA(4).fit(stacked(sites))
+    ours = FederatedPCA(4, method=method, random_state=0, max_rounds=300).fit_sites(tables)
+    assert ours.method_ == method
+    assert ours.certificate_ is not None
+    limit = 1e-5 if method in EXACT else 0.05
+    assert sines(ours.components_, exact.components_)[0] < limit
+    rtol = 1e-9 if method in EXACT else 1e-2
+    np.testing.assert_allclose(ours.explained_variance_, exact.explained_variance_, rtol=rtol)
+    total = exact.explained_variance_[0] / exact.explained_variance_ratio_[0]
+    np.testing.assert_allclose(ours.certificate_.total_variance, total, rtol=1e-9)
+    angle = np.arcsin(sines(ours.components_, exact.components_)[0])
+    assert angle <= ours.certificate_.angle_bound + 1e-12
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov"])
+def test_projector_to_nine_digits_where_asked_for(method: str) -> None:
+    sites = shifted_sites()
+    exact = PCA(4).fit(stacked(sites))
+    ours = FederatedPCA(4, method=method, tol=1e-12, random_state=0).fit_sites(sites)
+    assert sines(ours.components_, exact.components_)[0] < 1e-9
+    np.testing.assert_allclose(ours.components_, exact.components_, atol=1e-8)
+    np.testing.assert_allclose(ours.mean_, exact.mean_, rtol=1e-12)
+    np.testing.assert_allclose(ours.noise_variance_, exact.noise_variance_, rtol=1e-8)
+    np.testing.assert_allclose(ours.singular_values_, exact.singular_values_, rtol=1e-9)
+    X = stacked(sites)
+    np.testing.assert_allclose(ours.transform(X), exact.transform(X), atol=1e-7)
+    np.testing.assert_allclose(
+        ours.inverse_transform(ours.transform(X)),
+        exact.inverse_transform(exact.transform(X)),
+        atol=1e-7,
+    )
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_missing_entries_count_as_the_mean_of_all(method: str, scale: bool) -> None:
+    sites = shifted_sites()
+    sites["s1"][:, 4] = np.nan
+    rng = np.random.default_rng(3)
+    sites["s0"][rng.random(sites["s0"].shape) < 0.1] = np.nan
+    pooled = StandardScaler(with_std=scale).fit_transform(stacked(sites))
+    exact = PCA(3).fit(np.nan_to_num(pooled, nan=0.0))
+    ours = FederatedPCA(3, method=method, scale=scale, tol=1e-12, random_state=0)
+    ours.fit_sites(sites)
+    np.testing.assert_allclose(ours.explained_variance_, exact.explained_variance_, rtol=1e-9)
+    assert sines(ours.components_, exact.components_)[0] < 1e-8
+
+
+def test_scaled_scores_are_those_of_scaled_rows() -> None:
+    X = rows() * 10.0 ** np.arange(20)
+    exact = PCA(3).fit(StandardScaler().fit_transform(X))
+    ours = FederatedPCA(3, scale=True).fit(X, groups=np.arange(400) % 3)
+    np.testing.assert_allclose(ours.scale_, X.std(axis=0))
+    np.testing.assert_allclose(
+        ours.transform(X), exact.transform(StandardScaler().fit_transform(X)), atol=1e-8
+    )
+    np.testing.assert_allclose(
+        FederatedPCA(20, scale=True)
+        .fit(X)
+        .inverse_transform(FederatedPCA(20, scale=True).fit(X).transform(X)),
+        X,
+        rtol=1e-8,
+    )
+
+
+def test_groups_may_be_of_any_kind_and_order() -> None:
+    X = rows()
+    labels = np.array(["b", "a", "c"])[np.arange(400) % 3]
+    ours = FederatedPCA(3).fit(X, groups=labels)
+    sorted_ = FederatedPCA(3).fit(X[np.argsort(labels, kind="stable")], groups=np.sort(labels))
+    np.testing.assert_array_equal(ours.components_, sorted_.components_)
+    np.testing.assert_allclose(ours.components_, PCA(3).fit(X).components_, atol=1e-9)
+    with pytest.raises(InputError, match=r"groups has shape \(3,\) and must be \(400,\)"):
+        FederatedPCA().fit(X, groups=[1, 2, 3])
+
+
+def test_weights_stand_for_repeated_rows() -> None:
+    X = rows()
+    weights = np.random.default_rng(0).integers(0, 3, 400)
+    weighted = FederatedPCA(3).fit(X, groups=np.arange(400) // 90, sample_weight=weights)
+    exact = PCA(3).fit(np.repeat(X, weights, axis=0))
+    np.testing.assert_allclose(weighted.explained_variance_, exact.explained_variance_, rtol=1e-9)
+    by_site = FederatedPCA(3).fit_sites(
+        {"a": X[:100], "b": X[100:]}, sample_weight={"a": weights[:100], "b": weights[100:]}
+    )
+    np.testing.assert_allclose(by_site.components_, weighted.components_, atol=1e-9)
+
+
+def test_frames_are_aligned_by_name_across_sites() -> None:
+    sites = shifted_sites(d=6)
+    frames = {
+        name: pd.DataFrame(X, columns=list("abcdef"))[list("abcdef")[:: 1 if i % 2 else -1]]
+        for i, (name, X) in enumerate(sites.items())
+    }
+    ours = FederatedPCA(2).fit_sites(frames)
+    names = list(ours.feature_names_in_)
+    exact = PCA(2).fit(pd.DataFrame(stacked(sites), columns=list("abcdef"))[names])
+    np.testing.assert_allclose(ours.components_, exact.components_, atol=1e-9)
+
+
+def test_different_features_are_refused_or_cut_by_choice() -> None:
+    sites = shifted_sites(d=6)
+    frames = {name: pd.DataFrame(X, columns=list("abcdef")) for name, X in sites.items()}
+    frames["s1"] = frames["s1"].rename(columns={"c": "z"})
+    with pytest.raises(InputError, match="The sites differ in the features 'c', 'z'"):
+        FederatedPCA().fit_sites(frames)
+    ours = FederatedPCA().fit_sites(frames, features="common")
+    assert list(ours.feature_names_in_) == list("abdef")
+
+
+def test_float32_gives_float32() -> None:
+    sites = {name: X.astype(np.float32) for name, X in shifted_sites().items()}
+    ours = FederatedPCA(3).fit_sites(sites)
+    assert ours.components_.dtype == ours.transform(sites["s0"]).dtype == np.float32
+
+
+def test_paths_of_arrays_are_sites(tmp_path: Any) -> None:
+    sites = shifted_sites()
+    for name, X in sites.items():
+        np.save(tmp_path / f"{name}.npy", X)
+    paths = {name: tmp_path / f"{name}.npy" for name in sites}
+    np.testing.assert_array_equal(
+        FederatedPCA(3).fit_sites(paths).components_, FederatedPCA(3).fit_sites(sites).components_
+    )
+    with pytest.raises(InputError, match=r"does not end in .npy"):
+        FederatedPCA().fit_sites({"a": "table.csv"})
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        Subspace(start="merge"),
+        Subspace(orthonormalise="each"),
+        Power(local_steps=2, align="sign"),
+        Merge(weighting="none"),
+        Merge(weighting="sqrt"),
+    ],
+)
+def test_methods_may_be_values_with_options(method: Any) -> None:
+    ours = FederatedPCA(2, method=method, random_state=0).fit_sites(shifted_sites())
+    assert ours.method_ == type(method).__name__.lower()
+    np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(2), atol=1e-12)
+
+
+def test_result_says_what_it_cost_and_why() -> None:
+    sites = shifted_sites()
+    ours = FederatedPCA(3).fit_sites(sites)
+    assert ours.method_ == "covariance"
+    assert "20 features" in ours.reason_
+    assert ours.n_rounds_ == 2
+    assert ours.n_samples_ == 400
+    floats = 4 * (1 + 2 * 20 + 20 * 21 // 2)
+    assert 8 * floats < ours.bytes_up_ < 8 * floats + 4 * 2 * 500
+    assert ours.leakage_ == (1.0, 1.0)
+    assert ours.privacy_ is None
+    wide = FederatedPCA(3, method="krylov", random_state=0).fit_sites(sites)
+    assert wide.bytes_down_ > 0
+    assert 0 < wide.leakage_.rank_fraction <= 1
+
+
+def test_auto_turns_away_from_the_covariance_where_policy_or_width_ask_for_it() -> None:
+    sites = shifted_sites()
+    shy = {"s1": Policy(forbidden=frozenset({"scatter"}))}
+    ours = FederatedPCA(3, random_state=0).fit_sites(sites, policies=shy)
+    assert ours.method_ == "krylov"
+    assert "policy" in ours.reason_
+    wide = FederatedPCA(2, random_state=0).fit(
+        sparse.random_array((50, 2100), density=0.02, rng=np.random.default_rng(0))
+    )
+    assert wide.method_ == "krylov"
+
+
+def test_a_policy_that_refuses_stops_the_run_with_a_code() -> None:
+    sites = shifted_sites()
+    with pytest.raises(SiteRefused, match="refused 'scatter' in round 1 with the code 'forbidden'"):
+        FederatedPCA(2, method="covariance").fit_sites(
+            sites, policies={"s0": Policy(forbidden=frozenset({"scatter"}))}
+        )
+    with pytest.raises(SiteRefused, match="'leakage'"):
+        FederatedPCA(2, method="krylov").fit_sites(
+            sites, policies={"s0": Policy(max_rank_fraction=0.3)}
+        )
+
+
+def test_a_run_that_did_not_converge_says_so() -> None:
+    X = np.random.default_rng(0).standard_normal((300, 100))
+    ours = FederatedPCA(5, method="krylov", max_rounds=2, random_state=0).fit(X)
+    assert ours.certificate_ is not None
+    assert not ours.certificate_.converged.all()
+    exact = PCA(5).fit(X)
+    angle = np.arcsin(sines(ours.components_, exact.components_)[0])
+    assert angle <= ours.certificate_.angle_bound
+
+
+def test_components_beyond_the_rank_have_variance_zero() -> None:
+    X = np.outer(np.arange(10.0), np.arange(1.0, 6.0))
+    for method in ("covariance", "krylov"):
+        ours = FederatedPCA(3, method=method, random_state=0).fit(X)
+        np.testing.assert_allclose(ours.explained_variance_[1:], 0, atol=1e-10)
+        np.testing.assert_allclose(ours.components_ @ ours.components_.T, np.eye(3), atol=1e-10)
+
+
+def test_the_seed_repeats_the_run() -> None:
+    sites = shifted_sites()
+    a, b = (FederatedPCA(3, method="krylov", random_state=4).fit_sites(sites) for _ in range(2))
+    np.testing.assert_array_equal(a.components_, b.components_)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"n_components": 21}, "n_components=21 must be at most 20"),
+        ({"n_components": 0}, "n_components=0 must be a whole number of at least 1"),
+        ({"method": "magic"}, "method='magic' must be one of 'auto', 'covariance'"),
+        ({"method": 3}, "method=3 must be one of"),
+        ({"split": "rows"}, "split='rows' must be one of 'samples', 'features'"),
+        ({"stop": "never"}, "stop='never' must be one of 'all', 'separated'"),
+        ({"tol": 0.0}, "tol=0.0 must be between 0 and 1"),
+        ({"max_rounds": 0}, "max_rounds=0 must be a whole number of at least 1"),
+        ({"certify": 1}, "certify=1 must be True or False"),
+        ({"secure": True}, "secure sums, which are not there yet"),
+        ({"privacy": 1.0}, "privacy asks for noise, which is not there yet"),
+    ],
+)
+def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(EigenfedError, match=message):
+        FederatedPCA(**parameters).fit_sites(shifted_sites())
+
+
+@pytest.mark.parametrize(
+    ("sites", "message"),
+    [
+        ({}, "name at least one site"),
+        ([1, 2], "sites must be a mapping"),
+        ({"a": np.ones((3, 2)), "b": np.ones((3, 4))}, "'a' has 2, 'b' has 4"),
+        ({"a": [["x", "y"]]}, "Site 'a': X has dtype <U1 and must hold real numbers"),
+        ({"a": [[np.inf, 1.0]]}, "Site 'a': X holds infinity"),
+        ({"a": np.ones((0, 2))}, "at most 0"),
+        ({"a": np.ones((2, 2)), "b": pd.DataFrame({"x": [1.0]})}, "'a' have no feature names"),
+        ({"a": pd.DataFrame({"x": [1.0]}), "b": pd.DataFrame({"y": [1.0]})}, "differ in the feat"),
+    ],
+)
+def test_bad_sites_are_refused(sites: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        FederatedPCA().fit_sites(sites)
+
+
+def test_other_bad_arguments_are_refused() -> None:
+    sites = shifted_sites()
+    with pytest.raises(InputError, match="features='some' must be"):
+        FederatedPCA().fit_sites(sites, features="some")
+    with pytest.raises(InputError, match="sample_weight names 'z'"):
+        FederatedPCA().fit_sites(sites, sample_weight={"z": np.ones(3)})
+    with pytest.raises(InputError, match="policies names"):
+        FederatedPCA().fit_sites(sites, policies={"z": Policy()})
+    frames = {"a": pd.DataFrame({"x": [1.0]}), "b": pd.DataFrame({"y": [1.0]})}
+    with pytest.raises(InputError, match="no feature in common"):
+        FederatedPCA(1).fit_sites(frames, features="common")
+
+
+# Features split over sites
+
+
+def column_sites(X: Array) -> tuple[dict[str, Array], dict[str, npt.NDArray[np.str_]]]:
+    """Cut the columns into three sites, each with its rows in an order of its own."""
+    keys = np.array([f"id{i}" for i in range(len(X))])
+    orders = {name: np.random.default_rng(i).permutation(len(X)) for i, name in enumerate("abc")}
+    cuts = {"a": slice(0, 5), "b": slice(5, 6), "c": slice(6, None)}
+    sites = {name: X[orders[name], cuts[name]] for name in cuts}
+    return sites, {name: keys[orders[name]] for name in cuts}
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_features_split_over_sites_give_the_pooled_pca(scale: bool, as_sparse: bool) -> None:
+    X = rows(80, 30)
+    X[3, 4] = np.nan
+    sites, keys = column_sites(X)
+    tables = {n: sparse.csr_array(part) if as_sparse else part for n, part in sites.items()}
+    ours = FederatedPCA(3, split="features", scale=scale, tol=1e-12, random_state=0)
+    ours.fit_sites(tables, keys=keys)
+    prepared = np.nan_to_num(StandardScaler(with_std=scale).fit_transform(X), nan=0.0)
+    exact = PCA(3).fit(prepared)
+    np.testing.assert_allclose(ours.explained_variance_, exact.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(
+        ours.explained_variance_ratio_, exact.explained_variance_ratio_, rtol=1e-9
+    )
+    assert sines(ours.components_, exact.components_)[0] < 1e-8
+    np.testing.assert_allclose(
+        np.abs(ours.transform(X)), np.abs(exact.transform(prepared)), atol=1e-7
+    )
+    assert ours.n_samples_ == 80
+    assert ours.leakage_.rank_fraction <= 1.0
+
+
+def test_frames_of_features_are_matched_by_their_index() -> None:
+    X = rows(60, 8)
+    whole = pd.DataFrame(X, columns=list("abcdefgh"), index=[f"p{i}" for i in range(60)])
+    sites = {
+        "left": whole[list("abc")].sample(frac=1, random_state=0),
+        "right": whole[list("defgh")],
+    }
+    ours = FederatedPCA(2, split="features", random_state=0).fit_sites(sites)
+    assert list(ours.feature_names_in_) == list("abcdefgh")
+    assert sines(ours.components_, PCA(2).fit(X).components_)[0] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        (None, "Site 'a' has no row key"),
+        ({"a": [1, 2, 3], "b": [1, 2, 2]}, "key of site 'b' names a row more than once"),
+        ({"a": [1, 2, 3], "b": [1, 2, 4]}, "rows of site 'b' are not those of the first"),
+        ({"a": [1, 2], "b": [1, 2, 3]}, r"key of site 'a' has shape \(2,\)"),
+    ],
+)
+def test_rows_that_cannot_be_matched_are_refused(keys: Any, message: str) -> None:
+    sites = {"a": np.eye(3), "b": np.eye(3)}
+    with pytest.raises(InputError, match=message):
+        FederatedPCA(split="features").fit_sites(sites, keys=keys)
+
+
+def test_what_the_split_by_features_cannot_do_is_refused() -> None:
+    sites, keys = column_sites(rows(30, 10))
+    ours = FederatedPCA(split="features", method="covariance")
+    with pytest.raises(InputError, match="method='covariance' cannot do split='features'"):
+        ours.fit_sites(sites, keys=keys)
+    with pytest.raises(InputError, match="has a table for each site and cannot fit one"):
+        FederatedPCA(split="features").fit(rows())
+    with pytest.raises(InputError, match="go with split='samples' only"):
+        FederatedPCA(split="features").fit_sites(sites, keys=keys, features="common")
+    with pytest.raises(InputError, match="keys match rows for split='features' only"):
+        FederatedPCA().fit_sites(sites, keys=keys)
+    same = pd.DataFrame({"x": [1.0, 2.0]}, index=["p", "q"])
+    with pytest.raises(InputError, match="'x' are at more than one site"):
+        FederatedPCA(1, split="features").fit_sites({"a": same, "b": same})

@@ -1,0 +1,212 @@
+"""The meter against dense algebra on all directions at once."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenfed.arrays import Array, Container
+from eigenfed.errors import DataError
+from eigenfed.privacy import leakage
+from eigenfed.privacy.leakage import Meter
+
+KINDS = ("fresh", "repeated", "mixed", "zero", "near", "wide", "unit", "small")
+
+
+def block(kind: str, so_far: Array, rng: np.random.Generator) -> Array:
+    """Make directions of one kind, given those before."""
+    d = len(so_far)
+    fresh = rng.standard_normal((d, int(rng.integers(1, 4))))
+    match kind:
+        case "repeated" if so_far.size:
+            return so_far[:, rng.integers(0, so_far.shape[1], 2)]
+        case "mixed" if so_far.size:
+            within: Array = so_far @ rng.standard_normal((so_far.shape[1], 2))
+            return np.hstack([within, fresh])
+        case "zero":
+            return np.hstack([np.zeros((d, 1)), fresh, np.zeros((d, 1))])
+        case "near" if so_far.size:
+            # One thousandth away from what was asked: independent, though nearly not.
+            return so_far[:, :1] + 1e-3 * rng.standard_normal((d, 1))
+        case "wide":
+            return rng.standard_normal((d, d + 2))
+        case "unit":
+            return np.eye(d)[:, [int(rng.integers(0, d))]]
+        case "small":
+            return 1e-9 * fresh
+    return fresh
+
+
+def metered(scatter: Array, blocks: Sequence[Array], meter: Meter | None = None) -> Meter:
+    meter = meter or Meter.empty(len(scatter))
+    for directions in blocks:
+        meter = meter.answered(directions, scatter @ directions, float(scatter.trace()))
+    return meter
+
+
+def expected(scatter: Array, blocks: Sequence[Array]) -> tuple[int, float]:
+    """Rank of all directions stacked, each of length 1, and the trace of the best completion."""
+    stacked = np.hstack(blocks)
+    sizes = np.linalg.norm(stacked, axis=0)
+    stacked = stacked[:, sizes > 0] / sizes[sizes > 0]
+    rank = int(np.linalg.matrix_rank(stacked, tol=1e-8)) if stacked.size else 0
+    basis = np.linalg.svd(stacked, full_matrices=False)[0][:, :rank]
+    images = scatter @ basis
+    inverse = np.linalg.pinv(basis.T @ images, rcond=1e-8, hermitian=True)
+    return rank, float(np.trace(images @ inverse @ images.T) / np.trace(scatter))
+
+
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    d=st.integers(1, 8),
+    kinds=st.lists(st.sampled_from(KINDS), min_size=1, max_size=6),
+    data_rank=st.integers(1, 8),
+    size=st.sampled_from([1.0, 1e-50, 1e50]),
+)
+def test_rank_and_variance_are_those_of_all_directions_at_once(
+    seed: int, d: int, kinds: list[str], data_rank: int, size: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    factor = rng.standard_normal((d, data_rank))
+    scatter: Array = size * (factor @ factor.T)
+    blocks: list[Array] = []
+    for kind in kinds:
+        blocks.append(block(kind, np.hstack(blocks) if blocks else np.zeros((d, 0)), rng))
+    meter = metered(scatter, blocks)
+    rank, share = expected(scatter, blocks)
+    assert meter.rank_fraction == rank / d
+    assert meter.variance_fraction == pytest.approx(share, abs=1e-5)
+    np.testing.assert_allclose(meter.basis.T @ meter.basis, np.eye(rank), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(
+        meter.images,
+        scatter @ meter.basis,
+        rtol=0,
+        atol=1e-7 * size * np.abs(scatter / size).max(),
+    )
+
+
+@given(seed=st.integers(0, 2**32 - 1), cuts=st.lists(st.integers(0, 6), max_size=3))
+def test_how_directions_are_cut_into_asks_does_not_matter(seed: int, cuts: list[int]) -> None:
+    rng = np.random.default_rng(seed)
+    scatter = np.diag(1.0 + np.arange(9))
+    directions = rng.standard_normal((9, 6))
+    pieces = np.split(directions, sorted(cuts), axis=1)
+    once, often = metered(scatter, [directions]), metered(scatter, pieces)
+    assert often.rank_fraction == once.rank_fraction == 6 / 9
+    assert often.variance_fraction == pytest.approx(once.variance_fraction, abs=1e-10)
+
+
+def test_the_same_directions_again_change_nothing() -> None:
+    rng = np.random.default_rng(0)
+    scatter = np.diag([5.0, 4.0, 3.0, 2.0, 1.0, 0.5])
+    directions = rng.standard_normal((6, 3))
+    once = metered(scatter, [directions])
+    again = metered(scatter, [directions[:, ::-1] @ rng.standard_normal((3, 3))] * 20, once)
+    assert again.rank_fraction == once.rank_fraction == 0.5
+    assert again.variance_fraction == pytest.approx(once.variance_fraction, abs=1e-12)
+
+
+def test_all_directions_are_all_of_the_variance() -> None:
+    scatter = np.diag([5.0, 4.0, 1.0])
+    meter = metered(scatter, [np.random.default_rng(1).standard_normal((3, 3))])
+    assert meter.rank_fraction == 1.0
+    assert meter.variance_fraction == pytest.approx(1.0, abs=1e-14)
+    assert meter.variance_fraction <= 1.0
+
+
+def test_nearly_equal_directions_are_told_apart_down_to_the_threshold() -> None:
+    scatter = np.eye(4)
+    first, second = np.eye(4)[:, :1], np.eye(4)[:, 1:2]
+    assert metered(scatter, [first, first + 1e-9 * second]).rank_fraction == 0.5
+    assert metered(scatter, [first, first + 1e-12 * second]).rank_fraction == 0.25
+
+
+def test_nothing_and_empty_asks_count_nothing() -> None:
+    meter = Meter.empty(3)
+    assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
+    meter = meter.answered(np.zeros((3, 0)), np.zeros((3, 0)), 4.0)
+    meter = meter.answered(np.zeros((3, 2)), np.zeros((3, 2)), 4.0)
+    assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
+
+
+def test_data_without_spread_have_no_variance_to_give() -> None:
+    meter = Meter.empty(2).answered(np.eye(2), np.zeros((2, 2)), 0.0)
+    assert (meter.rank_fraction, meter.variance_fraction) == (1.0, 0.0)
+
+
+def test_the_whole_scatter_is_everything_and_the_diagonal_is_noted() -> None:
+    some = metered(np.eye(4), [np.eye(4)[:, :1]])
+    whole = some.all_answered()
+    assert (whole.rank_fraction, whole.variance_fraction) == (1.0, 1.0)
+    noted = some.diagonal_answered()
+    assert noted.diagonal
+    assert not some.diagonal
+    assert (noted.rank_fraction, noted.variance_fraction) == (0.25, 0.25)
+    assert not metered(np.eye(4), [np.eye(4)], whole.diagonal_answered()).rank_fraction < 1.0
+
+
+def test_a_meter_never_changes() -> None:
+    before = metered(np.eye(3), [np.eye(3)[:, :1]])
+    data = before.to_bytes()
+    before.answered(np.eye(3), np.eye(3), 3.0)
+    before.all_answered()
+    assert before.to_bytes() == data
+
+
+def test_directions_beyond_the_memory_count_as_independent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(leakage, "_MAX_BASIS_BYTES", 2 * 3 * 6 * 8)
+    scatter = np.diag(np.arange(1.0, 7.0))
+    followed = metered(scatter, [np.eye(6)[:, :2], np.eye(6)[:, 2:3]])
+    assert (followed.rank_fraction, followed.uncounted) == (0.5, 0)
+    assert followed.variance_fraction == pytest.approx(6 / 21)
+    beyond = metered(scatter, [np.eye(6)[:, :1]], followed)
+    assert (beyond.rank_fraction, beyond.uncounted) == (4 / 6, 1)
+    assert beyond.variance_fraction == 1.0
+    assert beyond.basis.nbytes <= 3 * 6 * 8
+    full = metered(scatter, [np.eye(6)], beyond)
+    assert full.rank_fraction == 1.0
+
+
+def test_bytes_bring_the_same_meter_back() -> None:
+    rng = np.random.default_rng(2)
+    factor = rng.standard_normal((5, 5))
+    scatter = factor @ factor.T
+    meter = metered(scatter, [rng.standard_normal((5, 2))]).diagonal_answered()
+    data = meter.to_bytes()
+    back = Meter.from_bytes(data)
+    assert back.to_bytes() == data
+    assert (back.d, back.diagonal, back.whole, back.uncounted) == (5, True, False, 0)
+    more = rng.standard_normal((5, 2))
+    one, other = metered(scatter, [more], meter), metered(scatter, [more], back)
+    assert one.to_bytes() == other.to_bytes()
+    assert Meter.from_bytes(meter.all_answered().to_bytes()).whole
+
+
+def test_an_empty_meter_survives_the_trip() -> None:
+    back = Meter.from_bytes(Meter.empty(3).to_bytes())
+    assert (back.rank_fraction, back.basis.shape, back.images.shape) == (0.0, (3, 0), (3, 0))
+
+
+def test_corrupt_bytes_are_refused() -> None:
+    data = metered(np.eye(3), [np.eye(3)[:, :2]]).to_bytes()
+    for length in range(len(data)):
+        with pytest.raises(DataError):
+            Meter.from_bytes(data[:length])
+    for place in range(0, len(data), 3):
+        flipped = bytearray(data)
+        flipped[place] ^= 0x10
+        with pytest.raises(DataError):
+            Meter.from_bytes(bytes(flipped))
+    with pytest.raises(DataError):
+        Meter.from_bytes(data + b"\0")
+
+
+@pytest.mark.parametrize(("kind", "version"), [("summary", 1), ("meter", 2)])
+def test_another_kind_or_version_is_refused(kind: str, version: int) -> None:
+    data = Container(kind, version, {"d": 1}, {}).to_bytes()
+    with pytest.raises(DataError, match=f"{kind}"):
+        Meter.from_bytes(data)
