@@ -3,12 +3,12 @@
 import sys
 from itertools import chain
 
-from bench import footprint, merging, streaming
+from bench import federated, footprint, merging, streaming
 
 
 def main() -> int:
     failed = False
-    for line in chain(streaming.lines(), merging.lines(), footprint.lines()):
+    for line in chain(streaming.lines(), federated.lines(), merging.lines(), footprint.lines()):
         print(line, flush=True)
         failed |= line.verdict in ("missed", "refused")
     return int(failed)

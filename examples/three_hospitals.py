@@ -41,7 +41,8 @@ def main() -> None:
         missing = int(np.isnan(hospitals[name]).sum())
         print(f"  {name:<8}{len(hospitals[name]):>6} rows x {FEATURES}, {missing} entries missing")
 
-    print(f"\n{'':<26}{'rounds':>8}{'sent up':>11}{'angle to pooled':>18}{'bound':>14}{'leakage':>16}")
+    heads = f"{'rounds':>8}{'sent up':>11}{'angle to pooled':>18}{'bound':>14}{'leakage':>16}"
+    print(f"\n{'':<26}{heads}")
     for method in ("covariance", "krylov", "merge"):
         ours = FederatedPCA(K, method=method, random_state=0).fit_sites(hospitals)
         grade = ours.certificate_

@@ -32,7 +32,7 @@ _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Container:
     """Named scalars and arrays of one kind.
 
@@ -127,6 +127,17 @@ class Container:
                 f"format {version}. Use the same release of eigenfed on both sides."
             )
         return cls(kind, version, header["scalars"], arrays)
+
+
+def checksum(data: bytes) -> str:
+    """Return the checksum that a container's bytes end with, as text.
+
+    Examples
+    --------
+    >>> len(checksum(Container("note", 1, {}, {}).to_bytes()))
+    32
+    """
+    return data[-_DIGEST_BYTES:].hex()
 
 
 def _padded(part: bytes, fill: bytes = b"\0") -> bytes:

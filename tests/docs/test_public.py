@@ -97,16 +97,41 @@ def test_nothing_in_linalg_reads_a_file_a_clock_or_hidden_randomness() -> None:
             assert banned not in text, f"{path.name} uses {banned}"
 
 
-def test_demo_shows_the_merged_components_beside_the_pooled_ones() -> None:
+def shown_by(example: str) -> str:
     run = subprocess.run(
-        [sys.executable, str(ROOT / "examples/three_sensors.py")],
+        [sys.executable, str(ROOT / "examples" / example)],
         capture_output=True,
         text=True,
         check=True,
     )
-    angles = dict(re.findall(r"^(\w+).* ([\d.]+) deg +[\d.]+%", run.stdout, flags=re.MULTILINE))
+    return run.stdout
+
+
+def test_sensors_show_the_merged_components_beside_the_pooled_ones() -> None:
+    page = shown_by("three_sensors.py")
+    angles = dict(re.findall(r"^(\w+).* ([\d.]+) deg +[\d.]+%", page, flags=re.MULTILINE))
     assert float(angles["merged"]) < 0.2
     assert float(angles["IncrementalPCA"]) > 10 * float(angles["merged"])
-    off = [float(x) for x in re.findall(r"off by ([\d.e-]+)", run.stdout)]
+    off = [float(x) for x in re.findall(r"off by ([\d.e-]+)", page)]
     assert len(off) == 5
     assert max(off) < 1e-3
+
+
+def test_demo_shows_what_the_federated_pca_brought_and_cost() -> None:
+    page = shown_by("three_hospitals.py")
+    rows = re.findall(
+        r"^(\w+) +(\d+) +(\d+) kB +([\d.e+-]+) deg +([\d.e+-]+) deg +([\d.]+) / ([\d.]+)$",
+        page,
+        flags=re.MULTILINE,
+    )
+    found = {row[0]: [float(x) for x in row[1:]] for row in rows}
+    assert set(found) == {"covariance", "krylov", "merge"}
+    for rounds, sent, angle, bound, rank, variance in found.values():
+        assert rounds >= 2
+        assert sent > 0
+        assert angle <= bound
+        assert 0 < rank <= 1
+        assert 0 < variance <= 1
+    assert found["covariance"][2] < 1e-9
+    assert found["krylov"][2] < 1e-4
+    assert "averaging local PCAs" in page

@@ -1,12 +1,11 @@
 """The gate: what it lets out, what it refuses and with which code, and what it writes down."""
 
-import hashlib
 import logging
 
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array, Arrays, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError
 from eigenfed.privacy.leakage import Meter
@@ -212,7 +211,7 @@ def test_the_egress_log_says_all_of_what_left() -> None:
     ]
     for line, reply in zip(site.egress, replies, strict=True):
         assert line.sent_bytes == len(reply)
-        assert line.digest == hashlib.blake2b(reply, digest_size=16).hexdigest()
+        assert line.digest == checksum(reply)
         assert line.release is OPS[line.op].release
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pytest
 
 from eigenfed.arrays import Container
-from eigenfed.errors import DataError, EigenfedError
+from eigenfed.errors import DataError, EigenfedError, InputError
 
 UNREADABLE = re.escape("The data are corrupt: their header cannot be read. Fetch them again.")
 TOO_LONG = re.escape("The data are corrupt: their header is impossibly long. Fetch them again.")
@@ -148,6 +148,27 @@ def test_text_comes_back_exactly(text: str) -> None:
 def test_a_scalar_that_could_not_be_read_is_not_written(scalar: float) -> None:
     with pytest.raises(ValueError, match="JSON"):
         Container("note", 1, {"value": scalar}, {}).to_bytes()
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros(2, dtype=np.int32),
+        np.zeros(2, dtype=np.float16),
+        np.zeros(2, dtype=complex),
+        np.array([True]),
+        np.array(["canary"]),
+        np.array([987654.321, None], dtype=object),
+    ],
+    ids=lambda array: str(array.dtype),
+)
+def test_an_array_that_could_not_be_read_is_not_written(array: npt.NDArray[Any]) -> None:
+    message = (
+        f"The array 'x' has dtype {array.dtype} and must be float64, float32, int64 or uint8. "
+        "Convert it first."
+    )
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        Container("note", 1, {}, {"fine": np.zeros(1), "x": array}).to_bytes()
 
 
 def test_layout_is_the_one_that_is_documented() -> None:

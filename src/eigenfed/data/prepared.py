@@ -89,6 +89,8 @@ class Prepared:
 
     def squares(self) -> Array:
         """Return the sums of weighted squares of D by feature, (d,)."""
+        if self.source.is_sparse:
+            return self._sparse_squares()
         total = np.zeros(self.source.d)
         for block, weights in self.blocks():
             total += np.einsum(
@@ -115,6 +117,17 @@ class Prepared:
         for block, weights in self.blocks():
             summary = summary.update(block, weights)
         return summary
+
+    def _sparse_squares(self) -> Array:
+        """Entries that are stored, and as many times the squared mean as are not."""
+        X, d = self._filled, self.source.d
+        w = np.ones(self.source.n) if self.source.weights is None else self.source.weights
+        by_entry = np.repeat(w, np.diff(X.indptr))
+        around = X.data - self.mean[X.indices]
+        stored = np.bincount(X.indices, by_entry * around**2, minlength=d)
+        absent = np.maximum(w.sum() - np.bincount(X.indices, by_entry, minlength=d), 0.0)
+        squares: Array = (stored + absent * self.mean**2) / self.scale**2
+        return squares
 
     def _weighted(self, sided: Array) -> Array:
         return sided if self.source.weights is None else sided * self.source.weights[:, None]

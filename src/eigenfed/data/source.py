@@ -92,6 +92,34 @@ class Source:
             weights = None if self.weights is None else self.weights[start : start + step]
             yield dense.astype(np.float64, copy=False), weights
 
+    def totals(self) -> tuple[float, Array, Array]:
+        """Return the rows' weight, and by feature the observed weight and the total, (d,) each."""
+        if self.is_sparse:
+            return self._sparse_totals()
+        n, count, total = 0.0, np.zeros(self.d), np.zeros(self.d)
+        for rows, weights in self.blocks():
+            w = np.ones(len(rows)) if weights is None else weights
+            n += float(w.sum())
+            if self.has_missing:
+                there = ~np.isnan(rows)
+                count += w @ there
+                rows = np.where(there, rows, 0.0)
+            else:
+                count += w.sum()
+            total += w @ rows
+        return n, count, total
+
+    def _sparse_totals(self) -> tuple[float, Array, Array]:
+        w = np.ones(self.n) if self.weights is None else self.weights
+        by_entry = np.repeat(w, np.diff(self.X.indptr))
+        values = self.X.data.astype(np.float64, copy=False)
+        gaps = np.isnan(values)
+        n, count, total = float(w.sum()), np.full(self.d, w.sum()), np.zeros(self.d)
+        count -= np.bincount(self.X.indices[gaps], by_entry[gaps], minlength=self.d)
+        held = by_entry * np.where(gaps, 0.0, values)
+        total += np.bincount(self.X.indices, held, minlength=self.d)
+        return n, count, total
+
     @cached_property
     def has_missing(self) -> bool:
         """Whether any entry is NaN."""

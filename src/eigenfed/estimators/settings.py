@@ -76,7 +76,7 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_forgetting(value: Any) -> None:
-    if not isinstance(value, int | float | np.number) or not 0.0 < value <= 1.0:
+    if not isinstance(value, int | float | np.integer | np.floating) or not 0.0 < value <= 1.0:
         raise InputError(
             f"forgetting={value!r} must be a number above 0 and at most 1. "
             "Pass 1.0 to forget nothing."

@@ -36,7 +36,8 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
         # About one of the rows, so that a large common offset costs no digits and a constant
         # feature deviates by exactly nothing.
         origin = rows[0] if weights is None else rows[weights.argmax()]
-        np.subtract(rows, origin, out=out)
+        with np.errstate(over="ignore", invalid="ignore"):
+            np.subtract(rows, origin, out=out)
         shift = (np.full(b, 1.0 / b) if weights is None else weights / weights.sum()) @ out
         out -= shift
         mean: Array = origin + shift

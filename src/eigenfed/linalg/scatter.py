@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.errors import InputError
 from eigenfed.linalg.checks import too_large
 from eigenfed.linalg.deviations import deviations
 from eigenfed.linalg.summary import Summary
@@ -84,6 +85,11 @@ class Scatter:
     def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
         """Return the scatter of both sets of rows, this one's weights times ``decay**2``."""
         mine = self._decayed(decay)
+        if len(other.mean) != len(self.mean):
+            raise InputError(
+                f"other has {len(other.mean)} features and must have {len(self.mean)}. "
+                "Merge scatters of the same features."
+            )
         if other.n == 0.0:
             return mine
         n = mine.n + other.n

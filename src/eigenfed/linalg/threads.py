@@ -32,6 +32,7 @@ class _BlasPin:
             if self._holders == 0:
                 if self._controller is None:
                     self._controller = ThreadpoolController()
+                _release_control()
                 self._limit = self._controller.limit(limits=1, user_api="blas")
                 _release_control()
             self._holders += 1
@@ -45,6 +46,7 @@ class _BlasPin:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
+                _release_control()
                 self._limit.restore_original_limits()
                 _release_control()
 

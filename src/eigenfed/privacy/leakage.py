@@ -49,7 +49,7 @@ class Meter:
     >>> import numpy as np
     >>> scatter = np.diag([3.0, 1.0])
     >>> meter = Meter.empty(2).answered(np.eye(2)[:, :1], scatter[:, :1], trace=4.0)
-    >>> meter.rank_fraction, meter.variance_fraction
+    >>> meter.rank_fraction, round(meter.variance_fraction, 12)
     (0.5, 0.75)
     """
 
@@ -95,13 +95,15 @@ class Meter:
         Only the part of the directions outside the basis is new, and its image follows from the
         answer itself, so nothing is computed from the rows. Lengths do not matter.
         """
-        lengths = np.sqrt(np.sum(directions**2, axis=0))
-        if not (np.isfinite(lengths).all() and np.isfinite(images).all()):
+        if not (np.isfinite(directions).all() and np.isfinite(images).all()):
             raise InputError("The directions asked about must be finite. Ask with unit vectors.")
         if 2 * (self.basis.nbytes + directions.nbytes) > _MAX_BASIS_BYTES:
             return replace(self, uncounted=self.uncounted + directions.shape[1], trace=trace)
-        there = lengths > 0
-        units, unit_images = (x[:, there] / lengths[there] for x in (directions, images))
+        peaks = np.abs(directions).max(axis=0, initial=0.0)
+        there = peaks > 0
+        units, unit_images = (x[:, there] / peaks[there] for x in (directions, images))
+        lengths = np.sqrt(np.sum(units**2, axis=0))
+        units, unit_images = units / lengths, unit_images / lengths
         known = self.basis.T @ units
         outside = units - self.basis @ known
         again = self.basis.T @ outside

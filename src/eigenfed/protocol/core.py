@@ -5,7 +5,6 @@ does no input or output, keeps no clock and draws only from generators that it w
 same replies always bring it to the same place: a run resumes by replaying its transcript.
 """
 
-import hashlib
 import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from typing import Protocol as TypingProtocol
 
 import numpy.typing as npt
 
-from eigenfed.arrays import Arrays, Container
+from eigenfed.arrays import Arrays, Container, checksum
 from eigenfed.errors import ProtocolError, SiteLost
 
 T = TypeVar("T")
@@ -69,8 +68,7 @@ class Ask:
         places = [(site, name) for site, name, _ in parts]
         label = json.dumps([self.op, self.to, self.summed, places])
         arrays = {str(i): array for i, (_, _, array) in enumerate(parts)}
-        data = Container("ask", 1, {"label": label}, arrays).to_bytes()
-        return hashlib.blake2b(data, digest_size=16).hexdigest()
+        return checksum(Container("ask", 1, {"label": label}, arrays).to_bytes())
 
 
 class Transport(TypingProtocol):

@@ -6,7 +6,10 @@ site         the mean and scale of all rows
 ===========  ==================================================================================
 """
 
+from functools import lru_cache
+
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.prepared import Prepared
@@ -24,10 +27,16 @@ from eigenfed.protocol.totals import Total
 def scatter(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Return the upper triangle of the site's scatter about the mean of all sites."""
     whole = Prepared(source, payload["mean"], payload["scale"]).scatter()
-    return Answer({"triangle": whole[np.triu_indices(source.d)]}, state)
+    return Answer({"triangle": whole[_upper(source.d)]}, state)
 
 
 OPS = (scatter,)
+
+
+@lru_cache(maxsize=4)
+def _upper(d: int) -> npt.NDArray[np.bool_]:
+    """Where the upper triangle is."""
+    return np.triu(np.ones((d, d), dtype=bool))
 
 
 def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protocol[Decomposition]:
@@ -35,7 +44,7 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
     answer = yield from total(Ask("scatter", moments.arrays))
     d = len(moments.mean)
     matrix = np.zeros((d, d))
-    matrix[np.triu_indices(d)] = answer["triangle"] / max(moments.n - 1.0, 1.0)
+    matrix[_upper(d)] = answer["triangle"] / max(moments.n - 1.0, 1.0)
     matrix += np.triu(matrix, 1).T
     values, vectors = np.linalg.eigh(matrix)
     values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])

@@ -43,11 +43,7 @@ def _columns(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, 
 
 def own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Array]:
     """Mean and standard deviation of each column over its observed entries, (d,) each."""
-    count, total = np.zeros(source.d), np.zeros(source.d)
-    for rows, _ in source.blocks():
-        there = ~np.isnan(rows)
-        count += there.sum(axis=0)
-        total += np.where(there, rows, 0.0).sum(axis=0)
+    _, count, total = source.totals()
     observed = np.maximum(count, 1.0)
     mean = total / observed if center else np.zeros(source.d)
     if not scale:

@@ -24,17 +24,7 @@ from eigenfed.protocol.totals import Total
 @op(Release("weight, and totals by feature", "1 + 2 d", Leaves.SUM_ONLY, Reveals.MEANS))
 def moments(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Weight of the rows, observed weight and weighted total of each feature."""
-    n, count, total = 0.0, np.zeros(source.d), np.zeros(source.d)
-    for rows, weights in source.blocks():
-        w = np.ones(len(rows)) if weights is None else weights
-        n += float(w.sum())
-        if source.has_missing:
-            there = ~np.isnan(rows)
-            count += w @ there
-            rows = np.where(there, rows, 0.0)
-        else:
-            count += w.sum()
-        total += w @ rows
+    n, count, total = source.totals()
     return Answer({"n": np.array([n]), "count": count, "total": total}, state)
 
 

@@ -30,26 +30,11 @@ def prepared(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, 
         state = {**state, "mean": payload["mean"], "scale": payload["scale"]}
         squares = Prepared(source, state["mean"], state["scale"]).squares()
         # About the site's own mean: an asker who sends a far one must not dwarf the share.
-        own = own_squares(source)
-        state |= {"trace": np.array([squares.sum()]), "raw_trace": np.array([own.sum()])}
+        _, count, total = source.totals()
+        own = Prepared(source, total / np.where(count > 0, count, 1.0), np.ones(source.d))
+        raw = own.squares().sum()
+        state |= {"trace": np.array([squares.sum()]), "raw_trace": np.array([raw])}
     return Prepared(source, state["mean"], state["scale"]), state
-
-
-def own_squares(source: Source) -> Array:
-    """Return squared deviations of each feature from the site's own mean, (d,)."""
-    scatter = [np.zeros(source.d)] * 3
-    n, mean, squares = scatter
-    for rows, weights in source.blocks():
-        w = (~np.isnan(rows)) * (1.0 if weights is None else weights[:, None])
-        count = w.sum(axis=0)
-        total = n + count
-        share = np.where(total > 0, count / np.where(total > 0, total, 1.0), 0.0)
-        inside = np.where(w > 0, rows, 0.0)
-        block_mean = (w * inside).sum(axis=0) / np.where(count > 0, count, 1.0)
-        around = np.where(w > 0, inside - block_mean, 0.0)
-        squares = squares + (w * around**2).sum(axis=0) + n * share * (block_mean - mean) ** 2
-        mean, n = mean + share * (block_mean - mean), total
-    return squares
 
 
 @op(Release("scatter times directions", "d x l + 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))

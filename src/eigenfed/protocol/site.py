@@ -7,13 +7,12 @@ stays        rows, everything of the rows' side, state, texts of errors, the log
 ===========  ==================================================================================
 """
 
-import hashlib
 import logging
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array, Arrays, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.leakage import Meter
@@ -124,7 +123,7 @@ class Site:
             ask = Message.from_bytes(data, "ask")
         except DataError:
             return Message("refusal", "", -1, "malformed", {}).to_bytes()
-        digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+        digest = checksum(data)
         with self._lock:
             run = self._runs.setdefault(ask.run, _Run())
             try:
@@ -184,9 +183,10 @@ class Site:
     def _metered(self, op: Op, answer: Answer) -> Meter:
         meter = _counted(self.meter, op.release.reveals, answer)
         policy = self._policy
+        limited = policy.max_variance_fraction < 1.0
         if meter is not self.meter and (
             meter.rank_fraction > policy.max_rank_fraction
-            or meter.variance_fraction > policy.max_variance_fraction
+            or (limited and meter.variance_fraction > policy.max_variance_fraction)
         ):
             raise _Refusal("leakage")
         return meter
@@ -217,5 +217,4 @@ def _counted_directions(meter: Meter, directions: Array, images: Array, answer: 
 
 def _egress(ask: Message, op: Op, answer: Answer, reply: bytes) -> Egress:
     shapes = {name: array.shape for name, array in answer.reply.items()}
-    digest = hashlib.blake2b(reply, digest_size=16).hexdigest()
-    return Egress(ask.run, ask.round_, op.name, op.release, shapes, len(reply), digest)
+    return Egress(ask.run, ask.round_, op.name, op.release, shapes, len(reply), checksum(reply))

@@ -15,6 +15,8 @@ from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Ask
 from eigenfed.protocol.messages import Message, check_wire
 
+_MANY = 4
+
 
 class Answering(Protocol):
     """Anything that answers an ask in bytes: a `Site`, or a way to one."""
@@ -32,7 +34,8 @@ class LocalTransport:
     wire : {"float64", "float32"}, default="float64"
         Precision of the floats that are sent to sites.
     workers : int, optional
-        How many sites to ask at a time; as many as there are processors by default.
+        How many sites to ask at a time. By default as many as there are processors, and one where
+        sites are few.
     run : str, optional
         Name of the run, to take up one that was interrupted; a new one by default.
 
@@ -60,6 +63,8 @@ class LocalTransport:
         self._sites = dict(sorted(sites.items()))
         self._wire = wire
         self._workers = min(workers or os.cpu_count() or 1, len(sites))
+        # Few sites are asked in turn, each with all of BLAS's threads: nobody waits for the last.
+        self._in_turn = workers is None and len(sites) < _MANY * self._workers
         self._run = run or uuid.uuid4().hex
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
 
@@ -80,8 +85,9 @@ class LocalTransport:
         self.rounds += 1
         replies: dict[str, Arrays] = {}
         lost = []
-        with one_blas_thread if self._workers > 1 else nullcontext():
-            pool = ThreadPoolExecutor(self._workers)
+        workers = 1 if self._in_turn and ends is None else self._workers
+        with one_blas_thread if workers > 1 else nullcontext():
+            pool = ThreadPoolExecutor(workers)
             try:
                 waiting = {name: pool.submit(self._one, name, round_, ask) for name in names}
                 for name in names:

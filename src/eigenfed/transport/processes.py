@@ -92,7 +92,7 @@ class ProcessTransport(LocalTransport):
             for name, source in sources.items():
                 policy = policies.get(name, Policy())
                 self._children[name].hand_over(source, policy, meters.get(name), wire)
-            super().__init__(self._children, wire=wire, workers=workers)
+            super().__init__(self._children, wire=wire, workers=workers or len(sources))
         except BaseException:
             self.close()
             raise

@@ -217,3 +217,8 @@ def test_a_large_first_mean_is_no_shift() -> None:
 
 def test_repr_shows_no_value_of_the_data() -> None:
     assert "987654" not in repr(folded(np.full((2, 5), 987654.321)))
+
+
+def test_scatters_of_other_features_are_refused() -> None:
+    with pytest.raises(InputError, match="other has 1 features and must have 3"):
+        Scatter.empty(3).merge(Scatter.empty(1))
