@@ -35,7 +35,7 @@ def round_trip(**arrays: npt.NDArray[Any]) -> Mapping[str, npt.NDArray[Any]]:
 
 
 def sealed(body: bytes) -> bytes:
-    return body + hashlib.blake2b(body, digest_size=16).digest()
+    return body + hashlib.sha256(body).digest()[:16]
 
 
 def forged(header: bytes, payload: bytes = b"") -> bytes:

@@ -13,7 +13,7 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import checked_weights
 
-_BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,7 +84,7 @@ class Source:
         return bool(sparse.issparse(self.X))
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        """Yield dense float64 blocks of rows and their weights, a few megabytes each."""
+        """Yield dense float64 blocks of rows and their weights, of 16 MB at most."""
         step = max(1, _BLOCK_BYTES // (8 * self.d))
         for start in range(0, self.n, step):
             rows = self.X[start : start + step]

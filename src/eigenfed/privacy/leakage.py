@@ -11,6 +11,7 @@ A low rank fraction never means that little was learnt.
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -21,6 +22,7 @@ _KIND, _VERSION = "meter", 1
 _INDEPENDENT = 1e-10
 _COVERED = 1e-6
 _FIRM = 1e-8
+_WELL_APART = 1e-3
 _MAX_BASIS_BYTES = 256 << 20
 
 
@@ -31,10 +33,8 @@ class Meter:
     Attributes
     ----------
     d : int
-    basis : ndarray of shape (d, r)
-        Orthonormal columns that span all directions answered.
-    images : ndarray of shape (d, r)
-        The scatter times that basis.
+    settled_basis, settled_images : ndarray of shape (d, r)
+        Orthonormal columns that span the directions settled so far, and the scatter times them.
     trace : float
         The whole scatter's trace, as last seen.
     uncounted : int
@@ -43,6 +43,8 @@ class Meter:
         Whether the scatter's diagonal was answered.
     whole : bool
         Whether all of the scatter was answered.
+    pending : tuple of pairs of ndarrays of shape (d, l)
+        Directions and images that are not part of the basis yet.
 
     Examples
     --------
@@ -54,17 +56,28 @@ class Meter:
     """
 
     d: int
-    basis: Array
-    images: Array
+    settled_basis: Array
+    settled_images: Array
     trace: float = 0.0
     uncounted: int = 0
     diagonal: bool = False
     whole: bool = False
+    pending: tuple[tuple[Array, Array], ...] = ()
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
         """Return the meter of a data set about which nothing was answered."""
         return cls(d, np.zeros((d, 0)), np.zeros((d, 0)))
+
+    @property
+    def basis(self) -> Array:
+        """Orthonormal columns that span all directions answered, (d, r)."""
+        return self._settled[0]
+
+    @property
+    def images(self) -> Array:
+        """The scatter times that basis, (d, r)."""
+        return self._settled[1]
 
     @property
     def rank_fraction(self) -> float:
@@ -92,30 +105,44 @@ class Meter:
     def answered(self, directions: Array, images: Array, trace: float) -> "Meter":
         """Count an answer ``images = M @ directions``, both of shape (d, l).
 
-        Only the part of the directions outside the basis is new, and its image follows from the
-        answer itself, so nothing is computed from the rows. Lengths do not matter.
+        Answers are put on file here and made into a basis when somebody reads the meter.
         """
         if not (np.isfinite(directions).all() and np.isfinite(images).all()):
             raise InputError("The directions asked about must be finite. Ask with unit vectors.")
-        if 2 * (self.basis.nbytes + directions.nbytes) > _MAX_BASIS_BYTES:
+        added = 2 * directions.nbytes
+        if self._held_bytes + added > _MAX_BASIS_BYTES and self.pending:
+            basis, kept = self._settled
+            settled = replace(self, settled_basis=basis, settled_images=kept, pending=())
+            return settled.answered(directions, images, trace)
+        if self._held_bytes + added > _MAX_BASIS_BYTES:
             return replace(self, uncounted=self.uncounted + directions.shape[1], trace=trace)
-        peaks = np.abs(directions).max(axis=0, initial=0.0)
-        there = peaks > 0
-        units, unit_images = (x[:, there] / peaks[there] for x in (directions, images))
-        lengths = np.sqrt(np.sum(units**2, axis=0))
-        units, unit_images = units / lengths, unit_images / lengths
-        known = self.basis.T @ units
-        outside = units - self.basis @ known
-        again = self.basis.T @ outside
-        outside, known = outside - self.basis @ again, known + again
-        fresh, size, turn = np.linalg.svd(outside, full_matrices=False)
-        count = int(np.count_nonzero(size > _INDEPENDENT))
-        fit = turn[:count].T / size[:count]
-        return replace(
-            self,
-            basis=np.hstack([self.basis, fresh[:, :count]]),
-            images=np.hstack([self.images, (unit_images - self.images @ known) @ fit]),
-            trace=trace,
+        return replace(self, pending=(*self.pending, (directions, images)), trace=trace)
+
+    @property
+    def _held_bytes(self) -> int:
+        return 2 * (self.settled_basis.nbytes + sum(q.nbytes for q, _ in self.pending))
+
+    @cached_property
+    def _settled(self) -> tuple[Array, Array]:
+        """Join what is pending to the basis.
+
+        Only the part of the directions outside the basis is new, and its image follows from the
+        answers themselves, so nothing is computed from the rows. Lengths do not matter.
+        """
+        if not self.pending:
+            return self.settled_basis, self.settled_images
+        directions, images = (np.hstack(blocks) for blocks in zip(*self.pending, strict=True))
+        units, unit_images = _of_unit_length(directions, images)
+        if self.settled_basis.shape[1]:
+            known = self.settled_basis.T @ units
+            outside = units - self.settled_basis @ known
+            again = self.settled_basis.T @ outside
+            units = outside - self.settled_basis @ again
+            unit_images = unit_images - self.settled_images @ (known + again)
+        fresh, fit = _orthonormal(units)
+        return (
+            np.hstack([self.settled_basis, fresh]),
+            np.hstack([self.settled_images, unit_images @ fit]),
         )
 
     def covers(self, directions: Array) -> bool:
@@ -143,7 +170,7 @@ class Meter:
             "diagonal": self.diagonal,
             "whole": self.whole,
         }
-        arrays = {"basis": self.basis, "images": self.images}
+        arrays = {"settled_basis": self.basis, "settled_images": self.images}
         return Container(_KIND, _VERSION, scalars, arrays).to_bytes()
 
     @classmethod
@@ -152,9 +179,33 @@ class Meter:
         container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
         try:
             meter = cls(**container.scalars, **container.arrays)  # type: ignore[arg-type]
-            sound = meter.basis.shape == meter.images.shape and len(meter.basis) == meter.d
-        except (AttributeError, TypeError):
+            sound = meter.basis.shape == meter.images.shape == (meter.d, meter.basis.shape[1])
+        except (AttributeError, IndexError, TypeError):
             sound = False
         if not sound:
             raise DataError("The data are not a sound meter. Fetch the site's own copy again.")
         return meter
+
+
+def _of_unit_length(directions: Array, images: Array) -> tuple[Array, Array]:
+    """Scale columns and their images to length 1, and drop those that are zero."""
+    lengths = np.sqrt(np.einsum("ij,ij->j", directions, directions))
+    if np.all(np.abs(lengths - 1.0) < 1e-9):
+        return directions, images
+    peaks = np.abs(directions).max(axis=0, initial=0.0)
+    there = peaks > 0
+    units, unit_images = (x[:, there] / peaks[there] for x in (directions, images))
+    lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
+    return units / lengths, unit_images / lengths
+
+
+def _orthonormal(units: Array) -> tuple[Array, Array]:
+    """Orthonormal columns that span `units`, and what brings `units` to them, (m, r)."""
+    gram = units.T @ units
+    if np.min(np.linalg.eigvalsh(gram), initial=1.0) > _WELL_APART:
+        fit: Array = np.linalg.inv(np.linalg.cholesky(gram)).T
+        return units @ fit, fit
+    frame, triangle = np.linalg.qr(units)
+    turned, size, turn = np.linalg.svd(triangle, full_matrices=False)
+    count = int(np.count_nonzero(size > _INDEPENDENT))
+    return frame @ turned[:, :count], turn[:count].T / size[:count]

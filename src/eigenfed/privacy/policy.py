@@ -1,5 +1,6 @@
 """What a site allows, whoever asks."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 
@@ -31,6 +32,12 @@ class Policy:
     max_rounds: int | None = None
     min_rows: int = 0
     forbidden: frozenset[str] = frozenset()
+
+    def exceeded_by(self, rank: Callable[[], float], variance: Callable[[], float]) -> bool:
+        """Say whether a limit is exceeded; a fraction without a limit is not even computed."""
+        return (self.max_rank_fraction < 1.0 and rank() > self.max_rank_fraction) or (
+            self.max_variance_fraction < 1.0 and variance() > self.max_variance_fraction
+        )
 
     def allows(self, op: str) -> bool:
         """Say whether an operation may be answered at all."""

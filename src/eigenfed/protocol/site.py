@@ -183,10 +183,8 @@ class Site:
     def _metered(self, op: Op, answer: Answer) -> Meter:
         meter = _counted(self.meter, op.release.reveals, answer)
         policy = self._policy
-        limited = policy.max_variance_fraction < 1.0
-        if meter is not self.meter and (
-            meter.rank_fraction > policy.max_rank_fraction
-            or (limited and meter.variance_fraction > policy.max_variance_fraction)
+        if meter is not self.meter and policy.exceeded_by(
+            lambda: meter.rank_fraction, lambda: meter.variance_fraction
         ):
             raise _Refusal("leakage")
         return meter
