@@ -113,3 +113,15 @@ def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
 def test_a_meter_of_other_data_is_refused() -> None:
     with pytest.raises(InputError, match="The meter is of 3 features and the source has 6"):
         Site("a", Source.of(ROWS), meter=Meter.empty(3))
+
+
+def test_directions_answered_twice_in_other_units_are_settled_together() -> None:
+    """Enough answers to outgrow the memory are settled first, and only then left uncounted."""
+    meter = Meter.empty(3)
+    column = np.array([[1.0], [2.0], [0.0]])
+    for factor in (1.0, 1e-8, 1e8):
+        meter = meter.answered(factor * column, factor * column, 3.0)
+    assert meter.rank_fraction == pytest.approx(1 / 3)
+    assert meter.covers(5.0 * column)
+    assert not meter.covers(np.eye(3)[:, 2:])
+    assert meter.all_answered().covers(np.eye(3))

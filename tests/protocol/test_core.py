@@ -13,6 +13,7 @@ from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, drive
 from eigenfed.protocol.messages import Message
+from eigenfed.protocol.moments import all_moments
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
@@ -356,3 +357,62 @@ def test_a_transport_counts_what_crosses() -> None:
     reply = Message("reply", run, 0, "x", {"x": np.zeros((2, 3))}).to_bytes()
     ask = Message("ask", run, 0, "x", one(1.0)).to_bytes()
     assert (transport.bytes_up, transport.bytes_down) == (2 * len(reply), 2 * len(ask))
+
+
+def test_sites_that_are_not_there_cannot_be_asked() -> None:
+    transport = LocalTransport({"a": Fixed(one(1.0))})
+    with pytest.raises(ProtocolError, match=r"'x' is addressed to \['z'\], which are no sites"):
+        drive(replying(Ask("x", to=("a", "z"))), transport)
+
+
+class Elsewhere:
+    """Answers another round than it was asked."""
+
+    def answer(self, data: bytes) -> bytes:
+        ask = Message.from_bytes(data, "ask")
+        return Message("reply", ask.run, ask.round_ + 1, ask.label, one(1.0)).to_bytes()
+
+
+def test_a_reply_to_another_ask_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="Site 'a' answered another ask than 'x' of round 0"):
+        drive(replying(Ask("x")), LocalTransport({"a": Elsewhere()}))
+
+
+def test_no_rows_at_all_are_refused() -> None:
+    site = Site("a", Source.of(np.zeros((0, 3))))
+    with pytest.raises(ProtocolError, match="no rows of positive weight"):
+        drive(all_moments(plain_sum, center=True, scale=False), LocalTransport({"a": site}))
+
+
+def test_a_loss_is_recorded_only_once_it_was_survived() -> None:
+    lost = SiteLost(("b",), "x", 0)
+
+    class Losing:
+        sites = ("a", "b")
+
+        def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+            raise lost
+
+    class Kept:
+        def __init__(self) -> None:
+            self.outcomes: list[Replies | SiteLost] = []
+
+        def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+            return None
+
+        def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+            self.outcomes.append(outcome)
+
+    def surviving() -> Protocol[str]:
+        try:
+            yield Ask("x")
+        except SiteLost:
+            return "went on"
+        return "lost nobody"
+
+    ended, survived = Kept(), Kept()
+    with pytest.raises(SiteLost):
+        drive(replying(Ask("x")), Losing(), ended)
+    assert ended.outcomes == []
+    assert drive(surviving(), Losing(), survived) == "went on"
+    assert survived.outcomes == [lost]

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from eigenfed.arrays import Container, Scalar
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError
 from eigenfed.protocol import messages
-from eigenfed.protocol.messages import VERSION, Message
+from eigenfed.protocol.messages import VERSION, Message, check_wire
 
 KINDS = ("ask", "reply", "refusal")
 arrays = hnp.arrays(
@@ -148,3 +148,8 @@ def test_another_version_is_refused_naming_both() -> None:
     data = Container("ask", VERSION + 1, FIELDS, {}).to_bytes()
     with pytest.raises(DataError, match=rf"format {VERSION + 1} .* format {VERSION}\b"):
         Message.from_bytes(data, "ask")
+
+
+def test_a_wire_of_another_precision_is_refused() -> None:
+    with pytest.raises(InputError, match="wire='float16' must be 'float64' or 'float32'"):
+        check_wire("float16")

@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
+from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.orthonormal import signed_rows
 
 # Spirit squares products of two entries with a gain: larger entries could overflow there.
@@ -163,10 +164,7 @@ def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
 
 def whole_number(name: str, value: int, *, least: int = 1) -> int:
     """Return the value as an int, or refuse it."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InputError(
-            f"{name}={value!r} must be a whole number of at least {least}. Change {name}."
-        )
+    check_count(name, value, f"Change {name}.", least=least)
     return int(value)
 
 

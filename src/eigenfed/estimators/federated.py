@@ -13,10 +13,10 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.settings import check_choice, check_flag, check_whole
+from eigenfed.estimators.settings import check_choice, check_flag
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
-from eigenfed.linalg.checks import checked_weights
+from eigenfed.linalg.checks import check_count, checked_weights
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Protocol, drive
@@ -305,7 +305,7 @@ class FederatedPCA(Projection, BaseEstimator):
 
     def _check_parameters(self, n: int) -> None:
         k, d = self.n_components, self.n_features_in_
-        check_whole("n_components", k, 1, "Ask for one component or more.")
+        check_count("n_components", k, "Ask for one component or more.")
         if k > min(n, d):
             raise InputError(
                 f"n_components={k} must be at most {min(n, d)}, the smaller of the number of "
@@ -319,7 +319,7 @@ class FederatedPCA(Projection, BaseEstimator):
                 f"method={self.method!r} cannot do split='features'. Pass method='krylov'."
             )
         check_choice("stop", self.stop, ("all", "separated"))
-        check_whole("max_rounds", self.max_rounds, 1, "Allow one round or more.")
+        check_count("max_rounds", self.max_rounds, "Allow one round or more.")
         for name in ("center", "scale", "certify"):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:

@@ -1,12 +1,12 @@
 """Constructor arguments of the estimators, checked when data arrive, as scikit-learn asks."""
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_random_state
 
 from eigenfed.errors import InputError
+from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.stream import StreamSettings
 
 _RANKS = ("fixed", "adaptive")
@@ -32,14 +32,14 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     check_choice("rank", params["rank"], _RANKS)
     check_choice("memory", params["memory"], _MEMORIES)
     k, oversample = params["n_components"], params["oversample"]
-    check_whole("n_components", k, 1, "Ask for one component or more.")
+    check_count("n_components", k, "Ask for one component or more.")
     if k > d:
         raise InputError(
             f"n_components={k} must be at most {d}, the number of features "
             f"(n_features={d}). Lower n_components."
         )
     if oversample is not None:
-        check_whole("oversample", oversample, 0, "Pass None to track twice n_components.")
+        check_count("oversample", oversample, "Pass None to track twice n_components.", least=0)
     _check_forgetting(params["forgetting"])
     check_flag("center", params["center"])
     _check_random_state(params["random_state"])
@@ -54,12 +54,6 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
-
-
-def check_whole(name: str, value: Any, least: int, remedy: str) -> None:
-    """Refuse what is not a whole number of at least `least`."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-        raise InputError(f"{name}={value!r} must be a whole number of at least {least}. {remedy}")
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,10 +11,10 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 
 
-def check_count(name: str, value: int, remedy: str) -> None:
-    """Refuse what is not a whole number of at least 1."""
-    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-        raise InputError(f"{name}={value!r} must be a whole number of at least 1. {remedy}")
+def check_count(name: str, value: Any, remedy: str, *, least: int = 1) -> None:
+    """Refuse what is not a whole number of at least `least`."""
+    if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
+        raise InputError(f"{name}={value!r} must be a whole number of at least {least}. {remedy}")
 
 
 def check_decay(value: float) -> None:

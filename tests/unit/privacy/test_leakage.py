@@ -211,3 +211,11 @@ def test_another_kind_or_version_is_refused(kind: str, version: int) -> None:
     data = Container(kind, version, {"d": 1}, {}).to_bytes()
     with pytest.raises(DataError, match=f"{kind}"):
         Meter.from_bytes(data)
+
+
+def test_a_container_that_is_no_meter_is_refused() -> None:
+    for arrays in ({}, {"settled_basis": np.zeros((3, 1)), "settled_images": np.zeros((2, 1))}):
+        scalars = {"d": 3, "trace": 0.0, "uncounted": 0, "diagonal": False, "whole": False}
+        data = Container("meter", 1, scalars, arrays).to_bytes()
+        with pytest.raises(DataError, match="not a sound meter"):
+            Meter.from_bytes(data)
