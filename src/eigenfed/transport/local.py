@@ -3,8 +3,9 @@
 import os
 import time
 import uuid
+from collections import deque
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
 from typing import Protocol
@@ -78,30 +79,46 @@ class LocalTransport:
         unknown = set(ask.to or ()) - set(self._sites)
         if unknown:
             raise ProtocolError(
-                f"{ask.op!r} is addressed to {sorted(unknown)}, which are no sites."
+                f"{ask.op!r} is addressed to {sorted(unknown)}, which are no sites of this run. "
+                "Address those that are."
             )
         names = [name for name in self._sites if ask.to is None or name in ask.to]
         ends = None if ask.deadline_s is None else time.monotonic() + ask.deadline_s
-        self.rounds += 1
-        replies: dict[str, Arrays] = {}
-        lost = []
         workers = 1 if self._in_turn and ends is None else self._workers
+        self.rounds += 1
+        lost = []
         with one_blas_thread if workers > 1 else nullcontext():
-            pool = ThreadPoolExecutor(workers)
-            try:
-                waiting = {name: pool.submit(self._one, name, round_, ask) for name in names}
-                for name in names:
-                    try:
-                        left = None if ends is None else max(ends - time.monotonic(), 0.0)
-                        sent_bytes, data = waiting[name].result(left)
-                        replies[name] = self._received(name, round_, ask, sent_bytes, data)
-                    except (ConnectionError, FutureTimeout):
-                        lost.append(name)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-        if len(replies) < (len(names) if ask.quorum is None else ask.quorum):
+            for name, waiting in self._waiting(names, round_, ask, workers, bounded=ends is None):
+                left = None if ends is None else max(ends - time.monotonic(), 0.0)
+                try:
+                    sent_bytes, data = waiting.result(left)
+                except (ConnectionError, FutureTimeout):
+                    lost.append(name)
+                else:
+                    yield name, self._received(name, round_, ask, sent_bytes, data)
+        needed = len(names) if ask.quorum is None else ask.quorum
+        if len(names) - len(lost) < needed:
             raise SiteLost(tuple(lost), ask.op, round_)
-        yield from replies.items()
+
+    def _waiting(
+        self, names: list[str], round_: int, ask: Ask, workers: int, *, bounded: bool
+    ) -> Iterator[tuple[str, "Future[tuple[int, bytes]]"]]:
+        """Yield each site's answer to come, in order, with few of them in hand at a time.
+
+        A reply may be large: only as many are held as keep the workers busy. With a deadline all
+        sites are asked at once, so that none is late because of another.
+        """
+        ahead = 2 * workers if bounded else len(names)
+        pool = ThreadPoolExecutor(workers if bounded else len(names))
+        held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
+        try:
+            for name in names:
+                held.append((name, pool.submit(self._one, name, round_, ask)))
+                if len(held) >= ahead:
+                    yield held.popleft()
+            yield from held
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
     def _one(self, name: str, round_: int, ask: Ask) -> tuple[int, bytes]:
         sent = Message("ask", self._run, round_, ask.op, ask.for_site(name)).to_bytes(self._wire)
