@@ -29,11 +29,16 @@ def prepared(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, 
     if "scale" not in state:
         state = {**state, "mean": payload["mean"], "scale": payload["scale"]}
         squares = Prepared(source, state["mean"], state["scale"]).squares()
-        # About the site's own mean: an asker who sends a far one must not dwarf the share.
-        _, count, total = source.totals()
-        own = Prepared(source, total / np.where(count > 0, count, 1.0), np.ones(source.d))
-        raw = own.squares().sum()
-        state |= {"trace": np.array([squares.sum()]), "raw_trace": np.array([raw])}
+        # The meter counts about the site's own mean: what an asker sends as a mean must neither
+        # dwarf the share of the variance nor pass for some of it.
+        n, count, total = source.totals()
+        own_mean = total / np.where(count > 0, count, 1.0)
+        raw = Prepared(source, own_mean, np.ones(source.d)).squares().sum()
+        state |= {
+            "trace": np.array([squares.sum()]),
+            "raw_trace": np.array([raw]),
+            "shift": np.sqrt(n) * (own_mean - state["mean"]),
+        }
     return Prepared(source, state["mean"], state["scale"]), state
 
 
