@@ -13,7 +13,7 @@ VERSION = 1
 MAX_BYTES = 1 << 34
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Message:
     """An ask to one site, its reply, or its refusal.
 

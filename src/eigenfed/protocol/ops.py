@@ -8,7 +8,7 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.release import Release
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
     """What an operation brings.
 
