@@ -125,3 +125,15 @@ def test_directions_answered_twice_in_other_units_are_settled_together() -> None
     assert meter.covers(5.0 * column)
     assert not meter.covers(np.eye(3)[:, 2:])
     assert meter.all_answered().covers(np.eye(3))
+
+
+@pytest.mark.parametrize("op", ["sided_gram", "sided_norm"])
+def test_inner_products_of_chosen_row_vectors_count_as_directions(op: str) -> None:
+    """With G = D they are the whole scatter."""
+    site = Site("a", Source.of(ROWS), policy=Policy(max_rank_fraction=0.5))
+    payload = {**about(np.eye(D)), "onto": np.zeros(0)}
+    refused = ask(site, op, payload)
+    assert (refused.kind, refused.label) == ("refusal", "leakage")
+    allowed = ask(site, op, {**payload, "basis": np.eye(D)[:, :3]}, run="other")
+    assert allowed.kind == "reply"
+    assert site.meter.rank_fraction == 0.5

@@ -39,7 +39,8 @@ class FederatedPCA(Projection, BaseEstimator):
     """PCA of rows that stay at their sites, equal to the PCA of all rows in one place.
 
     Every message between the coordinator and the sites crosses as bytes, as it would on a wire,
-    through the gate of each site; only sums over features leave, never anything by row.
+    through the gate of each site. With ``split="samples"`` nothing by row leaves: sums over
+    features do, and with "merge" and "power" also directions of single sites.
 
     Parameters
     ----------

@@ -7,7 +7,8 @@ site         the triangles, norms and products that change G; what G is made of 
 ===========  ==================================================================================
 
 Inner products are in the weights of the rows, so that sqrt(W) G has orthonormal columns. Where
-G = D H they are H' S H, S the scatter: less than the product S H, which is counted when it leaves.
+G = D H they are H' S H, S the scatter, so they are counted as if the product S H had left: with
+H of the asker's choice they would otherwise be a way round the meter.
 
 What a site keeps between rounds: ``sided``, its rows of G; where G was made of directions H,
 ``behind``, those, and ``factor``, the k x k matrix T with ``G T = D H``.
@@ -21,6 +22,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from eigenfed.arrays import Array, Arrays
+from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
@@ -96,15 +98,25 @@ def _weighted(source: Source, columns: Array) -> Array:
     return columns if source.weights is None else columns * source.weights[:, None]
 
 
-@op(Release("inner products of row vectors", "k x k", Leaves.SUM_ONLY, Reveals.BOUND))
+def _counted(source: Source, reply: Arrays, state: Arrays) -> Answer:
+    """Answer with numbers about G, counted with the directions that G is made of, if it is."""
+    if "behind" not in state:
+        none = np.zeros((source.d, 0))
+        return Answer(reply, state, none, none)
+    view = Prepared(source, state["mean"], state["scale"])
+    images = view.adjoint(state["sided"]) @ state["factor"]
+    return Answer(reply, state, state["behind"], images, float(state["trace"][0]))
+
+
+@op(Release("inner products of row vectors", "k x k", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
 def sided_gram(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Return all inner products of the site's columns of G."""
     state = opened(source, payload, state)
     sided = state["sided"]
-    return Answer({"gram": sided.T @ _weighted(source, sided)}, state)
+    return _counted(source, {"gram": sided.T @ _weighted(source, sided)}, state)
 
 
-@op(Release("squared norm of a row vector", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("squared norm of a row vector", "1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
 def sided_norm(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Make the next column orthogonal to those before it and return its squared norm."""
     state = opened(source, payload, state)
@@ -115,16 +127,17 @@ def sided_norm(source: Source, payload: Arrays, state: Arrays) -> Answer:
     sided[:, i] -= sided[:, :i] @ onto
     last = sided[:, i : i + 1]
     norm = (last.T @ _weighted(source, last))[0]
-    return Answer({"norm": norm}, _changed(state, sided, factor))
+    return _counted(source, {"norm": norm}, _changed(state, sided, factor))
 
 
-@op(Release("a row vector on those before it", "up to k - 1", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("a row vector on those before it", "up to k - 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
 def sided_onto(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Return the next column's coefficients on the columns before it."""
     norms = payload["norms"]
     i = len(norms)
     column = _weighted(source, state["sided"][:, i : i + 1])
-    return Answer({"onto": (state["sided"][:, :i].T @ column)[:, 0] / norms}, state)
+    onto = (state["sided"][:, :i].T @ column)[:, 0] / norms
+    return _counted(source, {"onto": onto}, state)
 
 
 @op(Release("nothing", "0", Leaves.SUM_ONLY, Reveals.COUNTS))

@@ -30,6 +30,7 @@ from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.messages import check_wire
 from eigenfed.protocol.site import Site
 from eigenfed.transport.local import LocalTransport
 
@@ -270,5 +271,4 @@ def _check(
             f"policies or meters names {unknown[0]!r}, which is no site of sources. "
             "Use the same names."
         )
-    if wire not in ("float64", "float32"):
-        raise InputError(f"wire={wire!r} must be 'float64' or 'float32'. Choose one.")
+    check_wire(wire)
