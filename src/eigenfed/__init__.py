@@ -14,6 +14,7 @@ from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.streaming import StreamingPCA
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.one_shot import Merge
 from eigenfed.protocol.power import Power
 from eigenfed.protocol.subspace import Subspace
@@ -30,6 +31,7 @@ __all__ = [
     "Merge",
     "Policy",
     "Power",
+    "Privacy",
     "ProtocolError",
     "SiteLost",
     "SiteRefused",

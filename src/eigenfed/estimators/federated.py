@@ -1,6 +1,7 @@
 """Federated PCA with the contract of scikit-learn: sites live in this process."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -12,20 +13,24 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
+from eigenfed.estimators.in_process import federation
 from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.protection import check_private, check_secure
 from eigenfed.estimators.settings import check_choice, check_flag
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
 from eigenfed.linalg.checks import check_count, checked_weights
-from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.published import Published
+from eigenfed.privacy.statement import Statement, published_statement
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.features import features_pca
 from eigenfed.protocol.pca import METHODS, Method, Plan, pca
+from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.published import published_pca
 from eigenfed.protocol.result import Certificate, Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from eigenfed.protocol.totals import Total
 
 
 class Leakage(NamedTuple):
@@ -58,9 +63,16 @@ class FederatedPCA(Projection, BaseEstimator):
     scale : bool, default=False
         Divide by the standard deviation of each feature over all sites.
     secure : bool, default=False
-        Secure sums are not there yet: True is refused.
-    privacy : None, default=None
-        Differential privacy is not there yet: anything else is refused.
+        Whether sites mask their replies, so that only sums over all of them can be read, and
+        refuse to let anything else leave but the magnitude of their entries and weights. For
+        ``split="samples"``, three sites or more, and methods that need nothing but sums: not for
+        "merge", nor for "power" with steps at the sites. The result is the same to about 1e-12.
+        Here all sites live in one process, which sees everything: this shows what would leave.
+    privacy : Privacy, value of ``eigenfed.privacy.published`` or None, default=None
+        Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise that holds, in secure
+        sums over three sites or more unless it says otherwise, with method "auto", "covariance" or
+        "power". A published mechanism is run as its paper prints it, and `privacy_` says what is
+        true of it. Every fit spends its budget anew: here sites are made for one fit.
     tol : float, default=2e-8
         Largest residual ``|M v - lambda v| / lambda_1`` of a component.
     stop : {"all", "separated"}, default="all"
@@ -86,7 +98,8 @@ class FederatedPCA(Projection, BaseEstimator):
         From and to all sites.
     certificate_ : Certificate or None
     leakage_ : Leakage
-    privacy_ : None
+    privacy_ : Statement or None
+        What is guaranteed, in words; None without `privacy`.
     method_, reason_ : str
         What was used, and why.
 
@@ -115,7 +128,7 @@ class FederatedPCA(Projection, BaseEstimator):
         center: bool = True,
         scale: bool = False,
         secure: bool = False,
-        privacy: None = None,
+        privacy: Privacy | Published | None = None,
         tol: float = 2e-8,
         stop: str = "all",
         max_rounds: int = 50,
@@ -227,31 +240,42 @@ class FederatedPCA(Projection, BaseEstimator):
         counts = [source.n for source in sources.values()]
         self.n_samples_ = sum(counts) if by_rows else counts[0]
         plan = self._plan(sources, policies)
-        sites = {
-            name: Site(
-                name,
-                source,
-                policy=policies.get(name),
-                meter=Meter.empty(source.d if by_rows else source.n),
-            )
-            for name, source in sources.items()
-        }
-        transport = LocalTransport(sites)
-        found = drive(self._run(plan, transport.sites), transport)
+        run = federation(
+            sources, policies, secure=self.secure, by_rows=by_rows, privacy=self.privacy
+        )
+        transport = run.transport
+        found = drive(self._run(plan, transport.sites, run.total), transport)
+        if isinstance(self.privacy, Published):
+            truth = self.privacy.truth(counts, self.n_features_in_, k=plan.k, center=plan.center)
+            found = replace(found, privacy=published_statement(truth))
         self._take(found, np.dtype(dtype))
         self.n_rounds_ = transport.rounds
         self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
-        meters = [site.meter for site in sites.values()]
+        meters = [site.meter for site in run.sites.values()]
         self.leakage_ = Leakage(
             max(meter.rank_fraction for meter in meters),
             max(meter.variance_fraction for meter in meters),
         )
         return self
 
-    def _run(self, plan: Plan, sites: tuple[str, ...]) -> Protocol[Decomposition]:
+    def _run(self, plan: Plan, sites: tuple[str, ...], total: Total) -> Protocol[Decomposition]:
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        if isinstance(self.privacy, Published):
+            return published_pca(self.privacy, plan.k, sites=sites, rng=rng, center=plan.center)
+        if self.privacy is not None:
+            return private_pca(
+                self.privacy,
+                plan.k,
+                method=str(plan.method),
+                center=plan.center,
+                scale=plan.scale,
+                tol=plan.tol,
+                sites=sites,
+                rng=rng,
+                total=total,
+            )
         if self.split == "samples":
-            return pca(plan, sites=sites, rng=rng)
+            return pca(plan, sites=sites, rng=rng, total=total)
         return features_pca(
             self.n_samples_,
             plan.k,
@@ -262,14 +286,15 @@ class FederatedPCA(Projection, BaseEstimator):
             max_rounds=plan.max_rounds,
             certify=plan.certify,
             rng=rng,
-            total=plain_sum,
+            total=total,
         )
 
     def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
         self.components_ = found.components.astype(dtype)
         self.explained_variance_ = found.variances.astype(dtype)
         total = found.total_variance
-        ratio = found.variances / total if total > 0 else np.zeros_like(found.variances)
+        # A published mechanism may not know the total, NaN, and then knows no shares either.
+        ratio = np.zeros_like(found.variances) if total <= 0 else found.variances / total
         self.explained_variance_ratio_ = np.minimum(ratio, 1.0).astype(dtype)
         self.singular_values_ = np.sqrt(found.variances * max(found.n - 1.0, 0.0)).astype(dtype)
         self.mean_, self.scale_ = found.mean.astype(dtype), found.scale.astype(dtype)
@@ -278,7 +303,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self.noise_variance_ = missed / rest if rest else 0.0
         self.certificate_: Certificate | None = found.certificate
         self.method_, self.reason_ = found.method, found.why
-        self.privacy_ = None
+        self.privacy_: Statement | None = found.privacy
 
     def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:
         by_columns = self.split == "features"
@@ -289,6 +314,14 @@ class FederatedPCA(Projection, BaseEstimator):
 
     def _plan(self, sources: dict[str, Source], policies: dict[str, Policy]) -> Plan:
         self._check_parameters(self.n_samples_)
+        if self.secure:
+            check_secure(len(sources), self.split, self.method)
+        if self.privacy is not None:
+            check_private(
+                self.privacy, sources, split=self.split, method=self.method, secure=self.secure
+            )
+            if isinstance(self.privacy, Published) and self.scale:
+                raise InputError("scale=True does not go with a published mechanism. Drop it.")
         unknown = set(policies) - set(sources)
         if unknown:
             raise InputError(f"policies names {sorted(unknown)}, which are not sites. Drop them.")
@@ -321,14 +354,10 @@ class FederatedPCA(Projection, BaseEstimator):
             )
         check_choice("stop", self.stop, ("all", "separated"))
         check_count("max_rounds", self.max_rounds, "Allow one round or more.")
-        for name in ("center", "scale", "certify"):
+        for name in ("center", "scale", "certify", "secure"):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:
             raise InputError(f"tol={self.tol!r} must be between 0 and 1. Pass 2e-8.")
-        if self.secure is not False:
-            raise InputError("secure=True asks for secure sums, which are not there yet. Drop it.")
-        if self.privacy is not None:
-            raise InputError("privacy asks for noise, which is not there yet. Pass None.")
 
     def _projection(self) -> tuple[Array, Array, Array | None]:
         return self.components_, self.mean_, self.scale_ if self.scale else None

@@ -7,7 +7,9 @@ from sklearn.utils import check_random_state
 
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.stream import StreamSettings
+from eigenfed.linalg.stream import Stream, StreamSettings
+from eigenfed.privacy.private_stream import PrivateStream
+from eigenfed.privacy.terms import Privacy
 
 _RANKS = ("fixed", "adaptive")
 _MEMORIES = ("auto", "low_rank", "gram")
@@ -54,6 +56,33 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
+
+
+def stream_for(params: dict[str, Any], d: int) -> Stream | PrivateStream:
+    """Check the arguments and begin a stream, with noise at its end or without."""
+    settings, privacy = stream_settings(params, d), params["privacy"]
+    if privacy is None:
+        return Stream(d, settings)
+    if not isinstance(privacy, Privacy):
+        raise InputError(
+            f"privacy is a {type(privacy).__name__} and must be None or a Privacy. "
+            "Pass Privacy(epsilon=1.0, delta=1e-6), say."
+        )
+    if settings.energy is not None or settings.forgetting != 1.0:
+        raise InputError(
+            "privacy goes with rank='fixed' and forgetting=1.0 only. Drop the other setting."
+        )
+    if params["memory"] == "gram" or params["oversample"] is not None:
+        raise InputError(
+            "privacy keeps a sketch of four directions a component: memory='gram' and oversample "
+            "do not go with it. Drop them."
+        )
+    if privacy.tolerate:
+        raise InputError(
+            f"tolerate={privacy.tolerate} is for sites, and a stream is one party. Pass 0."
+        )
+    seed = check_random_state(params["random_state"]).randint(2**31 - 1)
+    return PrivateStream(d, settings.k, privacy, settings.centered, np.random.default_rng(seed))
 
 
 def check_flag(name: str, value: Any) -> None:

@@ -1,6 +1,7 @@
 """Streaming PCA in one pass and little memory (000 Alg. 3, without the privacy mask)."""
 
 import math
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Self
 
@@ -15,13 +16,16 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.estimators.frames import aligned, check_names
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.settings import stream_settings
+from eigenfed.estimators.settings import stream_for
 from eigenfed.estimators.validation import stored_values, validated
 from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.privacy.private_stream import PrivateStream
+from eigenfed.privacy.statement import Statement
+from eigenfed.privacy.terms import Privacy
 
 _SMALL_DOT = 10_000  # above it BLAS would wake its threads
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
@@ -33,6 +37,7 @@ _parameters = attrgetter(
     "oversample",
     "center",
     "memory",
+    "privacy",
     "random_state",
 )
 
@@ -65,9 +70,14 @@ class StreamingPCA(Projection, BaseEstimator):
         the exact scatter, of order ``n_features**2``: then order and partition of the rows change
         nothing beyond rounding. "auto" takes "gram" up to 128 features or 8 times the directions
         tracked, and "low_rank" above that and with ``rank="adaptive"``.
+    privacy : Privacy or None, default=None
+        Release the stream once, with noise: a sketch of four directions a component. The first
+        rows are used up to find a clip and, with ``center=True``, a mean. `fit`, or the first
+        look at a result after `partial_fit`, draws the noise; no row can be added then. A stream
+        is one party and adds all noise itself, whatever ``privacy.trust``.
     random_state : int, RandomState or None, default=None
-        There for scikit-learn's conventions. This estimator draws no random number: the result
-        is the same for every value.
+        For the public directions of the sketch with `privacy`; noise never comes from it. Without
+        `privacy` no random number is drawn, and the result is the same for every value.
 
     Attributes
     ----------
@@ -88,6 +98,8 @@ class StreamingPCA(Projection, BaseEstimator):
         Rows seen, whatever their weights.
     n_missing_ : ndarray of shape (n_features,)
         NaN entries imputed so far.
+    privacy_ : Statement or None
+        What is guaranteed, in words; None without `privacy`.
     n_features_in_ : int
     feature_names_in_ : ndarray of shape (n_features,)
         Only when the first batch was a data frame with names.
@@ -120,7 +132,7 @@ class StreamingPCA(Projection, BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
-    _stream: Stream
+    _stream: Stream | PrivateStream
     _dtype: np.dtype[Any]
 
     def __init__(
@@ -133,6 +145,7 @@ class StreamingPCA(Projection, BaseEstimator):
         oversample: int | None = None,
         center: bool = True,
         memory: str = "auto",
+        privacy: Privacy | None = None,
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
@@ -142,6 +155,7 @@ class StreamingPCA(Projection, BaseEstimator):
         self.oversample = oversample
         self.center = center
         self.memory = memory
+        self.privacy = privacy
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None) -> Self:
@@ -234,6 +248,11 @@ class StreamingPCA(Projection, BaseEstimator):
             if hasattr(other, "feature_names_in_"):
                 self.feature_names_in_ = other.feature_names_in_
         self._start(d)
+        if isinstance(self._stream, PrivateStream):
+            raise InputError(
+                "A private stream cannot take another one in. Merge what they release: "
+                "pass their summary_ to a stream without privacy."
+            )
         self._stream.merge(self._fitting(other))
         return self
 
@@ -242,6 +261,15 @@ class StreamingPCA(Projection, BaseEstimator):
         """All that is known of the rows."""
         check_is_fitted(self)
         return self._stream.summary()
+
+    @property
+    def privacy_(self) -> Statement | None:
+        """What is guaranteed of the release; looking at it makes the release."""
+        check_is_fitted(self)
+        if not isinstance(self._stream, PrivateStream):
+            return None
+        self._stream.summary()
+        return self._stream.statement
 
     @property
     def components_(self) -> npt.NDArray[Any]:
@@ -324,7 +352,7 @@ class StreamingPCA(Projection, BaseEstimator):
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
-            self._stream = Stream(d, stream_settings(self.get_params(), d))
+            self._stream = stream_for(self.get_params(deep=False), d)
             self._given = _parameters(self)
         elif self._given != _parameters(self):
             raise InputError(
@@ -347,12 +375,16 @@ class StreamingPCA(Projection, BaseEstimator):
             )
         if isinstance(other, Summary):
             return other
+        stream = theirs if isinstance(other._stream, PrivateStream) else other._stream
         names, others = (getattr(pca, "feature_names_in_", None) for pca in (self, other))
         if names is None or others is None or list(names) == list(others):
-            return other._stream
+            return stream
         check_names("other", list(others), list(names))
         places = {name: place for place, name in enumerate(others)}
-        return other._stream.reordered(np.array([places[name] for name in names]))
+        columns = np.array([places[name] for name in names])
+        if isinstance(stream, Summary):
+            return replace(stream, mean=stream.mean[columns], vt=stream.vt[:, columns])
+        return stream.reordered(columns)
 
     def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         shown = np.zeros(self.n_components_, dtype=self._dtype)

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from eigenfed.privacy.keys import Budget
+
 
 @dataclass(frozen=True)
 class Policy:
@@ -15,11 +17,26 @@ class Policy:
     max_variance_fraction : float
         Most of the variance that those directions may hold; 1 sets no limit.
     max_rounds : int or None
-        Most asks to answer in one run.
+        Most asks to answer in one run; those for keys and shares do not count.
     min_rows : int
         Fewest rows with which the site takes part: the totals of one row are that row.
     forbidden : frozenset of str
         Operations that are never answered.
+    secure_only : bool
+        Whether replies leave only inside secure sums. Keys, shares, magnitudes and numbers of
+        rows leave as they are.
+    least_roster_change : int
+        By how many sites the sets summed over by two secure sums must differ, if they differ: the
+        difference of the sums is about those sites alone. 0 sets no limit.
+    budget : Budget or None
+        Most privacy to spend on the data set, over all runs; None sets no limit.
+    sound_only : bool
+        Refuse the papers' own mechanisms, whose claims may not hold.
+    tolerate : int
+        How many other sites may drop out or collude: noise that is split over sites must be
+        enough without theirs.
+    trusts_coordinator : bool
+        Whether sums may leave without noise for the coordinator to add it.
 
     Examples
     --------
@@ -32,6 +49,12 @@ class Policy:
     max_rounds: int | None = None
     min_rows: int = 0
     forbidden: frozenset[str] = frozenset()
+    secure_only: bool = False
+    least_roster_change: int = 3
+    budget: Budget | None = None
+    sound_only: bool = False
+    tolerate: int = 0
+    trusts_coordinator: bool = False
 
     def exceeded_by(self, rank: Callable[[], float], variance: Callable[[], float]) -> bool:
         """Say whether a limit is exceeded; a fraction without a limit is not even computed."""

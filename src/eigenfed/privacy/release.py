@@ -11,6 +11,10 @@ class Leaves(Enum):
     """As it is, to the coordinator."""
     SUM_ONLY = "sum only"
     """Meant for a sum: a sum that nobody can open may carry it."""
+    PUBLISHED = "as published"
+    """As a paper prints it, noised or bare; what holds is in the truth of its value."""
+    NOISED = "noised"
+    """With noise that makes it differentially private, paid for in the ledger."""
 
 
 class Reveals(Enum):
@@ -18,6 +22,8 @@ class Reveals(Enum):
 
     COUNTS = "counts"
     """Numbers of rows and weights, no direction."""
+    SIZE = "size"
+    """Numbers of rows and features, which differential privacy takes as public."""
     MEANS = "means"
     """Sums by feature, no direction of the scatter."""
     DIAGONAL = "diagonal"
@@ -28,6 +34,12 @@ class Reveals(Enum):
     """All of the scatter."""
     BOUND = "bound"
     """One number about the whole, such as a norm."""
+    NOISE = "noise"
+    """As much as its noise lets through: the ledger counts it, not the meter."""
+    RANGE = "range"
+    """How large entries and weights are, to a factor of two."""
+    NOTHING = "nothing"
+    """Keys and shares: numbers that have nothing to do with the rows."""
 
 
 @dataclass(frozen=True)

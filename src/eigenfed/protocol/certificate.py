@@ -115,7 +115,8 @@ def certificate(
         Norm of M between `known` and its complement.
     tol : float
     """
-    answer = yield from products.total(Ask(products.outside, {"known": known}))
+    bounds = {"largest": products.moments.most}
+    answer = yield from products.total(Ask(products.outside, {"known": known}, bounds=bounds))
     outside = float(answer["largest"][0]) / products.divisor
     largest = values[0] if values[0] > 0 else 1.0
     size = float(np.linalg.norm(residual, 2)) if residual.size else 0.0

@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from typing import Protocol as TypingProtocol
 
+import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, checksum
 from eigenfed.errors import ProtocolError, SiteLost
+from eigenfed.privacy.fixed_point import Bound
 
 T = TypeVar("T")
 Replies = dict[str, Arrays]
@@ -45,6 +47,9 @@ class Ask:
         How many replies are enough; None wants all.
     deadline_s : float or None
         How long to wait for them.
+    bounds : mapping of str to Bound, or None
+        For each array of the reply, the largest magnitude of an entry of one site's. Only sums
+        that need bounds look at it; none of it is sent by others.
     """
 
     op: str
@@ -54,6 +59,7 @@ class Ask:
     summed: bool = False
     quorum: int | None = None
     deadline_s: float | None = None
+    bounds: Mapping[str, Bound] | None = None
 
     def for_site(self, site: str) -> Arrays:
         """Return what one site is sent."""
@@ -180,5 +186,11 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
                     f"The reply of site {site!r} has {name!r} of shape {array.shape} where others "
                     f"have {total[name].shape}. Bring the same features everywhere."
                 )
-            total[name] = total[name] + array
+            if array.dtype != total[name].dtype:
+                raise ProtocolError(
+                    f"The reply of site {site!r} has {name!r} of type {array.dtype} where others "
+                    f"have {total[name].dtype}. Use the same release of eigenfed everywhere."
+                )
+            # Masked words are meant to wrap round: the function does so at any shape in silence.
+            total[name] = np.add(total[name], array)
     return {TOTAL: total or {}}

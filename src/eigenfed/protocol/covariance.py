@@ -11,15 +11,15 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Arrays
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
-from eigenfed.linalg.orthonormal import signed_rows
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.moments import Moments
 from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.result import Certificate, Decomposition
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.spectrum import symmetric, whole_spectrum
 from eigenfed.protocol.totals import Total
 
 
@@ -41,39 +41,6 @@ def _upper(d: int) -> npt.NDArray[np.bool_]:
 
 def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protocol[Decomposition]:
     """Bring the covariance together and decompose it."""
-    answer = yield from total(Ask("scatter", moments.arrays))
-    d = len(moments.mean)
-    matrix = np.zeros((d, d))
-    matrix[_upper(d)] = answer["triangle"] / max(moments.n - 1.0, 1.0)
-    matrix += np.triu(matrix, 1).T
-    values, vectors = np.linalg.eigh(matrix)
-    values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])
-    return Decomposition(
-        vt,
-        values[:k],
-        moments.mean,
-        moments.scale,
-        moments.n,
-        float(matrix.trace()),
-        products=1,
-        certificate=_certificate(matrix, values, vt, tol),
-    )
-
-
-def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
-    """All of the spectrum is known, so that bound and estimate are one."""
-    k = len(vt)
-    left = matrix @ vt.T - vt.T * values[:k]
-    largest = values[0] if values[0] > 0 else 1.0
-    residuals = np.sqrt(np.sum(left**2, axis=0)) / largest
-    gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
-    sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
-    angle = float(np.arcsin(sine)) if sine < 1 else np.inf
-    return Certificate(
-        residuals,
-        angle,
-        angle,
-        residuals <= tol,
-        float(matrix.trace()),
-        float(np.abs(vt @ vt.T - np.eye(k)).max()),
-    )
+    answer = yield from total(Ask("scatter", moments.arrays, bounds={"triangle": moments.most}))
+    matrix = symmetric(answer["triangle"] / max(moments.n - 1.0, 1.0), len(moments.mean))
+    return whole_spectrum(matrix, k, mean=moments.mean, scale=moments.scale, n=moments.n, tol=tol)

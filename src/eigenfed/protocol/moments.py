@@ -2,18 +2,21 @@
 
 ===========  ==================================================================================
 coordinator  sums over sites: weight, observed weight and total by feature; squares by feature
-             where scales are wanted
+             where scales are wanted. Where sums need bounds also, of each site on its own, how
+             large its entries and its weight are, to a factor of two; and as a sum the total
+             squared deviation
 site         the mean and scale of all rows
 ===========  ==================================================================================
 """
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.prepared import Prepared
-from eigenfed.data.source import Source
+from eigenfed.data.source import Source, stored
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
@@ -35,7 +38,34 @@ def squares(source: Source, payload: Arrays, state: Arrays) -> Answer:
     return Answer({"squares": prepared.squares()}, state)
 
 
-OPS = (moments, squares)
+@op(Release("magnitude of entries and of the weight", "2", Leaves.EXACT, Reveals.RANGE))
+def magnitude(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the least powers of two that no entry exceeds, and that the weight does not."""
+    entries = stored(source.X)
+    weight = float(source.n if source.weights is None else source.weights.sum())
+    largest = max(
+        -float(np.nanmin(entries, initial=0.0)), float(np.nanmax(entries, initial=0.0)), 0.0
+    )
+    powers = {"entry": largest, "weight": weight}
+    return Answer({name: np.array([_power(value)]) for name, value in powers.items()}, state)
+
+
+@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+def spread(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the weighted squared deviations of all features from the mean, together."""
+    prepared = Prepared(source, payload["mean"], payload["scale"])
+    return Answer({"spread": np.array([prepared.squares().sum()])}, state)
+
+
+OPS = (moments, squares, magnitude, spread)
+
+_NONE = -1074
+_FINE = 1e-13
+
+
+def _power(value: float) -> int:
+    mantissa, exponent = math.frexp(value)
+    return exponent - (mantissa == 0.5) if value > 0 else _NONE
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,11 +81,15 @@ class Moments:
     scale : ndarray of shape (d,)
         Standard deviations over observed entries, divisor their weight; 1 where a feature is
         constant or never observed, and everywhere where no scaling is wanted.
+    most : float
+        No less than the total squared deviation of all rows, with which that of each site and
+        every entry of its scatter is bounded; infinite where sums need no bounds.
     """
 
     n: float
     mean: Array
     scale: Array
+    most: float = math.inf
 
     @property
     def arrays(self) -> Arrays:
@@ -63,19 +97,82 @@ class Moments:
         return {"mean": self.mean, "scale": self.scale}
 
 
+@dataclass(frozen=True)
+class _Limits:
+    """What one site can bring at most; infinite where nobody asks.
+
+    Attributes
+    ----------
+    entry : float
+        Magnitude of an entry, and of a deviation from a mean.
+    weight : float
+    """
+
+    entry: float = math.inf
+    weight: float = math.inf
+
+    @property
+    def squares(self) -> float:
+        """Squared deviations of a feature."""
+        return self.weight * self.entry**2
+
+
 def all_moments(total: Total, *, center: bool, scale: bool) -> Protocol[Moments]:
     """Bring together counts and means, and standard deviations where they are wanted."""
-    first = yield from total(Ask("moments"))
+    limits = (yield from _limits()) if total.bounded else _Limits()
+    weight, entry = limits.weight, limits.entry
+    bounds = {"n": weight, "count": weight, "total": weight * entry}
+    first = yield from total(Ask("moments", bounds=bounds))
     n, count = float(first["n"][0]), first["count"]
     if not n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
     observed = np.where(count > 0, count, 1.0)
     mean = first["total"] / observed
-    deviations = np.ones_like(mean)
+    center_at = mean if center else np.zeros_like(mean)
+    deviations, sums = np.ones_like(mean), np.full_like(mean, math.inf)
     if scale:
-        second = yield from total(Ask("squares", {"mean": mean if center else 0.0 * mean}))
-        deviations = np.sqrt(second["squares"] / observed)
+        sums = yield from _squares(total, center_at, limits)
+        deviations = np.sqrt(sums / observed)
         # What is left of a constant feature after rounding is not a spread.
         rounding = 10 * np.finfo(float).eps * np.abs(mean)
         deviations = np.where(deviations > rounding, deviations, 1.0)
-    return Moments(n, mean if center else np.zeros_like(mean), deviations)
+    found = Moments(n, center_at, deviations)
+    if not total.bounded:
+        return found
+    if scale:
+        return replace(found, most=_above(float(np.sum(sums / deviations**2)), 0.0))
+    most = limits.squares * len(mean)
+    answer = yield from total(Ask("spread", found.arrays, bounds={"spread": most}))
+    return replace(found, most=_above(float(answer["spread"][0]), float(total.error(most))))
+
+
+def _limits() -> Protocol[_Limits]:
+    """Ask each site how large its numbers are."""
+    replies = yield Ask("magnitude")
+    entry, weight = (
+        math.ldexp(1.0, max(int(reply[name][0]) for reply in replies.values()))
+        for name in ("entry", "weight")
+    )
+    # Means are no larger than entries, but for rounding.
+    return _Limits(2.1 * entry, weight)
+
+
+def _squares(total: Total, mean: Array, limits: _Limits) -> Protocol[Array]:
+    """Return the squared deviations by feature, of all sites.
+
+    Where sums are in fixed point, one bound for all features leaves the small ones few digits.
+    They are asked for again then, each with a bound of its own: what was found, and the error.
+    """
+    ask = Ask("squares", {"mean": mean}, bounds={"squares": limits.squares})
+    found: Array = (yield from total(ask))["squares"]
+    error = total.error(limits.squares)
+    if not total.bounded or np.all(error <= _FINE * found):
+        return found
+    finer = {"squares": np.maximum(found, 0.0) + 2.0 * error}
+    answer = yield from total(replace(ask, bounds=finer))
+    return answer["squares"]
+
+
+def _above(value: float, error: float) -> float:
+    """Return a number that is surely no less than one known up to an error."""
+    return (max(value, 0.0) + 2.0 * error) * (1.0 + 1e-6)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
+from eigenfed.privacy.noise import Noise
 from eigenfed.privacy.release import Release
 
 
@@ -22,6 +23,8 @@ class Answer:
         Where the reply reveals directions: which, and the site's scatter times them.
     trace : float
         The site's total squared deviation, where it is known.
+    noise : Noise, optional
+        What the gate adds before the reply leaves, where the operation declares it.
     """
 
     reply: Arrays
@@ -29,6 +32,7 @@ class Answer:
     directions: Array | None = None
     images: Array | None = None
     trace: float = field(default=0.0)
+    noise: Noise | None = None
 
 
 Run = Callable[[Source, Arrays, Arrays], Answer]

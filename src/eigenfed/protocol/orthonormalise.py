@@ -15,6 +15,7 @@ What a site keeps between rounds: ``sided``, its rows of G; where G was made of 
 """
 
 import hashlib
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,16 @@ from eigenfed.protocol.totals import Total
 _OF_DIRECTIONS = ("behind", "factor")
 _PASSES = 6
 _SETTLED = 1e-13
+_FINE = 1e-14
 _CLOSE = 0.1
 _EPS = float(np.finfo(float).eps)
+
+_NEARLY_ONE = 8.0
+"""Bound on the norm of columns that were made orthonormal, and of what rounding makes of them where
+G is near to dependent. A bound that is too wide costs bits of fixed point, one that is too narrow
+the run."""
+LARGEST_DRAW = 10.0
+"""No normal number of a random start is larger, but for one in 10^22."""
 
 
 def opened(source: Source, payload: Arrays, state: Arrays) -> Arrays:
@@ -166,7 +175,7 @@ class Orthonormal:
     closing: Arrays
 
 
-def cholesky_qr2(total: Total) -> Protocol[Array]:
+def cholesky_qr2(total: Total, *, most: float = math.inf) -> Protocol[Array]:
     """Orthonormalise G in two sums of k x k numbers, more only where G is near to dependent.
 
     Ours. One pass of Cholesky QR errs by the unit roundoff times the squared condition of G; the
@@ -174,17 +183,24 @@ def cholesky_qr2(total: Total) -> Protocol[Array]:
     told from rounding is only freed of them in that pass and left to the next; once it is below
     the rounding of the column itself, it is made zero.
 
+    Parameters
+    ----------
+    total : Total
+        How sums are made.
+    most : float
+        No less than any squared norm of a column of G; for sums that need bounds.
+
     Returns
     -------
     ndarray of shape (k, k)
         The triangle R, of which G was the new G times R.
     """
-    done = yield from cholesky_steps(total, {})
-    yield from total(Ask("sided_close", done.closing))
+    done = yield from cholesky_steps(total, {}, most)
+    yield from closed(total, done)
     return done.triangle
 
 
-def gram_schmidt(k: int, total: Total) -> Protocol[Array]:
+def gram_schmidt(k: int, total: Total, *, most: float = math.inf) -> Protocol[Array]:
     """Orthonormalise G of k columns by 003 Alg. 2, as printed: 2 k - 1 sums.
 
     It is classical Gram-Schmidt: orthogonality is lost with the squared condition of G. The last
@@ -196,14 +212,19 @@ def gram_schmidt(k: int, total: Total) -> Protocol[Array]:
     ProtocolError
         If a column depends on those before it, where the printed algorithm divides by nothing.
     """
-    done = yield from gram_schmidt_steps(k, total, {})
-    yield from total(Ask("sided_close", done.closing))
+    done = yield from gram_schmidt_steps(k, total, {}, most)
+    yield from closed(total, done)
     return done.triangle
 
 
-def cholesky_steps(total: Total, opening: Arrays) -> Protocol[Orthonormal]:
+def closed(total: Total, done: Orthonormal) -> Protocol[None]:
+    """Have the sites change G a last time; nothing comes back."""
+    yield from total(Ask("sided_close", done.closing, bounds={}))
+
+
+def cholesky_steps(total: Total, opening: Arrays, most: float) -> Protocol[Orthonormal]:
     """Run `cholesky_qr2` up to its closing, with `opening` in the first ask."""
-    gram = (yield from total(Ask("sided_gram", opening)))["gram"]
+    gram = yield from _gram(total, opening, most)
     nothing = (8 * len(gram) * _EPS) ** 2 * gram.diagonal()
     triangle: Array = np.eye(len(gram))
     for step in range(_PASSES):
@@ -215,11 +236,28 @@ def cholesky_steps(total: Total, opening: Arrays) -> Protocol[Orthonormal]:
         triangle = upper @ triangle
         if step > 0 and least > _CLOSE:
             return Orthonormal(triangle, {"triangle": upper})
-        gram = (yield from total(Ask("sided_gram", {"triangle": upper})))["gram"]
+        gram = yield from _gram(total, {"triangle": upper}, _NEARLY_ONE**2)
     raise ProtocolError(
         f"The vectors at the sites are not orthonormal after {_PASSES} passes, or their inner "
         "products leave the range of float64. Rescale the features."
     )
+
+
+def _gram(total: Total, change: Arrays, most: float) -> Protocol[Array]:
+    """Change G, and return the inner products of its columns, of all sites.
+
+    Where sums are in fixed point, one bound for all leaves short columns few digits. They are asked
+    for again then, each within what was found and the error: by Cauchy and Schwarz no inner product
+    exceeds the root of the two squared norms' product.
+    """
+    ask = Ask("sided_gram", change, bounds={"gram": most})
+    gram: Array = (yield from total(ask))["gram"]
+    error = total.error(most)
+    if not total.bounded or np.all(error <= _FINE * gram.diagonal()):
+        return gram
+    norms = np.sqrt(np.maximum(gram.diagonal(), 0.0) + 2.0 * error)
+    finer = {"gram": np.outer(norms, norms) * (1.0 + 1e-6)}
+    return (yield from total(Ask("sided_gram", bounds=finer)))["gram"]
 
 
 def _cholesky(gram: Array, alive: npt.NDArray[np.bool_]) -> tuple[Array, float]:
@@ -241,17 +279,20 @@ def _cholesky(gram: Array, alive: npt.NDArray[np.bool_]) -> tuple[Array, float]:
     return upper, least
 
 
-def gram_schmidt_steps(k: int, total: Total, opening: Arrays) -> Protocol[Orthonormal]:
+def gram_schmidt_steps(k: int, total: Total, opening: Arrays, most: float) -> Protocol[Orthonormal]:
     """Run `gram_schmidt` up to its closing, with `opening` in the first ask."""
     norms, unit = np.zeros(0), np.eye(k)
+    most *= _NEARLY_ONE
     for i in range(k):
         onto = np.zeros(0)
         if i > 0:
-            onto = (yield from total(Ask("sided_onto", {"norms": norms})))["onto"]
+            ask = Ask("sided_onto", {"norms": norms}, bounds={"onto": np.sqrt(most / norms)})
+            onto = (yield from total(ask))["onto"]
         payload = {"onto": onto} | (opening if i == 0 else {})
-        norm = float((yield from total(Ask("sided_norm", payload)))["norm"][0])
+        answer = yield from total(Ask("sided_norm", payload, bounds={"norm": most}))
+        norm = float(answer["norm"][0])
         before = norm + float(onto**2 @ norms)
-        if not norm > (8 * k * _EPS) ** 2 * before:
+        if not norm > max((8 * k * _EPS) ** 2 * before, 2.0 * float(total.error(most))):
             raise ProtocolError(
                 f"Column {i} of the vectors at the sites depends on those before it, and "
                 "Gram-Schmidt cannot go on. Ask for fewer components, or for 'cholesky'."

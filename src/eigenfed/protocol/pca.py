@@ -71,6 +71,33 @@ def chosen(plan: Plan, d: int) -> tuple[Method, str]:
     return "covariance", f"{d} features: one round of {numbers} numbers a site is the shortest way"
 
 
+def check_summable(method: Method) -> None:
+    """Refuse a method that needs the replies of single sites.
+
+    Examples
+    --------
+    >>> check_summable("krylov")
+    >>> check_summable("merge")
+    Traceback (most recent call last):
+    eigenfed.errors.InputError: method='merge' needs replies of single sites, ...
+    """
+    match method:
+        case "merge" | Merge():
+            remedy = "method='covariance' or 'krylov'"
+        case "power":
+            remedy = "Power(local_steps=1)"
+        case Power() if method.needs_single_replies:
+            remedy = "Power(local_steps=1), with all sites in each average"
+        case Subspace(start="merge"):
+            remedy = "Subspace(start='random')"
+        case _:
+            return
+    raise InputError(
+        f"method={method!r} needs replies of single sites, which secure sums do not give. "
+        f"Pass {remedy}."
+    )
+
+
 def pca(
     plan: Plan,
     *,
@@ -90,6 +117,8 @@ def pca(
     total : Total
         How sums over sites are made.
     """
+    if total.bounded:
+        check_summable(plan.method)
     moments = yield from all_moments(total, center=plan.center, scale=plan.scale)
     method, why = chosen(plan, len(moments.mean))
     found = yield from _run(method, plan, moments, sites, rng, total)

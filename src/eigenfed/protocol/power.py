@@ -106,6 +106,15 @@ class Power:
         """Whether all sites take part in each average."""
         return self.participation == "full"
 
+    @property
+    def needs_single_replies(self) -> bool:
+        """Whether a baseline is chosen or sites are drawn, by the weights of single sites."""
+        return not self.is_full or self.cost(self.local_steps) > 1
+
+    def cost(self, steps: int) -> int:
+        """Return the rounds of one average."""
+        return 2 if steps > 1 and self.align != "none" else 1
+
     def schedule(self) -> Iterator[int]:
         """Yield the steps up to and with each average, without end."""
         for earlier in count():
@@ -267,13 +276,13 @@ def power(
     run = _Averages(Products(moments, total), options, rng, moments.arrays)
     d = len(moments.mean)
     basis = np.linalg.qr(rng.standard_normal((d, min(k + _EXTRA_DIRECTIONS, d)))).Q
-    if run.needs_weights:
+    if options.needs_single_replies:
         yield from run.meet()
     leading = np.zeros((0, d))
     for steps in options.schedule():
         if options.is_full and steps == 1:
             return (yield from _distributed(run.products, basis, k, tol, max_rounds, certify))
-        if run.products.rounds + run.cost(steps) >= max_rounds:
+        if run.products.rounds + options.cost(steps) >= max_rounds:
             break
         average = yield from run.average(basis, steps)
         if average is None:
@@ -332,15 +341,6 @@ class _Averages:
     greeting: Arrays
     weights: dict[str, float] = field(default_factory=dict)
 
-    @property
-    def needs_weights(self) -> bool:
-        """Whether a baseline is to be chosen or sites are to be drawn."""
-        return not self.options.is_full or self.cost(self.options.local_steps) > 1
-
-    def cost(self, steps: int) -> int:
-        """Return the rounds of one average."""
-        return 2 if steps > 1 and self.options.align != "none" else 1
-
     def meet(self) -> Protocol[None]:
         """Tell all sites the mean and scale, and learn their weights."""
         replies = yield Ask("site_weight", self._greeting())
@@ -353,13 +353,14 @@ class _Averages:
         # With full participation the factor p_i / n_i is the same 1 / n for all: none is sent.
         share = {name: {"share": np.array([f / self.weights[name]])} for name, f in factors.items()}
         payload = {"start": basis, "steps": np.array([steps - 1]), **self._greeting()}
-        if self.cost(steps) > 1:
+        if self.options.cost(steps) > 1:
             found, standing = yield from self._reference(Ask("local_walk", payload), standing)
             if found is None:
                 return None
             signs = np.array([int(self.options.align == "sign")])
             payload = {"reference": found, "signs": signs}
-        ask = Ask("local_product", payload, each=share)
+        bounds = {"product": self.products.moments.most}
+        ask = Ask("local_product", payload, each=share, bounds=bounds)
         answer, _ = yield from self._asked(self.products.total, ask, standing)
         return None if answer is None else answer["product"]
 

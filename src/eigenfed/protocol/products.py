@@ -91,7 +91,10 @@ class Products:
         """Return the covariance of all rows times `basis`, (d, l)."""
         first = self.moments.arrays if self.first is None else self.first
         payload = {"basis": basis} | ({} if self.rounds else first)
-        answer = yield from self.total(Ask(self.op, payload))
+        # With orthonormal directions no entry exceeds the largest eigenvalue, nor that the trace.
+        most = self.moments.most
+        bounds = {"product": most, "trace": most}
+        answer = yield from self.total(Ask(self.op, payload, bounds=bounds))
         self.rounds += 1
         self.trace = float(answer["trace"][0])
         image: Array = answer["product"] / self.divisor

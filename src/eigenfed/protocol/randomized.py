@@ -80,7 +80,8 @@ def randomized(
         blocks.append(orthonormal_columns(product))
         opening = {"basis": blocks[-1]}
     stack = _orthonormal_stack(blocks)
-    inner = (yield from total(Ask("reduced", {"known": stack})))["inner"]
+    ask = Ask("reduced", {"known": stack}, bounds={"inner": moments.most})
+    inner = (yield from total(ask))["inner"]
     products.rounds += 1
     directions, lengths = _leading(stack, inner, k)
     product = yield from sided_total(products, {"basis": directions, "triangle": lengths})

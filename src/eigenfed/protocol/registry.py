@@ -8,8 +8,11 @@ from eigenfed.protocol import (
     one_shot,
     orthonormalise,
     power,
+    private_site,
     products,
+    published,
     randomized,
+    sealing,
     subspace,
 )
 from eigenfed.protocol.ops import Op
@@ -27,6 +30,9 @@ OPS: dict[str, Op] = {
         power,
         one_shot,
         features,
+        private_site,
+        published,
+        sealing,
     )
     for op in module.OPS
 }

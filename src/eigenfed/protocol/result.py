@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.privacy.statement import Statement
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +58,8 @@ class Decomposition:
     method : str
     why : str
         Why that method.
+    privacy : Statement or None
+        What noise guarantees, where there is any.
     """
 
     components: Array
@@ -69,3 +72,4 @@ class Decomposition:
     certificate: Certificate | None = None
     method: str = ""
     why: str = ""
+    privacy: Statement | None = None

@@ -14,6 +14,7 @@ scatter on the span of the reply had been answered.
 Sending H and summing the next D'W G is one round here: lines 18 to 21 and 14 to 16 of Alg. 3.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,8 +28,10 @@ from eigenfed.protocol.finish import finished, ritz
 from eigenfed.protocol.moments import Moments
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.orthonormalise import (
+    LARGEST_DRAW,
     Orthonormal,
     cholesky_steps,
+    closed,
     gram_schmidt_steps,
     opened,
     orthonormal_columns,
@@ -36,6 +39,10 @@ from eigenfed.protocol.orthonormalise import (
 from eigenfed.protocol.products import Products, prepared
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.totals import Total
+
+_LONGEST = 256.0
+"""Bound on the norm of orthonormal columns of G: those along which rows hardly vary are divided by
+next to nothing, and may come out longer than 1."""
 
 _CHOICES = {
     "start": ("random", "merge"),
@@ -158,7 +165,10 @@ def subspace(
             break
         basis = following
         opening = {"basis": basis}
-    yield from _closed(total, {"basis": found.components.T}, options)
+    # Leave orthonormal sample vectors at the sites (003 Alg. 3, line 28).
+    closing = {"basis": found.components.T}
+    done = yield from _steps(products, closing, len(found.components), options)
+    yield from closed(total, done)
     return found
 
 
@@ -169,10 +179,28 @@ def random_rows(k: int, rng: np.random.Generator) -> Arrays:
 
 def sided_total(products: Products, payload: Arrays) -> Protocol[Array]:
     """Return the sum over sites of D'W G, (d, k), and count it as a product."""
-    answer = yield from products.total(Ask("sided_product", payload))
+    bounds = {
+        "product": _largest_product(products.moments, payload),
+        "trace": products.moments.most,
+    }
+    answer = yield from products.total(Ask("sided_product", payload, bounds=bounds))
     products.rounds += 1
     products.trace = float(answer["trace"][0])
     return answer["product"]
+
+
+def _largest_product(moments: Moments, payload: Arrays) -> float:
+    """Bound D'W G by the norms of the columns of D and of G, as the ask makes it."""
+    if "triangle" in payload:
+        return _LONGEST * math.sqrt(moments.most)
+    if "seed" in payload:
+        return math.sqrt(moments.most * _largest_norm(moments, payload))
+    return moments.most
+
+
+def _largest_norm(moments: Moments, payload: Arrays) -> float:
+    """Bound the squared norm of a column of G that is drawn, or made of orthonormal directions."""
+    return LARGEST_DRAW**2 * moments.n if "seed" in payload else moments.most
 
 
 def _checked_start(start: Array | None, options: Subspace, shape: tuple[int, int]) -> Array | None:
@@ -194,20 +222,15 @@ def _iterated(
     """Return the sum of D'W G and the factor that leads from G back to D H."""
     if options.orthonormalise == "final":
         return (yield from sided_total(products, opening)), np.eye(k)
-    done = yield from _steps(products.total, opening, k, options)
+    done = yield from _steps(products, opening, k, options)
     return (yield from sided_total(products, done.closing)), done.triangle
 
 
-def _steps(total: Total, opening: Arrays, k: int, options: Subspace) -> Protocol[Orthonormal]:
+def _steps(products: Products, opening: Arrays, k: int, options: Subspace) -> Protocol[Orthonormal]:
+    most = _largest_norm(products.moments, opening)
     if options.by == "cholesky":
-        return (yield from cholesky_steps(total, opening))
-    return (yield from gram_schmidt_steps(k, total, opening))
-
-
-def _closed(total: Total, opening: Arrays, options: Subspace) -> Protocol[None]:
-    """Leave orthonormal sample vectors at the sites (003 Alg. 3, line 28)."""
-    done = yield from _steps(total, opening, opening["basis"].shape[1], options)
-    yield from total(Ask("sided_close", done.closing))
+        return (yield from cholesky_steps(products.total, opening, most))
+    return (yield from gram_schmidt_steps(k, products.total, opening, most))
 
 
 def _is_small(basis: Array, image: Array, tol: float) -> bool:
@@ -234,6 +257,7 @@ def _last(
     if certify:
         return (yield from finished(products, basis, k, tol=tol, certify=True))
     # The inner products of D H are the scatter on H: variances without a sum of d x k.
-    gram = (yield from products.total(Ask("sided_gram", {"basis": basis})))["gram"]
+    ask = Ask("sided_gram", {"basis": basis}, bounds={"gram": products.moments.most})
+    gram = (yield from products.total(ask))["gram"]
     image = basis @ (gram / products.divisor)
     return (yield from ritz(products, basis, image, k, tol=tol, certify=False))

@@ -74,6 +74,11 @@ class LocalTransport:
         """Names of the sites, sorted."""
         return tuple(self._sites)
 
+    @property
+    def run(self) -> str:
+        """Name of the run."""
+        return self._run
+
     def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites."""
         unknown = set(ask.to or ()) - set(self._sites)

@@ -28,6 +28,7 @@ from eigenfed.arrays import Container
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.messages import check_wire
@@ -61,6 +62,8 @@ class ProcessTransport(LocalTransport):
         Precision of the floats that are sent, both ways.
     workers : int, optional
         How many sites to ask at a time; as many as there are processors by default.
+    identities : mapping of str to Identity, optional
+        Signing keys of all sites, for secure sums; their roster is handed to each.
 
     Attributes
     ----------
@@ -82,9 +85,12 @@ class ProcessTransport(LocalTransport):
         meters: Mapping[str, Meter] | None = None,
         wire: str = "float64",
         workers: int | None = None,
+        identities: Mapping[str, Identity] | None = None,
     ) -> None:
         policies, meters = policies or {}, meters or {}
         _check(sources, policies, meters, wire)
+        _check_identities(sources, identities)
+        roster = None if identities is None else Roster.of(identities)
         self.meters: dict[str, Meter] = {}
         self._children: dict[str, _Child] = {}
         try:
@@ -92,7 +98,10 @@ class ProcessTransport(LocalTransport):
                 self._children[name] = _Child(name)
             for name, source in sources.items():
                 policy = policies.get(name, Policy())
-                self._children[name].hand_over(source, policy, meters.get(name), wire)
+                key = None if identities is None else identities[name]
+                self._children[name].hand_over(
+                    source, policy, meters.get(name), wire, identity=key, roster=roster
+                )
             super().__init__(self._children, wire=wire, workers=workers or len(sources))
         except BaseException:
             self.close()
@@ -132,16 +141,29 @@ class _Child:
         finally:
             far.close()
 
-    def hand_over(self, source: Source, policy: Policy, meter: Meter | None, wire: str) -> None:
+    def hand_over(
+        self,
+        source: Source,
+        policy: Policy,
+        meter: Meter | None,
+        wire: str,
+        *,
+        identity: Identity | None,
+        roster: Roster | None,
+    ) -> None:
         """Send all that the site needs, and wait until it is there."""
+        keys = {} if roster is None else roster.keys
         settings = {
             "name": self._name,
             "wire": wire,
             "policy": {**asdict(policy), "forbidden": sorted(policy.forbidden)},
+            "roster": {name: key.hex() for name, key in keys.items()},
         }
         arrays = {"settings": _as_bytes(settings)}
         if meter is not None:
             arrays["meter"] = np.frombuffer(meter.to_bytes(), np.uint8)
+        if identity is not None:
+            arrays["identity"] = np.frombuffer(identity.to_bytes(), np.uint8)
         try:
             self._pipe.send_bytes(Container("site", _VERSION, {}, arrays).to_bytes())
             send_source(self._pipe, source)
@@ -198,12 +220,18 @@ def _received_site(pipe: Connection) -> Site:
     arrays = Container.from_bytes(pipe.recv_bytes(), kind="site", version=_VERSION).arrays
     settings = json.loads(arrays["settings"].tobytes())
     fields = settings["policy"]
+    identity = roster = None
+    if "identity" in arrays:
+        identity = Identity.from_bytes(arrays["identity"].tobytes())
+        roster = Roster({name: bytes.fromhex(key) for name, key in settings["roster"].items()})
     return Site(
         settings["name"],
         receive_source(pipe),
         policy=Policy(**{**fields, "forbidden": frozenset(fields["forbidden"])}),
         meter=Meter.from_bytes(arrays["meter"].tobytes()) if "meter" in arrays else None,
         wire=settings["wire"],
+        identity=identity,
+        roster=roster,
     )
 
 
@@ -272,3 +300,13 @@ def _check(
             "Use the same names."
         )
     check_wire(wire)
+
+
+def _check_identities(
+    sources: Mapping[str, Source], identities: Mapping[str, Identity] | None
+) -> None:
+    if identities is not None and identities.keys() != sources.keys():
+        raise InputError(
+            "identities must name the sites of sources, all of them and no others. "
+            "Make one for each site, or pass none."
+        )

@@ -277,7 +277,7 @@ def test_the_seed_repeats_the_run() -> None:
         ({"tol": 0.0}, "tol=0.0 must be between 0 and 1"),
         ({"max_rounds": 0}, "max_rounds=0 must be a whole number of at least 1"),
         ({"certify": 1}, "certify=1 must be True or False"),
-        ({"secure": True}, "secure sums, which are not there yet"),
+        ({"secure": 1}, "secure=1 must be True or False"),
         ({"privacy": 1.0}, "privacy asks for noise, which is not there yet"),
     ],
 )

@@ -1,0 +1,224 @@
+"""Whether a record's presence shows in released components.
+
+===========  ==================================================================================
+attacker     one record, the released components and mean, and runs of its own on like data
+truth        whether the record was among the rows
+===========  ==================================================================================
+
+Components lean towards the rows they were made of, so a record that was among few rows lies nearer
+to their span than one that was not. The attack says "in" where the record's score is beyond a
+threshold. Its advantage is how much more often it says so rightly than wrongly. The threshold is
+chosen on one half of the runs and the advantage bounded on the other half.
+
+A run that is (epsilon, delta)-DP leaves every attack an advantage of at most
+``(exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1)``.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.audit.epsilon import at_least, at_most
+from eigenfed.errors import InputError
+from eigenfed.linalg.checks import check_count
+
+_LEAST_TRIALS = 20
+
+
+class Fitted(Protocol):
+    """What is released: a `Decomposition`, say."""
+
+    @property
+    def components(self) -> Array:
+        """Orthonormal rows, (k, d)."""
+
+    @property
+    def mean(self) -> Array:
+        """What was subtracted, (d,)."""
+
+
+Fit = Callable[[Array], Fitted]
+"""Runs a PCA on rows (n, d)."""
+
+Score = Callable[[Fitted, Array], float]
+"""How much a record (d,) looks like one of the rows that were fitted."""
+
+
+@dataclass(frozen=True)
+class Membership:
+    """What an attack on membership gets.
+
+    Attributes
+    ----------
+    advantage : float
+        Certified: how much more often "in" is said of a record that was in than of one that was
+        not, with the confidence.
+    estimate : float
+        The same without a margin; it may be off either way.
+    confidence : float
+    trials : int
+        Runs with the record and as many without; half of them certify.
+    allowed : float or None
+        The most that the claimed epsilon and delta allow.
+
+    Examples
+    --------
+    >>> print(Membership(0.7, 0.8, confidence=0.95, trials=200, allowed=0.4621).text)
+    Certified advantage of at least 0.7 (95% confidence, 200 runs with the record and 200 without).
+    The claim allows 0.4621, and is refuted.
+    """
+
+    advantage: float
+    estimate: float
+    confidence: float
+    trials: int
+    allowed: float | None = None
+
+    @property
+    def refutes(self) -> bool:
+        """Whether more is certified than the claim allows."""
+        return self.allowed is not None and self.advantage > self.allowed
+
+    @property
+    def text(self) -> str:
+        """What was found, as sentences."""
+        found = (
+            f"Certified advantage of at least {self.advantage:.4g} ({100 * self.confidence:g}% "
+            f"confidence, {self.trials} runs with the record and {self.trials} without)."
+        )
+        if self.allowed is None:
+            return found
+        verdict = "is refuted" if self.refutes else "is not refuted"
+        return f"{found}\nThe claim allows {self.allowed:.4g}, and {verdict}."
+
+
+def most_advantage(epsilon: float, delta: float) -> float:
+    """Return the largest advantage of any attack on an (epsilon, delta)-DP run.
+
+    Examples
+    --------
+    >>> round(most_advantage(1.0, 1e-5), 4)
+    0.4621
+    """
+    odds = math.exp(-epsilon)
+    return min((1.0 - odds + 2.0 * delta * odds) / (1.0 + odds), 1.0)
+
+
+def captured(fitted: Fitted, record: Array) -> float:
+    """Return the share of a record's squared length about the mean that the components hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed.protocol.result import Decomposition
+    >>> found = Decomposition(np.eye(1, 2), np.ones(1), np.zeros(2), np.ones(2), 9.0, 2.0, 1)
+    >>> round(captured(found, np.array([3.0, 4.0])), 12)
+    0.36
+    """
+    around = record - fitted.mean
+    whole = float(around @ around)
+    inside = fitted.components @ around
+    return float(inside @ inside) / whole if whole > 0.0 else 1.0
+
+
+def audit_membership(
+    fit: Fit,
+    pool: Array,
+    record: Array,
+    *,
+    size: int,
+    trials: int,
+    rng: np.random.Generator,
+    score: Score = captured,
+    confidence: float = 0.95,
+    claimed: tuple[float, float] | None = None,
+) -> Membership:
+    """Attack the membership of one record in many runs, and certify the attack's advantage.
+
+    Parameters
+    ----------
+    fit : callable
+        The run to attack, with whatever noise it adds.
+    pool : ndarray of shape (m, d)
+        Rows like the record, without it. Each run takes `size` of them at random; with the
+        record, it stands in the place of one.
+    record : ndarray of shape (d,)
+    size : int
+        Rows of a run.
+    trials : int
+        Runs with the record, and as many without; 20 at least.
+    rng : numpy Generator
+        Draws from the pool.
+    score : callable, default=captured
+    confidence : float, default=0.95
+    claimed : pair of float, optional
+        Epsilon and delta, for neighbours of which one row is replaced.
+
+    Returns
+    -------
+    Membership
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from types import SimpleNamespace
+    >>> rng = np.random.default_rng(0)
+    >>> def fit(rows):
+    ...     mean = rows.mean(axis=0)
+    ...     return SimpleNamespace(components=np.linalg.svd(rows - mean).Vh[:3], mean=mean)
+    >>> pool = rng.standard_normal((100, 40))
+    >>> found = audit_membership(fit, pool[1:], pool[0], size=8, trials=200, rng=rng)
+    >>> found.advantage > 0.5
+    True
+    """
+    _check(pool, record, size, trials, confidence)
+    half = trials // 2
+    scores = np.empty((2, 2 * half))
+    for i in range(2 * half):
+        for is_in in (0, 1):
+            rows = rng.choice(pool, size, replace=False)
+            if is_in:
+                rows[-1] = record
+            scores[is_in, i] = score(fit(rows), record)
+    threshold, sign = _chosen(scores[:, :half])
+    right, wrong = (
+        float(np.sum(sign * s >= threshold)) for s in (scores[1, half:], scores[0, half:])
+    )
+    level = (1.0 - confidence) / 2.0
+    certified = at_least(right, half, level) - at_most(wrong, half, level)
+    allowed = None if claimed is None else most_advantage(*claimed)
+    estimate = (right - wrong) / half
+    return Membership(max(float(certified), 0.0), estimate, confidence, 2 * half, allowed)
+
+
+def _chosen(scores: Array) -> tuple[float, float]:
+    """Choose the threshold, and whether "in" is said above it or below, on half of the runs."""
+    best = (-math.inf, 0.0, 1.0)
+    for sign in (1.0, -1.0):
+        outside, inside = np.sort(sign * scores, axis=1)
+        above = np.arange(len(inside), 0, -1) - (
+            len(outside) - np.searchsorted(outside, inside, side="left")
+        )
+        top = int(np.argmax(above))
+        best = max(best, (float(above[top]), float(inside[top]), sign))
+    return best[1], best[2]
+
+
+def _check(pool: Array, record: Array, size: int, trials: int, confidence: float) -> None:
+    if pool.ndim != 2 or record.shape != pool.shape[1:]:
+        raise InputError(
+            f"pool has shape {pool.shape} and record {record.shape}; they must be rows x features "
+            "and one row. Pass a record of the pool's features."
+        )
+    check_count("size", size, "A run needs rows.")
+    if size > len(pool):
+        raise InputError(
+            f"size={size} must be at most {len(pool)}, the rows of the pool. Lower it."
+        )
+    check_count("trials", trials, "Fewer runs show nothing.", least=_LEAST_TRIALS)
+    if not 0.0 < confidence < 1.0:
+        raise InputError(f"confidence={confidence} must be above 0 and below 1. Pass 0.95, say.")

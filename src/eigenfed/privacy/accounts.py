@@ -1,0 +1,214 @@
+"""What a ledger's events add up to: the state of every round, and the totals of every data set.
+
+Totals are kept under one relation at a time. Rows are clipped to a ball around zero, so zeroing a
+row is one way of replacing it, and a spend under ``replace_one`` counts as it is under
+``zero_out``. The other way takes two steps, from the row to zeros and from zeros to the other row:
+by group privacy a ``zero_out`` spend of mu counts as 2 mu under ``replace_one`` (Dong, Roth and
+Su, 2019, theorem 2.14). Each is then mu-Gaussian-DP under the same relation, and they compose.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from eigenfed.privacy.calibration import composed, epsilon_of
+from eigenfed.privacy.events import (
+    BEFORE_FIRST,
+    Budgeted,
+    Event,
+    Replied,
+    Spent,
+    Summed,
+    Unsound,
+)
+from eigenfed.privacy.keys import Budget, Key, check_relation
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was spent on a data set, over all runs.
+
+    Attributes
+    ----------
+    relation : {"replace_one", "zero_out"}
+        What the figures are under.
+    mu : float
+        All spends together are mu-Gaussian-DP; infinite without a guarantee.
+    epsilon : float or None
+        At `delta`, by the tight curve; None where no delta is given.
+    delta : float or None
+    spends : int
+    unsound : int
+        Replies let through for which nothing holds; one of them voids the whole.
+    budget : Budget or None
+
+    Examples
+    --------
+    >>> Totals("replace_one", mu=0.5, delta=1e-6, spends=3, unsound=0, budget=None).text
+    '3 spends come to mu=0.5, rho=0.125 and epsilon=2.25 at delta=1e-06 under replace_one.'
+    """
+
+    relation: str
+    mu: float
+    delta: float | None
+    spends: int
+    unsound: int
+    budget: Budget | None
+
+    @property
+    def epsilon(self) -> float | None:
+        """What the total amounts to at delta, by the tight Gaussian curve."""
+        return None if self.delta is None else epsilon_of(self.delta, self.mu)
+
+    @property
+    def rho(self) -> float:
+        """The same total in zero-concentrated privacy, ``mu^2 / 2``."""
+        return self.mu**2 / 2
+
+    @property
+    def text(self) -> str:
+        """The totals as a sentence."""
+        if self.unsound:
+            return (
+                f"No guarantee: nothing holds for {self.unsound} of "
+                f"{self.spends + self.unsound} replies that were paid for."
+            )
+        at = "" if self.delta is None else f" and epsilon={self.epsilon:.3g} at delta={self.delta}"
+        figures = f"mu={self.mu:.4g}, rho={self.rho:.4g}{at}"
+        return f"{self.spends} spends come to {figures} under {self.relation}."
+
+
+@dataclass
+class Slot:
+    """What happened in one round of a run on a data set."""
+
+    key: Key
+    paid: Event | None = None
+    replied: Replied | None = None
+    replied_at: int = 0
+    summed: Summed | None = None
+
+
+@dataclass
+class _Account:
+    spent: list[Spent] = field(default_factory=list)
+    unsound: int = 0
+    budget: Budget | None = None
+    sums: list[Summed] = field(default_factory=list)
+    meter: str | None = None
+
+
+class Book:
+    """The events so far, folded into what the next decision needs.
+
+    Attributes
+    ----------
+    number : int
+        Of the last event.
+    head : bytes
+        Its hash.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.head = BEFORE_FIRST
+        self._slots: dict[tuple[str, str, int], Slot] = {}
+        self._accounts: dict[str, _Account] = {}
+
+    def add(self, event: Event, hash_: bytes) -> None:
+        """Take in the next event."""
+        self.number, self.head = event.number, hash_
+        what = event.what
+        match what:
+            case Budgeted():
+                self._account(what.dataset).budget = what.budget
+            case Spent():
+                self._opened(what.key).paid = event
+                self._account(what.key.dataset).spent.append(what)
+            case Unsound():
+                self._opened(what.key).paid = event
+                self._account(what.key.dataset).unsound += 1
+            case Replied():
+                slot = self._opened(what.key)
+                slot.replied, slot.replied_at = what, event.number
+                account = self._account(what.key.dataset)
+                account.meter = what.meter or account.meter
+            case Summed():
+                self._opened(what.key).summed = what
+                self._account(what.key.dataset).sums.append(what)
+            case _:
+                pass
+
+    def _account(self, dataset: str) -> _Account:
+        return self._accounts.setdefault(dataset, _Account())
+
+    def _read(self, dataset: str) -> _Account:
+        return self._accounts.get(dataset, _Account())
+
+    def _opened(self, key: Key) -> Slot:
+        return self._slots.setdefault(key.slot, Slot(key))
+
+    def slot(self, key: Key) -> Slot | None:
+        """Return what happened in the key's round, whatever was asked there."""
+        return self._slots.get(key.slot)
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """All rounds in which something happened."""
+        return tuple(self._slots.values())
+
+    def budget(self, dataset: str) -> Budget | None:
+        """Return the budget in force."""
+        return self._read(dataset).budget
+
+    def sums(self, dataset: str) -> tuple[Summed, ...]:
+        """Return the secure sums that the data set was part of."""
+        return tuple(self._read(dataset).sums)
+
+    def meter(self, dataset: str) -> str | None:
+        """Return SHA-256 of the leakage meter that belongs to the data set."""
+        return self._read(dataset).meter
+
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """The data sets that events are about, in the order of their first."""
+        return tuple(self._accounts)
+
+    def totals(self, dataset: str, delta: float | None, relation: str | None) -> Totals:
+        """Add up a data set's spends; delta and relation are the budget's where not given."""
+        account = self._read(dataset)
+        if account.budget is not None:
+            delta = account.budget.delta if delta is None else delta
+            relation = account.budget.relation if relation is None else relation
+        relation = relation or "replace_one"
+        check_relation(relation)
+        mu = composed(under(spent, relation) for spent in account.spent)
+        mu = math.inf if account.unsound else mu
+        return Totals(relation, mu, delta, len(account.spent), account.unsound, account.budget)
+
+    def exceeds(self, spent: Spent) -> bool:
+        """Say whether one more spend would exceed its data set's budget.
+
+        A total that is over by rounding, one part in 1e9, is not over.
+        """
+        budget = self.budget(spent.key.dataset)
+        if budget is None:
+            return False
+        total = self.totals(spent.key.dataset, None, None).mu
+        after = composed([total, under(spent, budget.relation)])
+        return after > budget.mu * (1.0 + _ROUNDING)
+
+
+def under(spent: Spent, relation: str) -> float:
+    """Return the mu of a spend under a relation, its own or the other.
+
+    Examples
+    --------
+    >>> key = Key("cohort", "run 1", 0, "scatter", ask_digest="5d41")
+    >>> spent = Spent(key, 0.5, 1.0, 2.0, "zero_out", "gaussian")
+    >>> under(spent, "zero_out"), under(spent, "replace_one")
+    (0.5, 1.0)
+    """
+    steps = 2 if (spent.relation, relation) == ("zero_out", "replace_one") else 1
+    return steps * spent.mu

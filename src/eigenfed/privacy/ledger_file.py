@@ -1,0 +1,269 @@
+"""A ledger's SQLite file: how it is made, recognised, locked and written.
+
+The journal is SQLite's rollback journal with ``synchronous=EXTRA``: a transaction has reached the
+disk, its directory entry included, before COMMIT returns, so that not even a power cut undoes it.
+A write-ahead log would be faster, but leaves three files at rest, needs shared memory, and cannot
+always be read from a read-only folder. Writers take their lock before they read (BEGIN IMMEDIATE),
+so that what they decide on cannot change under them.
+
+Events can be added and nothing else: triggers refuse to change or remove one, or to add one out of
+turn. They stop accidents; the chain of hashes finds what goes past them.
+"""
+
+import hashlib
+import sqlite3
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import quote
+
+from eigenfed.errors import DataError
+from eigenfed.privacy.chain import Row
+from eigenfed.privacy.keys import Refusal
+
+APPLICATION = 0x45464C47
+VERSION = 1
+_PART_BYTES = 1 << 26
+_NOT_OURS = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
+_SCHEMA = {
+    "events": """CREATE TABLE events (
+        number INTEGER PRIMARY KEY,
+        body BLOB NOT NULL CHECK (typeof(body) = 'blob'),
+        hash BLOB NOT NULL CHECK (typeof(hash) = 'blob' AND length(hash) = 32)
+    )""",
+    "replies": """CREATE TABLE replies (
+        dataset TEXT, run TEXT, round INTEGER, part INTEGER, data BLOB NOT NULL,
+        PRIMARY KEY (dataset, run, round, part)
+    )""",
+    "meters": "CREATE TABLE meters (dataset TEXT PRIMARY KEY, data BLOB NOT NULL)",
+    "no_change": """CREATE TRIGGER no_change BEFORE UPDATE ON events
+        BEGIN SELECT RAISE(ABORT, 'an event is never changed'); END""",
+    "no_removal": """CREATE TRIGGER no_removal BEFORE DELETE ON events
+        BEGIN SELECT RAISE(ABORT, 'an event is never removed'); END""",
+    "in_turn": """CREATE TRIGGER in_turn BEFORE INSERT ON events
+        WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM events)
+        BEGIN SELECT RAISE(ABORT, 'an event follows the last'); END""",
+}
+
+
+class PathLike(Protocol):
+    """What can be turned into a path."""
+
+    def __fspath__(self) -> str: ...
+
+
+class LedgerFile:
+    """Events, kept replies and kept meters in one SQLite file, or in memory.
+
+    Parameters
+    ----------
+    path : str or None
+    readonly : bool
+    create : bool
+        Whether to begin a ledger where there is none.
+    timeout_s : float
+        How long to wait for another process that is writing.
+
+    Attributes
+    ----------
+    lock : RLock
+        Held by the thread that is in a transaction.
+    """
+
+    def __init__(self, path: str | None, *, readonly: bool, create: bool, timeout_s: float) -> None:
+        self._shown = "in memory" if path is None else f"at {path}"
+        self.lock = threading.RLock()
+        self._readonly = readonly
+        self._create = create
+        with self._refusing():
+            self._connection = _connected(path, readonly, create, timeout_s)
+            self.close = weakref.finalize(self, self._connection.close)
+            for pragma in ("trusted_schema = OFF", "secure_delete = ON", "synchronous = EXTRA"):
+                self._connection.execute(f"PRAGMA {pragma}")
+
+    def recognised(self) -> bool:
+        """Make the tables where there is nothing, or check that a ledger of this version is there.
+
+        To be called inside a transaction.
+
+        Returns
+        -------
+        bool
+            False if there was nothing.
+
+        Raises
+        ------
+        DataError
+            If the file is something else.
+        """
+        schema = self._schema()
+        if not (schema or self._pragma("application_id") or self._readonly):
+            self._build()
+            return False
+        self._check_identity()
+        (journal,) = self._connection.execute("PRAGMA journal_mode").fetchone()
+        if schema != _SCHEMA or journal not in ("delete", "memory"):
+            raise DataError(
+                f"The tables or the journal of the ledger {self._shown} are not those of format "
+                f"{VERSION}: somebody changed them. Restore the last copy that verifies."
+            )
+        if not self._readonly:
+            self._connection.execute(f"PRAGMA user_version = {VERSION}")
+        return True
+
+    def _build(self) -> None:
+        if not self._create:
+            raise Refusal(
+                "ledger", f"There is no ledger {self._shown}, and create=False. Check the path."
+            )
+        for statement in _SCHEMA.values():
+            self._connection.execute(statement)
+        self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        self._connection.execute(f"PRAGMA user_version = {VERSION}")
+
+    def _check_identity(self) -> None:
+        found = self._pragma("application_id"), self._pragma("user_version")
+        if found[0] != APPLICATION:
+            raise DataError(
+                f"The file {self._shown} has the application id {found[0]:#x} and a ledger has "
+                f"{APPLICATION:#x}. It belongs to another program; pass the ledger's path."
+            )
+        if found[1] != VERSION:
+            raise DataError(
+                f"The ledger {self._shown} has format {found[1]} and this release reads format "
+                f"{VERSION}. Use the release that wrote it."
+            )
+
+    def _schema(self) -> dict[str, str]:
+        rows = self._connection.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL")
+        return dict(rows.fetchall())
+
+    def _pragma(self, name: str) -> int:
+        return int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[None]:
+        """Run what is inside on one state of the file; all of it is kept, or nothing.
+
+        Raises
+        ------
+        Refusal
+            If the file cannot be read, locked or written.
+        """
+        if write and self._readonly:
+            raise Refusal("ledger", f"The ledger {self._shown} was opened for reading only.")
+        with self.lock, self._refusing():
+            self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+
+    @contextmanager
+    def _refusing(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            name = getattr(error, "sqlite_errorname", type(error).__name__)
+            if name.startswith(_NOT_OURS):
+                raise DataError(
+                    f"The file {self._shown} is no sound SQLite file ({name}). Pass the ledger's "
+                    "path, or restore the last copy that verifies."
+                ) from error
+            raise Refusal(
+                "ledger",
+                f"The ledger {self._shown} cannot be used ({name}), so nothing may leave. See "
+                "that it is there, that its folder is writable and not full, and that no other "
+                "process holds it.",
+            ) from error
+
+    def rows(self, since: int) -> Iterator[Row]:
+        """Give the events from number `since` on, in order."""
+        sql = "SELECT number, body, hash FROM events WHERE number >= ? ORDER BY number"
+        return map(Row._make, self._connection.execute(sql, (since,)))
+
+    def append(self, row: Row) -> None:
+        """Add an event."""
+        self._connection.execute("INSERT INTO events VALUES (?, ?, ?)", row)
+
+    def keep_reply(self, slot: tuple[str, str, int], reply: bytes) -> None:
+        """Store a reply, in parts that SQLite can hold."""
+        view = memoryview(reply)
+        for part, start in enumerate(range(0, len(reply), _PART_BYTES) or [0]):
+            row = (*slot, part, view[start : start + _PART_BYTES])
+            self._connection.execute("INSERT INTO replies VALUES (?, ?, ?, ?, ?)", row)
+
+    def reply(self, slot: tuple[str, str, int]) -> bytes | None:
+        """Return a stored reply, if there is one."""
+        parts = list(self._parts(slot))
+        return b"".join(parts) if parts else None
+
+    def reply_digest(self, slot: tuple[str, str, int]) -> str | None:
+        """Return SHA-256 of a stored reply without holding all of it."""
+        digest, found = hashlib.sha256(), False
+        for part in self._parts(slot):
+            digest.update(part)
+            found = True
+        return digest.hexdigest() if found else None
+
+    def _parts(self, slot: tuple[str, str, int]) -> Iterator[bytes]:
+        where = "dataset = ? AND run = ? AND round = ?"
+        sql = f"SELECT data FROM replies WHERE {where} ORDER BY part"
+        return (bytes(data) for (data,) in self._connection.execute(sql, slot))
+
+    def reply_slots(self) -> set[tuple[str, str, int]]:
+        """Return the rounds whose replies are stored."""
+        return set(self._connection.execute("SELECT DISTINCT dataset, run, round FROM replies"))
+
+    def forget_replies(self, run: str, before: int | None) -> int:
+        """Remove a run's stored replies, or those of its earlier rounds; say how many."""
+        where = "WHERE run = ? AND round < coalesce(?, round + 1)"
+        sql = f"SELECT count(*) FROM (SELECT DISTINCT dataset, round FROM replies {where})"
+        (count,) = self._connection.execute(sql, (run, before)).fetchone()
+        self._connection.execute(f"DELETE FROM replies {where}", (run, before))
+        return int(count)
+
+    def keep_meter(self, dataset: str, meter: bytes) -> None:
+        """Store a data set's meter in place of the one before."""
+        self._connection.execute("REPLACE INTO meters VALUES (?, ?)", (dataset, meter))
+
+    def meters(self) -> Iterator[tuple[str, bytes]]:
+        """Give every data set's stored meter."""
+        yield from self._connection.execute("SELECT dataset, data FROM meters")
+
+    def meter(self, dataset: str) -> bytes | None:
+        """Return a data set's stored meter, if there is one."""
+        sql = "SELECT data FROM meters WHERE dataset = ?"
+        found = self._connection.execute(sql, (dataset,)).fetchone()
+        return None if found is None else bytes(found[0])
+
+
+def _connected(
+    path: str | None, readonly: bool, create: bool, timeout_s: float
+) -> sqlite3.Connection:
+    if path is None:
+        return _connection(":memory:", timeout_s)
+    where = "file:" + ("//" if path.startswith("/") else "") + quote(path)
+    if readonly or not create:
+        return _connection(f"{where}?mode={'ro' if readonly else 'rw'}", timeout_s)
+    # A new file gets the mode of a temporary one, 0600, and so do its journals. SQLite makes it
+    # on the first read, which must come while the temporary file is there.
+    with tempfile.NamedTemporaryFile() as private:
+        connection = _connection(f"{where}?mode=rwc&modeof={quote(private.name)}", timeout_s)
+        try:
+            connection.execute("PRAGMA schema_version")
+        except sqlite3.Error:
+            connection.close()
+            raise
+    return connection
+
+
+def _connection(uri: str, timeout_s: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
+    )

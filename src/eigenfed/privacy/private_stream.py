@@ -1,0 +1,248 @@
+"""A stream that is released once, with noise: a clipped sketch in memory of order d l.
+
+Kept is ``Y = sum x (Q'x)'`` with public orthonormal directions Q (d x l) and clipped rows x about a
+private mean, in whole numbers. One release of Y with noise gives the components; what comes after
+is post-processing. The first rows of the stream go into finding the radius and a first mean
+(`warmup`); the mean of the others about it is released too, and Y is moved to it.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import issparse
+
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError
+from eigenfed.linalg.summary import Summary
+from eigenfed.privacy.gaussian import discrete_gaussian
+from eigenfed.privacy.grid import lengths, on_grid, sketch_slack, sketched
+from eigenfed.privacy.noise import Draw, Noise
+from eigenfed.privacy.sensitivity import of_second_moment, of_sketch, of_total
+from eigenfed.privacy.statement import Statement, stream_statement
+from eigenfed.privacy.terms import Privacy
+from eigenfed.privacy.warmup import MeanStep, RadiusStep
+
+_GRID = 1 << 13
+_ROWS = 4096
+_WIDTH = 4
+_UPDATE_MARGIN = 1.5
+_WIDEST = (-24.0, 40.0)
+_WIDE_ASKS, _NARROW_ASKS = 7, 4
+_QUANTILE = 0.2
+_REACH = 4.0
+
+
+class PrivateStream:
+    """Rows in, one noised summary out.
+
+    Parameters
+    ----------
+    d, k : int
+        Numbers of features and of components.
+    privacy : Privacy
+    centered : bool
+        Whether to find a mean privately; without, rows are taken as they are.
+    rng : numpy Generator
+        For the public directions; noise never comes from it.
+    draw : callable
+        Source of noise: `discrete_gaussian`, except in tests.
+
+    Attributes
+    ----------
+    n_seen : int
+    statement : Statement or None
+        What is guaranteed, once released.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.random.default_rng(0).standard_normal((4000, 5)) * [9, 1, 1, 1, 1]
+    >>> stream = PrivateStream(5, 1, Privacy(2.0, 1e-6), False, np.random.default_rng(0))
+    >>> stream.push(rows)
+    >>> bool(abs(stream.summary().vt[0, 0]) > 0.9)
+    True
+    """
+
+    def __init__(
+        self,
+        d: int,
+        k: int,
+        privacy: Privacy,
+        centered: bool,
+        rng: np.random.Generator,
+        draw: Draw = discrete_gaussian,
+    ) -> None:
+        self.d, self.k, self.n_seen = d, k, 0
+        self.n_missing: npt.NDArray[np.int64] = np.zeros(d, dtype=np.int64)
+        self.statement: Statement | None = None
+        self._privacy, self._centered, self._draw = privacy, centered, draw
+        width = min(_WIDTH * k, d)
+        self._basis = np.linalg.qr(rng.standard_normal((d, width))).Q
+        self._update_clip = min(1.0, _UPDATE_MARGIN * math.sqrt(width / d)) * _GRID**2
+        self._sketch = np.zeros((d, width), dtype=np.int64)
+        self._total: npt.NDArray[np.int64] = np.zeros(d, dtype=np.int64)
+        self._squares: npt.NDArray[np.int64] = np.zeros(2, dtype=np.int64)
+        self._sketched = 0
+        self._mean = np.zeros(d)
+        self._clip = math.nan if privacy.clip is None else privacy.clip
+        self._radius = math.nan
+        self._step: RadiusStep | MeanStep | None = None
+        self._released: Summary | None = None
+        self._begin()
+
+    def push(self, rows: Any, weights: Array | None = None, *, missing: bool = False) -> None:
+        """Take rows in.
+
+        Parameters
+        ----------
+        rows : ndarray or sparse matrix of shape (b, d)
+        weights, missing
+            There is no guarantee with either: they are refused.
+        """
+        if weights is not None or missing:
+            what = "sample_weight" if weights is not None else "NaN"
+            raise InputError(f"{what} is not possible under privacy. Drop it, or fill it in.")
+        if self._released is not None:
+            raise InputError(
+                "The stream was released and its budget is spent: no row can be added. "
+                "Begin another one."
+            )
+        is_sparse: bool = issparse(rows)
+        for start in range(0, rows.shape[0], _ROWS):
+            part = rows[start : start + _ROWS]
+            self._take(np.asarray(part.toarray() if is_sparse else part, dtype=np.float64))
+        self.n_seen += rows.shape[0]
+
+    def summary(self) -> Summary:
+        """Return the release; the first call draws the noise and ends the stream."""
+        if self._released is None:
+            if self._step is not None:
+                raise InputError(
+                    f"The stream has {self.n_seen} rows and needs {self._step.room} more to find "
+                    "a clip and a mean privately. Take more rows in, or pass a public clip."
+                )
+            self._privacy.check_rows(self.n_seen)
+            self._released = self._release()
+        return self._released
+
+    def _begin(self) -> None:
+        """Set the first step of the warm-up, where one is needed."""
+        if self._privacy.clip is None:
+            self._step = self._search(*_WIDEST, _WIDE_ASKS)
+        elif self._centered:
+            self._step = self._averaging(self._clip)
+
+    def _search(self, low: float, high: float, asks: int) -> RadiusStep:
+        return RadiusStep(
+            self._mean,
+            low,
+            high,
+            asks=asks,
+            quantile=_QUANTILE,
+            mu=self._privacy.mu,
+            relation=self._privacy.relation,
+            draw=self._draw,
+        )
+
+    def _averaging(self, radius: float) -> MeanStep:
+        privacy = self._privacy
+        return MeanStep(self.d, radius, mu=privacy.mu, relation=privacy.relation, draw=self._draw)
+
+    def _take(self, rows: Array) -> None:
+        while self._step is not None and len(rows):
+            here, rows = rows[: self._step.room], rows[self._step.room :]
+            self._step.take(here)
+            if self._step.room == 0:
+                self._step = self._after(self._step)
+        if len(rows):
+            self._add(rows)
+
+    def _after(self, step: RadiusStep | MeanStep) -> RadiusStep | MeanStep | None:
+        """Take what a step has found and return the next."""
+        if isinstance(step, MeanStep):
+            self._mean = step.mean()
+            if self._privacy.clip is not None:
+                return None
+            middle = math.log2(self._radius)
+            return self._search(middle - 3, middle + 1, _NARROW_ASKS)
+        first = math.isnan(self._radius)
+        if first and step.at_end:
+            raise InputError(
+                f"The norms of the rows are not between 2^{_WIDEST[0]:g} and 2^{_WIDEST[1]:g}, as "
+                "far as noisy counts tell. Pass a public clip, or rows in other units."
+            )
+        if first and self._centered:
+            self._radius = step.radius
+            return self._averaging(step.radius)
+        self._clip = step.radius
+        return None
+
+    def _add(self, rows: Array) -> None:
+        around = rows - self._mean
+        whole = on_grid(around, self._clip, _GRID)
+        self._sketch += (whole.T @ sketched(whole, self._basis, self._update_clip)).astype(np.int64)
+        self._total += whole.sum(axis=0).astype(np.int64)
+        inner = np.einsum("ij,ij->i", whole, whole)
+        reached = np.floor(np.minimum(lengths(around) / self._clip, _REACH) ** 2 * _GRID**2)
+        beyond = np.maximum(np.minimum(reached, (_REACH * _GRID) ** 2) - inner, 0.0)
+        self._squares += np.array([inner.sum(), beyond.sum()], dtype=np.int64)
+        self._sketched += len(rows)
+
+    def _release(self) -> Summary:
+        privacy = self._privacy
+        split = privacy.split(["mean"] * self._centered + ["covariance", "scree"])
+        change = of_sketch(_GRID, self._update_clip, privacy.relation)
+        change += sketch_slack(_GRID, self._sketch.shape[1])
+        sketch = self._noised(self._sketch, change, split["covariance"])
+        unit, n = self._clip / _GRID, max(self._sketched, 1)
+        shift = np.zeros(self.d)
+        if split.get("mean"):
+            shift = self._noised(self._total, of_total(_GRID, privacy.relation), split["mean"]) / n
+        self.statement = stream_statement(privacy, n=self.n_seen, budget=split)
+        centred = sketch - n * np.outer(shift, shift @ self._basis)
+        inner, beyond = self._energies(split["scree"])
+        around = max(inner - n * float(shift @ shift), 0.0)
+        return self._decomposed(
+            centred * unit**2, around * unit**2, beyond, self._mean + shift * unit
+        )
+
+    def _energies(self, share: float) -> tuple[float, float]:
+        """Squared lengths of the rows, clipped as in the sketch, and the part that this cuts off.
+
+        Two numbers of at least 0 a row that add up to at most the squared reach.
+        """
+        if not share:
+            return 0.0, 0.0
+        change = of_second_moment(_REACH * _GRID, self._privacy.relation)
+        inner, beyond = self._noised(self._squares, change, share).astype(np.float64)
+        return max(inner, 1.0), max(beyond, 0.0) / max(inner, 1.0)
+
+    def _noised(
+        self, exact: npt.NDArray[np.int64], sensitivity: float, share: float
+    ) -> npt.NDArray[np.int64]:
+        mu = self._privacy.mu * math.sqrt(share)
+        noised: npt.NDArray[np.int64] = Noise(sensitivity).added({"": exact}, mu, 1, self._draw)[""]
+        return noised
+
+    def _decomposed(self, sketch: Array, energy: float, beyond: float, mean: Array) -> Summary:
+        """Turn the noised sketch into directions; its singular values stand for eigenvalues.
+
+        What clipping has cut off of the rows' squared lengths, `beyond` of what it left, is taken
+        to lie along the directions as the rest does: rows are clipped to their direction.
+        """
+        left, s, _ = np.linalg.svd(sketch, full_matrices=False)
+        grown = (1.0 + min(beyond, _REACH**2)) * self.n_seen / max(self._sketched, 1)
+        inside = s[: self.k] * grown
+        energy = max(energy * grown, float(inside.sum()))
+        return Summary(
+            float(self.n_seen),
+            mean,
+            np.sqrt(inside),
+            left[:, : self.k].T.copy(),
+            energy,
+            max(energy - float(inside.sum()), 0.0),
+            self.k,
+            self._centered,
+        )

@@ -1,0 +1,111 @@
+"""Streaming MOD-SuLQ: directions tracked through masked batches, then merged (000 Alg. 1 to 3).
+
+===========  ==================================================================================
+coordinator  of each site on its own: U S of the directions tracked, d x r
+site         the mean, the bound, the batch size, the mask's standard deviation, and the rank
+===========  ==================================================================================
+
+Departures from what is printed: Alg. 3's slice has the factor B that eq. 7 has; the rank grows by
+a direction at hand, as in `linalg.adaptive`; and Alg. 2 is taken as the decomposition of both
+factors side by side (eq. 2), which it computes.
+"""
+
+import numpy as np
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import ProtocolError
+from eigenfed.linalg.adaptive import adapted_rank
+from eigenfed.linalg.orthonormal import completed_rows
+from eigenfed.privacy.published import StreamingModSuLQ
+from eigenfed.privacy.published.noise import normal
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.published.bounded import Bounded, bounded_blocks
+from eigenfed.protocol.published.covariances import checked_sd
+from eigenfed.protocol.result import Decomposition
+
+
+@op(Release("directions of masked batches", "d x l", Leaves.PUBLISHED, Reveals.SCATTER))
+def masked_stream(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Track directions through the batches that the site's rows fill (000 Alg. 3)."""
+    size, rank = int(payload["batch"][0]), int(payload["rank"][0])
+    sd, tracked = checked_sd(payload), np.zeros((source.d, 0))
+    for start in range(0, source.n - size + 1, size):
+        inside = Source(source.X[start : start + size])
+        batch = np.concatenate(list(bounded_blocks(inside, payload)))
+        if "columns" in payload:
+            masked = _masked_slices(batch, sd, rank, int(payload["columns"][0]))
+        else:
+            masked = _masked_whole(batch, sd, rank)
+        u, s = _side_by_side(masked, tracked)
+        if "energy" in payload:
+            low, high = payload["energy"]
+            rank = adapted_rank(s, min(rank, len(s)), (float(low), float(high)), source.d)
+        tracked = u[:, :rank] * s[:rank]
+    return Answer({"factor": tracked}, state)
+
+
+OPS = (masked_stream,)
+
+
+def tracked_stream(ground: Bounded, k: int, value: StreamingModSuLQ) -> Protocol[Decomposition]:
+    """Merge what sites tracked, in the order of their names.
+
+    Variances are the squares of the merged singular values over the rows used, as 000 reads
+    them; with ``merge="printed"`` those are no singular values of rows.
+    """
+    d, size, rank = ground.d, value.batch_size(ground.d), value.rank_for(k, ground.d)
+    payload = ground.arrays | {
+        "batch": np.array([size]),
+        "sd": np.array([value.noise_sd(size, d)]),
+        "rank": np.array([rank]),
+    }
+    if value.merge == "printed":
+        payload |= {"columns": np.array([value.columns or rank])}
+    if value.energy is not None:
+        payload |= {"energy": np.array(value.energy)}
+    replies = yield Ask("masked_stream", payload)
+    used = sum(n // size * size for n in ground.rows.values())
+    if not used:
+        raise ProtocolError(
+            f"No site fills a batch of {size} rows. Bring more rows, or lower the batch size."
+        )
+    factors = [replies[site]["factor"] for site in ground.rows]
+    rank = max(rank, *(factor.shape[1] for factor in factors))
+    merged = np.zeros((d, 0))
+    for factor in factors:
+        u, s = _side_by_side(merged, factor)
+        merged = u[:, :rank] * s[:rank]
+    vt = completed_rows(u[:, :k].T, k)
+    values = np.zeros(k)
+    values[: len(s[:k])] = s[:k] ** 2 / used
+    return ground.decomposition(vt.T, values, total=np.nan, products=1)
+
+
+def _masked_slices(batch: Array, sd: float, rank: int, columns: int) -> Array:
+    """Return U S of the masked covariance, its slices merged one by one: (d, r)."""
+    b, d = batch.shape
+    factor = np.zeros((d, 0))
+    for start in range(0, d, columns):
+        part = batch.T @ batch[:, start : start + columns] / b
+        u, s = _side_by_side(factor, part + normal(part.shape, sd))
+        factor = u[:, :rank] * s[:rank]
+    return factor
+
+
+def _masked_whole(batch: Array, sd: float, rank: int) -> Array:
+    """Return U S with ``S = sqrt(b l)``, l the positive eigenvalues of the symmetric part."""
+    b, d = batch.shape
+    masked = batch.T @ batch / b + normal((d, d), sd)
+    values, vectors = np.linalg.eigh((masked + masked.T) / 2)
+    values, vectors = values[: -rank - 1 : -1], vectors[:, : -rank - 1 : -1]
+    scaled: Array = vectors * np.sqrt(b * np.maximum(values, 0.0))
+    return scaled
+
+
+def _side_by_side(first: Array, second: Array) -> tuple[Array, Array]:
+    """Decompose two factors beside one another (000 eq. 2), without forgetting."""
+    u, s, _ = np.linalg.svd(np.hstack([first, second]), full_matrices=False)
+    return u, s

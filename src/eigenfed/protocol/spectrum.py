@@ -1,0 +1,73 @@
+"""Components of a covariance matrix that is known whole, and their certificate."""
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.protocol.result import Certificate, Decomposition
+
+
+def symmetric(triangle: Array, d: int) -> Array:
+    """Make a symmetric matrix of its upper triangle, row by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> symmetric(np.array([1.0, 2.0, 3.0]), d=2)
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    matrix = np.zeros((d, d))
+    matrix[np.triu_indices(d)] = triangle
+    matrix += np.triu(matrix, 1).T
+    return matrix
+
+
+def whole_spectrum(
+    matrix: Array, k: int, *, mean: Array, scale: Array, n: float, tol: float
+) -> Decomposition:
+    """Decompose a covariance matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray of shape (d, d)
+        Symmetric; eigenvalues below 0, which noise makes, count as 0.
+    k : int
+        Number of components.
+    mean, scale : ndarray of shape (d,)
+    n : float
+        Sum of the rows' weights.
+    tol : float
+        Residual at which a component counts as converged.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])
+    return Decomposition(
+        vt,
+        values[:k],
+        mean,
+        scale,
+        n,
+        max(float(matrix.trace()), 0.0),
+        products=1,
+        certificate=_certificate(matrix, values, vt, tol),
+    )
+
+
+def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
+    """All of the spectrum is known, so that bound and estimate are one."""
+    k = len(vt)
+    left = matrix @ vt.T - vt.T * values[:k]
+    largest = values[0] if values[0] > 0 else 1.0
+    residuals = np.sqrt(np.sum(left**2, axis=0)) / largest
+    gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
+    sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
+    angle = float(np.arcsin(sine)) if sine < 1 else np.inf
+    return Certificate(
+        residuals,
+        angle,
+        angle,
+        residuals <= tol,
+        float(matrix.trace()),
+        float(np.abs(vt @ vt.T - np.eye(k)).max()),
+    )

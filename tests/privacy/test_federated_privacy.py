@@ -1,0 +1,264 @@
+"""FederatedPCA with noise that holds, with the papers' own, and what is refused."""
+
+import math
+import re
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+
+from eigenfed import FederatedPCA, InputError, Policy, Privacy, ProtocolError, SiteRefused
+from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.privacy.gaussian import discrete_gaussian
+from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
+from eigenfed.protocol.core import drive
+from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.local import LocalTransport
+
+DIGITS: Array = load_digits().data.astype(np.float64)
+GROUPS = np.random.default_rng(0).integers(0, 10, len(DIGITS))
+K = 10
+
+
+def captured(components: Array, rows: Array) -> float:
+    covariance = np.cov(rows.T)
+    k = len(components)
+    best = np.linalg.eigvalsh(covariance)[-k:].sum()
+    return float(np.trace(components @ covariance @ components.T) / best)
+
+
+def spiked(n: int = 50_000, d: int = 200, k: int = 10) -> Array:
+    rng = np.random.default_rng(0)
+    basis = np.linalg.qr(rng.standard_normal((d, k))).Q
+    scores = rng.standard_normal((n, k)) * np.sqrt(np.linspace(1.0, 0.3, k))
+    rows: Array = scores @ basis.T + 0.1 * rng.standard_normal((n, d))
+    return rows
+
+
+FIGURES = [
+    (0.5, 0, 0.72),
+    (1.0, 0, 0.88),
+    (2.0, 0, 0.96),
+    (0.5, 1, 0.70),
+    (1.0, 1, 0.86),
+    (2.0, 1, 0.955),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "tolerate", "least"), FIGURES)
+def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
+    epsilon: float, tolerate: int, least: float
+) -> None:
+    """A curator draws what is in law the sum of the sites' parts: 50 runs are quick so."""
+    grown = math.sqrt(10 / (10 - tolerate))
+
+    def of_ten_sites(sd: float, count: int) -> npt.NDArray[np.int64]:
+        return discrete_gaussian(sd * grown, count)
+
+    captures = []
+    for _ in range(50):
+        site = Site(
+            "all",
+            Source.of(DIGITS),
+            ledger=Ledger(None),
+            policy=Policy(budget=Budget(epsilon, 1e-5), trusts_coordinator=True),
+        )
+        transport = LocalTransport({"all": site})
+        run = private_pca(
+            Privacy(epsilon, 1e-5, trust="central"),
+            K,
+            method="auto",
+            center=True,
+            scale=False,
+            tol=1e-9,
+            sites=transport.sites,
+            rng=np.random.default_rng(0),
+            total=plain_sum,
+            draw=of_ten_sites,
+        )
+        captures.append(captured(drive(run, transport).components, DIGITS))
+    assert np.mean(captures) >= least
+
+
+@pytest.mark.parametrize(("epsilon", "tolerate", "least"), FIGURES)
+def test_digits_from_raw_rows_in_secure_sums_over_ten_sites(
+    epsilon: float, tolerate: int, least: float
+) -> None:
+    privacy = Privacy(epsilon, 1e-5, tolerate=tolerate)
+    runs = [FederatedPCA(K, privacy=privacy).fit(DIGITS, groups=GROUPS) for _ in range(2)]
+    assert np.mean([captured(run.components_, DIGITS) for run in runs]) >= least - 0.06
+
+
+def test_a_spiked_model_with_a_private_clip_at_a_tenth() -> None:
+    rows = spiked()
+    privacy = Privacy(0.1, 1e-5)
+    run = FederatedPCA(K, privacy=privacy).fit(rows, groups=np.arange(len(rows)) % 3)
+    assert captured(run.components_, rows) >= 0.95
+
+
+def test_variances_are_those_of_the_rows_and_not_of_clipped_ones() -> None:
+    rows = spiked(n=20_000, d=20, k=3)
+    run = FederatedPCA(3, privacy=Privacy(1.0, 1e-5, trust="central")).fit(rows)
+    truth = np.linalg.eigvalsh(np.cov(rows.T))[:-4:-1]
+    np.testing.assert_allclose(run.explained_variance_, truth, rtol=0.1)
+    assert run.explained_variance_ratio_.sum() == pytest.approx(truth.sum() / 2.15, rel=0.1)
+    assert np.all(np.diff(run.explained_variance_) <= 0)
+
+
+def test_without_a_share_for_the_scree_variances_are_of_clipped_rows() -> None:
+    rows = spiked(n=20_000, d=20, k=3)
+    privacy = Privacy(1.0, 1e-5, trust="central", shares={"scree": 0.0})
+    run = FederatedPCA(3, privacy=privacy).fit(rows)
+    truth = np.linalg.eigvalsh(np.cov(rows.T))[:-4:-1]
+    assert np.all(run.explained_variance_ < truth)
+    assert run.privacy_ is not None
+    assert "scree" not in run.privacy_.budget or run.privacy_.budget["scree"] == 0.0
+
+
+def test_two_fits_with_one_seed_differ_and_the_seed_fixes_the_public_start() -> None:
+    privacy = Privacy(1.0, 1e-5, trust="central")
+    one, other = (
+        FederatedPCA(2, method="power", privacy=privacy, random_state=0).fit(DIGITS)
+        for _ in range(2)
+    )
+    assert not np.array_equal(one.components_, other.components_)
+
+
+def test_the_statement_says_who_is_trusted_with_what() -> None:
+    privacy = Privacy(1.0, 1e-5, relation="zero_out", tolerate=1)
+    run = FederatedPCA(2, privacy=privacy).fit(DIGITS, groups=GROUPS)
+    said = run.privacy_
+    assert said is not None
+    assert (said.epsilon, said.delta, said.relation, said.unit) == (1.0, 1e-5, "zero_out", "row")
+    assert sum(said.budget.values()) == pytest.approx(1.0)
+    for words in ("1797", "replaced by zeros", "at most 1 of them", "one row", "radius 3.0%"):
+        assert words in said.text
+    assert run.leakage_.rank_fraction == 0.0
+    assert FederatedPCA(2).fit(DIGITS).privacy_ is None
+
+
+def test_noise_costs_rounds_that_do_not_depend_on_the_rows() -> None:
+    central = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central")).fit(DIGITS)
+    assert central.n_rounds_ == 1 + 7 + 1 + 4 + 1 + 4 + 1
+
+
+@pytest.mark.parametrize("method", ["covariance", "power"])
+@pytest.mark.parametrize("trust", ["local", "central", "secure_sum"])
+def test_every_trust_and_method_gives_orthonormal_components(method: str, trust: str) -> None:
+    privacy = Privacy(4.0, 1e-5, trust=trust)
+    run = FederatedPCA(3, method=method, privacy=privacy).fit(DIGITS, groups=GROUPS % 3)
+    np.testing.assert_allclose(run.components_ @ run.components_.T, np.eye(3), atol=1e-10)
+    assert captured(run.components_, DIGITS) > 0.75
+    assert run.method_ == method
+
+
+def test_a_site_that_sets_a_smaller_budget_of_its_own_stops_the_run() -> None:
+    sites = {str(g): DIGITS[g == GROUPS] for g in range(3)}
+    policies = {"1": Policy(budget=Budget(0.5, 1e-5))}
+    with pytest.raises(SiteRefused, match="'budget'"):
+        FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit_sites(sites, policies=policies)
+
+
+def test_a_site_that_does_not_trust_its_peers_wants_more_noise() -> None:
+    sites = {str(g): DIGITS[g == GROUPS] for g in range(5)}
+    policies = {"1": Policy(tolerate=1)}
+    with pytest.raises(SiteRefused, match="'collusion'"):
+        FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit_sites(sites, policies=policies)
+    FederatedPCA(2, privacy=Privacy(1.0, 1e-5, tolerate=1)).fit_sites(sites, policies=policies)
+
+
+def test_a_scale_that_noise_has_swallowed_is_refused() -> None:
+    with pytest.raises(ProtocolError, match="under three deviations"):
+        FederatedPCA(2, scale=True, privacy=Privacy(1.0, 1e-5, trust="central")).fit(DIGITS)
+
+
+def test_scaling_is_done_after_the_noise_where_it_stands_out() -> None:
+    rows = spiked(n=20_000, d=5, k=2) * [1.0, 2.0, 3.0, 4.0, 5.0]
+    run = FederatedPCA(2, scale=True, privacy=Privacy(2.0, 1e-6, trust="central")).fit(rows)
+    ratio = run.scale_ / rows.std(axis=0)
+    assert ratio.max() / ratio.min() < 1.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"privacy": Privacy(1.0, 1e-2)}, "must be below 1/n"),
+        ({"privacy": Privacy(1.0, 1e-5), "method": "krylov"}, "cannot be made private"),
+        ({"privacy": Privacy(1.0, 1e-5, trust="local"), "secure": True}, "trust='secure_sum'"),
+        ({"privacy": 1.0}, "privacy is a float"),
+        ({"privacy": Privacy(1.0, 1e-5, tolerate=4)}, "tolerate=4 must be at most 3"),
+        ({"privacy": DPdisPCA(1.0, 1e-5), "secure": True}, "method of its own"),
+        ({"privacy": DPdisPCA(1.0, 1e-5), "scale": True}, "scale=True"),
+    ],
+)
+def test_what_cannot_be_private_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(InputError, match=re.escape(words)):
+        FederatedPCA(2, **settings).fit(DIGITS, groups=GROUPS)  # type: ignore[arg-type]
+
+
+def test_weights_gaps_and_features_apart_are_refused() -> None:
+    pca = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central"))
+    with pytest.raises(InputError, match="sample_weight is not possible under privacy"):
+        pca.fit(DIGITS, sample_weight=np.ones(len(DIGITS)))
+    gaps = DIGITS.copy()
+    gaps[0, 0] = np.nan
+    with pytest.raises(InputError, match="NaN, which is not possible under privacy"):
+        pca.fit(gaps)
+    halves = {"a": DIGITS[:, :32], "b": DIGITS[:, 32:]}
+    keys = dict.fromkeys(halves, np.arange(len(DIGITS)))
+    with pytest.raises(InputError, match="an entry for each row would leave"):
+        clone(pca).set_params(split="features").fit_sites(halves, keys=keys)
+
+
+def test_one_table_is_no_secure_sum() -> None:
+    with pytest.raises(InputError, match="trust='central' where whoever runs this is trusted"):
+        FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit(DIGITS)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        DPdisPCA(2.0, 1e-5),
+        AnalyzeGauss(1.0, 1e-5),
+        StreamingModSuLQ(1.0, 1e-5, batch=50),
+        NoisyFedPower(1.0, 1e-5, iterations=4),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_published_mechanism_runs_and_the_statement_says_that_nothing_holds(
+    value: DPdisPCA,
+) -> None:
+    run = FederatedPCA(3, privacy=value).fit(DIGITS, groups=GROUPS)
+    said = run.privacy_
+    assert said is not None
+    assert said.epsilon == np.inf
+    assert said.claimed_epsilon is not None
+    assert said.claimed_epsilon < np.inf
+    assert "nothing holds" in said.text
+    assert run.components_.shape == (3, 64)
+
+
+def test_a_published_mechanism_with_public_bounds_tells_its_true_epsilon() -> None:
+    value = DPdisPCA(2.0, 1e-5, clip=60.0)
+    run = FederatedPCA(3, center=False, privacy=value).fit(DIGITS, groups=GROUPS)
+    assert run.privacy_ is not None
+    assert run.privacy_.epsilon == pytest.approx(2.371, abs=1e-3)
+    assert run.privacy_.claimed_epsilon == 2.0
+
+
+def test_a_site_that_wants_sound_noise_refuses_a_published_mechanism() -> None:
+    sites = {str(g): DIGITS[g == GROUPS] for g in range(3)}
+    policies = {"2": Policy(sound_only=True)}
+    with pytest.raises(SiteRefused, match="'no_guarantee'"):
+        FederatedPCA(2, privacy=DPdisPCA(1.0, 1e-5)).fit_sites(sites, policies=policies)
+
+
+def test_privacy_survives_a_clone() -> None:
+    pca = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, shares={"mean": 0.1}))
+    assert clone(pca).get_params()["privacy"] == pca.privacy

@@ -1,0 +1,671 @@
+"""The site's half of a secure sum, against a coordinator that does as it likes."""
+
+from collections.abc import Callable
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError
+from eigenfed.privacy.identity import Identity, Roster
+from eigenfed.privacy.masks import KeyPair
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.shamir import SHARE_BYTES, recovered
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.site import Site
+from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of
+from federation import in_sites
+from secured import Coordinator, Federation, Remembered, identified, secured
+
+S, D = 7, 3
+TABLES = in_sites(np.random.default_rng(0).standard_normal((35, D)), S)
+THRESHOLD = 5
+
+
+@op(Release("numbers that tests choose", "any", Leaves.SUM_ONLY, Reveals.MEANS))
+def echo(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return what was asked, as it is."""
+    return Answer({"x": payload["x"]}, state)
+
+
+KNOWN = {**OPS, echo.name: echo}
+
+
+def coordinator(policy: Policy | None = None) -> Coordinator:
+    return Coordinator(secured(TABLES, policy=policy, ops=KNOWN))
+
+
+def keys_of(keys: Arrays, place: int, count: int = 2) -> PublicKeys:
+    return PublicKeys.from_bytes(keys["keys"][place].tobytes(), count)
+
+
+def test_an_honest_sum_opens_with_self_mask_shares_of_all() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    it.masked(it.shared(keys))
+    signatures = it.signed(it.names)
+    opening = it.opening(it.names, signatures)
+    shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in it.names}
+    for i in range(S):
+        held = {j + 1: shares[name][i].tobytes() for j, name in enumerate(it.names)}
+        assert seal_of(recovered(held, THRESHOLD)) == keys_of(keys, i).seals[0]
+
+
+def test_masked_replies_change_with_every_sum_and_look_random() -> None:
+    """The same reply in two sums: all words differ, and their bits are even."""
+    wide = secured(in_sites(np.ones((21, 3000)), S))
+    it = Coordinator(wide)
+    shares = it.shared(it.keyed())
+    first = it.masked(shares)
+    second = it.masked(shares, number=1)
+    for name in it.names:
+        one, two = (reply[name]["total"] for reply in (first, second))
+        assert (one != two).all()
+        for words in (one, two, one - two):
+            bits = np.unpackbits(words.view(np.uint8))
+            assert abs(bits.mean() - 0.5) < 6 * 0.5 / np.sqrt(bits.size)
+
+
+def test_what_opens_a_sum_holds_one_kind_of_share_for_each_site() -> None:
+    """A lost site's key comes back and its seed does not; for all others it is the other way."""
+    it = coordinator()
+    keys = it.keyed()
+    it.masked(it.shared(keys))
+    there, gone = it.names[:THRESHOLD], it.names[THRESHOLD:]
+    opening = it.opening(there, it.signed(there))
+    shares = {name: it.reply(name, "sum_unmask", opening) for name in there}
+    for i, owner in enumerate(it.names):
+        held = {
+            it.names.index(name) + 1: reply["shares"][i].tobytes() for name, reply in shares.items()
+        }
+        assert {reply["shares"].shape for reply in shares.values()} == {(S, SHARE_BYTES)}
+        secret, public = recovered(held, THRESHOLD), keys_of(keys, i)
+        assert (KeyPair(secret).public == public.masks[0]) == (owner in gone)
+        assert (seal_of(secret) == public.seals[0]) == (owner in there)
+
+
+def both_kinds(it: Coordinator, site: str, steps: tuple[str, ...]) -> list[Arrays]:
+    """Ask a site to sign and open two lists, in some order, and return all that it gives."""
+    lists = {"all": it.names, "some": it.names[:THRESHOLD]}
+    statements = {
+        which: Purpose(it.run, it.federation.roster).survivors(
+            0, asked_digest(it, site), frozenset(names)
+        )
+        for which, names in lists.items()
+    }
+    given = []
+    for step in steps:
+        verb, which = step.split()
+        names = lists[which]
+        payload = it.survivors(names)
+        if verb == "open":
+            # Signatures as they would be if the others had been told so: the worst case.
+            signatures = {n: it.federation.identities[n].sign(statements[which]) for n in names}
+            payload = it.opening(names, signatures)
+        message = it.ask(site, "sum_survivors" if verb == "sign" else "sum_unmask", payload)
+        if message.kind == "reply" and verb == "open":
+            given.append(message.arrays)
+    return given
+
+
+def asked_digest(it: Coordinator, site: str) -> bytes:
+    """What the site holds to have been asked, read from its own memory."""
+    sealer = it.federation.sites[site]._sealer
+    assert sealer is not None
+    last = sealer._runs[it.run].last
+    assert last is not None
+    return last.asked
+
+
+STEPS = ["sign all", "sign some", "open all", "open some"]
+
+
+@pytest.mark.parametrize("steps", list(permutations(STEPS)), ids=" > ".join)
+def test_a_site_never_gives_both_kinds_of_shares_in_any_order(steps: tuple[str, ...]) -> None:
+    """Even if all others collude and sign whatever is wanted."""
+    it = coordinator(Policy(least_roster_change=0))
+    it.begun()
+    given = both_kinds(it, it.names[0], steps * 2)
+    assert len(given) <= 1
+
+
+def test_the_same_list_may_be_signed_again_in_another_round_but_opened_once() -> None:
+    it = coordinator()
+    it.begun()
+    first, again = it.signed(it.names), it.signed(it.names)
+    assert first == again
+    opening = it.opening(it.names, first)
+    it.reply(it.names[0], "sum_unmask", opening)
+    assert it.code(it.names[0], "sum_unmask", opening) == "sum_again"
+    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names)) == "sum_again"
+
+
+def test_a_retry_of_the_same_round_brings_the_same_bytes() -> None:
+    it = coordinator()
+    site = it.federation.sites[it.names[0]]
+    payload = {"first": np.array([0]), "count": np.array([1])}
+    data = Message("ask", "run", 1, "sum_keys", payload).to_bytes()
+    assert site.answer(data) == site.answer(data)
+
+
+def test_swapped_keys_are_refused() -> None:
+    """The coordinator puts a key of its own in the place of a site's."""
+    it = coordinator()
+    keys = it.keyed()
+    own = keys["keys"].copy()
+    own[2, 32:64] = flat(KeyPair.generate().public)
+    assert it.code(it.names[0], "sum_shares", keys | {"keys": own}) == "signature"
+
+
+def test_keys_of_two_sites_cannot_change_places() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    turned = {name: keys[name][[0, 2, 1, 3, 4, 5, 6]] for name in ("keys", "signatures")}
+    assert it.code(it.names[0], "sum_shares", keys | turned) == "signature"
+
+
+def test_a_coordinator_cannot_play_a_site() -> None:
+    """It signs keys with an identity that is not in the roster."""
+    it = coordinator()
+    keys = it.keyed()
+    false, played = Identity.generate(), it.names[3]
+    made = PublicKeys(KeyPair.generate().public, (b"m" * 32,) * 2, (b"s" * 32,) * 2)
+    statement = Purpose(it.run, it.federation.roster).keys(played, 0, made.to_bytes())
+    shown, signatures = keys["keys"].copy(), keys["signatures"].copy()
+    shown[3], signatures[3] = flat(made.to_bytes()), flat(false.sign(statement))
+    forged = keys | {"keys": shown, "signatures": signatures}
+    assert it.code(it.names[0], "sum_shares", forged) == "signature"
+
+
+def test_own_keys_of_an_earlier_time_are_not_taken_for_the_present_ones() -> None:
+    it = coordinator()
+    first, later = it.keyed(0), it.keyed(2)
+    assert it.code(it.names[0], "sum_shares", first) == "signature"
+    mixed = later["keys"].copy()
+    mixed[0] = first["keys"][0]
+    assert it.code(it.names[0], "sum_shares", later | {"keys": mixed}) == "signature"
+
+
+def test_keys_of_another_run_are_refused() -> None:
+    it = coordinator()
+    here = it.keyed()
+    it.run = "another"
+    there = it.keyed()
+    stolen = {
+        name: np.concatenate([there[name][:1], here[name][1:]]) for name in ("keys", "signatures")
+    }
+    assert it.code(it.names[0], "sum_shares", there | stolen) == "signature"
+
+
+def test_keys_signed_under_another_roster_are_refused() -> None:
+    """One site has pinned another key for a member; its keys are then of no use to the others."""
+    it = coordinator()
+    keys, name = it.keyed(), it.names[1]
+    other = Roster({**it.federation.roster.keys, it.names[6]: Identity.generate().public})
+    statement = Purpose(it.run, other).keys(name, 0, keys["keys"][1].tobytes())
+    signatures = keys["signatures"].copy()
+    signatures[1] = flat(it.federation.identities[name].sign(statement))
+    refused = it.code(it.names[0], "sum_shares", keys | {"signatures": signatures})
+    assert refused == "signature"
+
+
+def test_keys_for_a_sum_are_made_once_and_shared_once() -> None:
+    it = coordinator()
+    keys = it.keyed(0, 2)
+    again = {"first": np.array([1]), "count": np.array([2])}
+    assert it.code(it.names[0], "sum_keys", again) == "sum_again"
+    it.shared(keys)
+    assert it.code(it.names[0], "sum_shares", keys) == "sum_again"
+    fewer = keys | {"present": it.flags(it.names[:-1])}
+    cut = {name: keys[name][:-1] for name in ("keys", "signatures")}
+    assert it.code(it.names[0], "sum_shares", fewer | cut) == "sum_again"
+
+
+def test_a_sum_is_masked_once_whatever_is_asked() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    it.masked(shares)
+    envelope = it.envelope() | shares[it.names[0]]
+    mean = {"mean": np.zeros(D)}
+    squares = {"secure.bound.squares": np.array([1e6])}
+    kept = {name: envelope[name] for name in ("secure.number", "secure.present")}
+    assert it.code(it.names[0], "moments", envelope) == "sum_again"
+    assert it.code(it.names[0], "squares", mean | kept | squares) == "sum_again"
+
+
+def test_an_earlier_sum_is_closed_for_good_once_a_later_one_is_masked() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    it.masked(shares)
+    signatures = it.signed(it.names)
+    it.masked(shares, number=1)
+    assert it.code(it.names[0], "sum_unmask", it.opening(it.names, signatures)) == "sum"
+    assert it.code(it.names[0], "moments", it.envelope()) == "sum_again"
+
+
+def test_numbers_without_keys_are_refused() -> None:
+    it = coordinator()
+    assert it.code(it.names[0], "moments", it.envelope()) == "sum"
+    keys = it.keyed()
+    assert it.code(it.names[0], "moments", it.envelope()) == "sum"
+    shares = it.shared(keys)
+    assert it.code(it.names[0], "moments", it.envelope(2) | shares[it.names[0]]) == "sum"
+    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names)) == "sum"
+
+
+def test_shares_sealed_for_another_site_or_changed_are_refused() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    a, b = it.names[:2]
+    assert it.code(a, "moments", it.envelope() | shares[b]) == "shares"
+    changed = shares[a]["secure.shares"].copy()
+    changed[3, 5] ^= 1
+    assert it.code(a, "moments", it.envelope() | {"secure.shares": changed}) == "shares"
+    assert it.code(a, "moments", it.envelope()) == "shares"
+    it.reply(a, "moments", it.envelope() | shares[a])
+
+
+def test_sealed_shares_tell_the_coordinator_nothing() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    sealed = {name: it.reply(name, "sum_shares", keys)["shares"] for name in it.names}
+    texts = {
+        row.tobytes()
+        for name in it.names
+        for i, row in enumerate(sealed[name])
+        if it.names[i] != name
+    }
+    assert len(texts) == S * (S - 1)
+    bits = np.unpackbits(np.frombuffer(b"".join(texts), np.uint8))
+    assert abs(bits.mean() - 0.5) < 6 * 0.5 / np.sqrt(bits.size)
+    own = {sealed[name][i].tobytes() for i, name in enumerate(it.names)}
+    assert own == {bytes(len(next(iter(own))))}
+
+
+def test_different_lists_to_different_sites_open_nothing() -> None:
+    """Three sites are told that one is gone, four that all are there: neither has a quorum."""
+    it = coordinator(Policy(least_roster_change=0))
+    it.begun()
+    without = tuple(name for name in it.names if name != it.names[6])
+    told_all, told_less = it.names[:4], it.names[4:6]
+    of_all = {
+        n: it.reply(n, "sum_survivors", it.survivors(it.names))["signature"].tobytes()
+        for n in told_all
+    }
+    of_less = {
+        n: it.reply(n, "sum_survivors", it.survivors(without))["signature"].tobytes()
+        for n in told_less
+    }
+    assert it.code(it.names[0], "sum_unmask", it.opening(it.names, of_all)) == "few_sites"
+    assert it.code(it.names[4], "sum_unmask", it.opening(without, of_less)) == "few_sites"
+    assert it.code(it.names[0], "sum_unmask", it.opening(it.names, of_all | of_less)) == "signature"
+    assert it.code(it.names[4], "sum_unmask", it.opening(without, of_all | of_less)) == "signature"
+
+
+def test_the_quorum_must_be_of_survivors_and_each_counts_once() -> None:
+    it = coordinator(Policy(least_roster_change=0))
+    it.begun()
+    there = it.names[:THRESHOLD]
+    signatures = it.signed(there)
+    site = it.names[0]
+    few = dict(list(signatures.items())[: THRESHOLD - 1])
+    assert it.code(site, "sum_unmask", it.opening(there, few)) == "few_sites"
+    copied = few | {it.names[THRESHOLD - 1]: signatures[site]}
+    assert it.code(site, "sum_unmask", it.opening(there, copied)) == "signature"
+    statement = Purpose(it.run, it.federation.roster).survivors(
+        0, asked_digest(it, site), frozenset(there)
+    )
+    outside = few | {it.names[6]: it.federation.identities[it.names[6]].sign(statement)}
+    assert it.code(site, "sum_unmask", it.opening(there, outside)) == "few_sites"
+    it.reply(site, "sum_unmask", it.opening(there, signatures))
+
+
+def test_signatures_of_another_sum_open_nothing() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    it.masked(shares)
+    old = it.signed(it.names)
+    it.masked(shares, number=1)
+    it.signed(it.names, number=1)
+    assert it.code(it.names[0], "sum_unmask", it.opening(it.names, old, number=1)) == "signature"
+
+
+def test_sites_that_were_asked_different_things_sign_different_statements() -> None:
+    """One site is asked something else than all others, to have its part stand alone."""
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    victim, others = it.names[0], it.names[1:]
+    for name in it.names:
+        asked = np.ones(4) if name == victim else np.zeros(4)
+        kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
+        bound = {"secure.bound.x": np.array([2.0])}
+        it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
+    signatures = it.signed(it.names)
+    for name in (victim, others[0]):
+        assert it.code(name, "sum_unmask", it.opening(it.names, signatures)) == "signature"
+    agreed = {name: signatures[name] for name in others}
+    assert it.code(victim, "sum_unmask", it.opening(it.names, agreed)) == "signature"
+    # The others do open the sum; the victim's masks do not cancel in it all the same.
+    it.reply(others[0], "sum_unmask", it.opening(it.names, agreed))
+
+
+@pytest.mark.parametrize("count", range(THRESHOLD))
+def test_lists_below_the_threshold_are_not_signed(count: int) -> None:
+    it = coordinator()
+    it.begun()
+    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names[:count])) == "few_sites"
+
+
+def test_a_list_without_the_site_itself_is_not_signed() -> None:
+    it = coordinator()
+    it.begun()
+    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names[1:])) == "survivors"
+
+
+def test_groups_below_the_threshold_get_no_shares_and_no_reply() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    few = {"present": it.flags(it.names[:4])} | {n: keys[n][:4] for n in ("keys", "signatures")}
+    assert it.code(it.names[0], "sum_shares", few) == "few_sites"
+    shares = it.shared(keys)
+    present = {"secure.present": it.flags(it.names[:4])}
+    asked = it.envelope() | shares[it.names[0]] | present
+    assert it.code(it.names[0], "moments", asked) == "few_sites"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now", "refused"),
+    [
+        ("abcdefg", "abcdefg", False),
+        ("abcdefg", "abcdef", True),
+        ("abcdefg", "abcde", True),
+        ("abcdef", "abcdeg", True),
+        ("abcdefgh", "abcdefgh", False),
+    ],
+)
+def test_sums_over_nearly_the_same_sites_are_refused(earlier: str, now: str, refused: bool) -> None:
+    sums = Remembered({frozenset(earlier)})
+    it = Coordinator(lettered(now if len(now) > 7 else "abcdefg", sums, Policy()))
+    it.begun()
+    message = it.ask("a", "sum_survivors", it.survivors(now))
+    assert (message.label == "isolates") == refused
+    assert (message.kind == "reply") != refused
+
+
+def lettered(letters: str, sums: Remembered, policy: Policy) -> Federation:
+    identities = identified(letters)
+    roster = Roster.of(identities)
+    sites = {
+        name: Site(
+            name,
+            Source.of(np.ones((3, 2))),
+            policy=policy,
+            identity=identities[name],
+            roster=roster,
+            sums=sums,
+        )
+        for name in letters
+    }
+    return Federation(identities, roster, sites)
+
+
+def test_a_roster_change_may_be_allowed_by_policy() -> None:
+    sums = Remembered({frozenset("abcdefg")})
+    it = Coordinator(lettered("abcdefg", sums, Policy(least_roster_change=0)))
+    it.begun()
+    it.reply("a", "sum_survivors", it.survivors("abcdef"))
+
+
+def test_three_sums_that_differ_by_many_may_isolate_a_site_too() -> None:
+    """All, less the first three, less the last three is the one in the middle."""
+    sums = Remembered({frozenset("abc"), frozenset("efg")})
+    it = Coordinator(lettered("abcdefg", sums, Policy()))
+    it.begun()
+    assert it.code("a", "sum_survivors", it.survivors("abcdefg")) == "isolates"
+
+
+def test_a_set_is_written_down_when_the_sum_is_opened_and_not_before() -> None:
+    it = coordinator()
+    sums = Remembered()
+    name = it.names[0]
+    sealer = it.federation.sites[name]._sealer
+    assert sealer is not None
+    sealer._sums = sums
+    it.begun()
+    signatures = it.signed(it.names)
+    assert sums.seen() == set()
+    it.reply(name, "sum_unmask", it.opening(it.names, signatures))
+    assert sums.seen() == {frozenset(it.names)}
+
+
+def test_two_runs_at_once_cannot_open_neighbouring_sets() -> None:
+    """Both lists were signed before either was opened; the second opening is refused."""
+    it = coordinator()
+    it.begun()
+    of_all = it.signed(it.names)
+    it.run = "second"
+    it.begun()
+    there = it.names[:6]
+    of_some = it.signed(there)
+    site = it.names[0]
+    it.reply(site, "sum_unmask", it.opening(there, of_some))
+    it.run = "run"
+    assert it.code(site, "sum_unmask", it.opening(it.names, of_all)) == "isolates"
+
+
+Spoil = Callable[[Arrays], Arrays]
+
+
+def without(name: str) -> Spoil:
+    return lambda payload: {n: a for n, a in payload.items() if n != name}
+
+
+def swapped(name: str, array: Array | object) -> Spoil:
+    return lambda payload: {**payload, name: np.asarray(array)}
+
+
+@pytest.mark.parametrize(
+    ("op_name", "spoil"),
+    [
+        ("sum_keys", without("first")),
+        ("sum_keys", swapped("count", [0])),
+        ("sum_keys", swapped("count", [65])),
+        ("sum_keys", swapped("first", np.zeros(0, dtype=np.int64))),
+        ("sum_shares", without("keys")),
+        ("sum_shares", swapped("present", np.ones(S + 1, dtype=np.uint8))),
+        ("sum_shares", swapped("present", np.full(S, 2, dtype=np.uint8))),
+        ("sum_shares", swapped("keys", np.zeros((S, 5), dtype=np.uint8))),
+        ("sum_shares", swapped("signatures", np.zeros((S - 1, 64), dtype=np.uint8))),
+        ("moments", without("secure.present")),
+        ("moments", swapped("secure.shares", np.zeros((S, 5), dtype=np.uint8))),
+        ("moments", swapped("secure.shares", np.zeros((S, 148)))),
+        ("sum_survivors", without("survivors")),
+        ("sum_survivors", swapped("survivors", np.ones(2, dtype=np.uint8))),
+        ("sum_unmask", without("signers")),
+        ("sum_unmask", swapped("signatures", np.zeros((2, 64), dtype=np.uint8))),
+    ],
+)
+def test_malformed_asks_are_refused_and_change_nothing(op_name: str, spoil: Spoil) -> None:
+    it = coordinator()
+    site = it.names[0]
+
+    def tried(name: str, payload: Arrays) -> None:
+        if name == op_name:
+            assert it.code(site, name, spoil(payload)) == "malformed"
+
+    tried("sum_keys", {"first": np.array([0]), "count": np.array([2])})
+    keys = it.keyed()
+    tried("sum_shares", keys)
+    shares = it.shared(keys)
+    tried("moments", it.envelope() | shares[site])
+    it.masked(shares)
+    tried("sum_survivors", it.survivors(it.names))
+    signatures = it.signed(it.names)
+    tried("sum_unmask", it.opening(it.names, signatures))
+    it.reply(site, "sum_unmask", it.opening(it.names, signatures))
+
+
+@pytest.mark.parametrize(
+    ("x", "bounds", "code"),
+    [
+        (np.array([1.0, 3.0]), {"x": np.array([2.0])}, "range"),
+        (np.array([1.0, np.nan]), {"x": np.array([2.0])}, "range"),
+        (np.array([1.0, np.inf]), {"x": np.array([1e300])}, "range"),
+        (np.array([1.0]), {"x": np.array([np.inf])}, "range"),
+        (np.array([1.0]), {"x": np.array([-1.0])}, "range"),
+        (np.array([5]), {"x": np.array([4])}, "range"),
+        (np.array([1.0]), {"x": np.array([4])}, "range"),
+        (np.array([1]), {"x": np.array([2**60])}, "range"),
+        (np.array([1.0, 2.0]), {"x": np.array([2.0, 1.0])}, "range"),
+        (np.array([1.0]), {"y": np.array([2.0])}, "bounds"),
+        (np.array([1.0]), {}, "bounds"),
+        (np.array([1.0]), {"x": np.array([2.0]), "y": np.array([2.0])}, "bounds"),
+    ],
+)
+def test_replies_that_do_not_fit_their_bounds_do_not_leave(
+    x: Array, bounds: Arrays, code: str
+) -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    site = it.names[0]
+    sent = {f"secure.bound.{name}": bound for name, bound in bounds.items()}
+    kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
+    assert it.code(site, "echo", {"x": x} | sent | kept | shares[site]) == code
+    assert [line.op for line in it.federation.sites[site].egress] == ["sum_keys", "sum_shares"]
+    # Nothing left under this number, so it may still be used.
+    good = {"x": np.array([1.0]), "secure.bound.x": np.array([2.0])}
+    it.reply(site, "echo", good | kept | shares[site])
+
+
+def test_a_refusal_for_the_range_still_counts_in_the_meter() -> None:
+    """It says something of the product: who asks often enough must not get past the meter."""
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    site = it.federation.sites[it.names[0]]
+    kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
+    bounds = {f"secure.bound.{name}": np.array([1e-9]) for name in ("product", "trace")}
+    basis = {"basis": np.eye(D)[:, :1], "mean": np.zeros(D), "scale": np.ones(D)}
+    assert site.meter.rank_fraction == 0.0
+    asked = basis | kept | bounds | shares[it.names[0]]
+    assert it.code(it.names[0], "product", asked) == "range"
+    assert site.meter.rank_fraction == pytest.approx(1 / D)
+
+
+def test_only_what_is_meant_for_a_sum_goes_into_one() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    asked = it.envelope() | shares[it.names[0]]
+    assert it.code(it.names[0], "magnitude", asked) == "not_a_sum"
+    assert it.code(it.names[0], "sum_keys", asked) == "malformed"
+
+
+def test_a_site_that_wants_secure_sums_lets_nothing_else_leave() -> None:
+    it = coordinator()
+    moments = {"mean": np.zeros(D), "scale": np.ones(D)}
+    basis = {"basis": np.eye(D)[:, :1]}
+    asks = {
+        "moments": {},
+        "squares": {"mean": np.zeros(D)},
+        "scatter": moments,
+        "product": moments | basis,
+        "summarise": moments | {"rank": np.array([1])},
+        "site_weight": moments,
+    }
+    site = it.names[0]
+    for name, payload in asks.items():
+        assert it.code(site, name, payload) == "unmasked"
+    assert it.federation.sites[site].egress == []
+    assert it.federation.sites[site].meter.rank_fraction == 0.0
+    assert set(it.reply(site, "magnitude", {})) == {"entry", "weight"}
+    # A change of state that nothing answers may pass.
+    open_site = coordinator(Policy())
+    opening = moments | {"seed": np.array([1]), "width": np.array([2])}
+    assert open_site.reply(site, "sided_close", opening) == {}
+    assert it.reply(site, "sided_close", opening) == {}
+
+
+def test_a_site_without_an_identity_says_so() -> None:
+    bare = Site("a", Source.of(np.ones((3, 2))))
+    it = coordinator()
+    for name, payload in (
+        ("sum_keys", {"first": np.array([0]), "count": np.array([1])}),
+        ("moments", it.envelope()),
+    ):
+        data = bare.answer(Message("ask", "run", 0, name, payload).to_bytes())
+        assert Message.from_bytes(data, "refusal").label == "no_identity"
+
+
+def test_identity_and_roster_go_together_and_fit() -> None:
+    identities = identified("abc")
+    roster, rows = Roster.of(identities), Source.of(np.ones((3, 2)))
+    with pytest.raises(InputError, match="'a' has an identity or a roster"):
+        Site("a", rows, identity=identities["a"])
+    with pytest.raises(InputError, match="'a' has an identity or a roster"):
+        Site("a", rows, roster=roster)
+    with pytest.raises(InputError, match="does not have site 'a' with the key"):
+        Site("a", rows, identity=identities["b"], roster=roster)
+    with pytest.raises(InputError, match="does not have site 'd' with the key"):
+        Site("d", rows, identity=identities["a"], roster=roster)
+
+
+def test_asks_for_keys_do_not_count_as_rounds() -> None:
+    it = coordinator(Policy(secure_only=True, max_rounds=1))
+    it.begun()
+    signatures = it.signed(it.names)
+    it.reply(it.names[0], "sum_unmask", it.opening(it.names, signatures))
+    assert it.code(it.names[0], "moments", it.envelope(1)) == "rounds"
+
+
+def test_operations_of_secure_sums_may_be_forbidden_too() -> None:
+    it = coordinator(Policy(forbidden=frozenset({"sum_keys"})))
+    payload = {"first": np.array([0]), "count": np.array([1])}
+    assert it.code(it.names[0], "sum_keys", payload) == "forbidden"
+
+
+def test_the_egress_log_says_what_left_masked() -> None:
+    it = coordinator()
+    it.begun()
+    keys, shares, moments = it.federation.sites[it.names[0]].egress
+    assert [line.masked for line in (keys, shares, moments)] == [False, False, True]
+    assert moments.release is OPS["moments"].release
+    assert keys.release.reveals is Reveals.NOTHING
+    assert moments.shapes["total"] == (D,)
+
+
+def test_secrets_are_forgotten_once_a_sum_is_open() -> None:
+    it = coordinator()
+    it.begun()
+    sealer = it.federation.sites[it.names[0]]._sealer
+    assert sealer is not None
+    batch = sealer._runs["run"].batch
+    assert batch is not None
+    assert sorted(batch.secrets) == sorted(batch.held) == [0, 1]
+    it.reply(it.names[0], "sum_unmask", it.opening(it.names, it.signed(it.names)))
+    assert sorted(batch.secrets) == sorted(batch.held) == [1]
+
+
+def test_no_secret_shows_in_what_python_prints() -> None:
+    it = coordinator()
+    it.begun()
+    sealer = it.federation.sites[it.names[0]]._sealer
+    assert sealer is not None
+    run = sealer._runs["run"]
+    assert run.batch is not None
+    shown = repr([sealer, run, run.batch, run.last, run.batch.secrets, run.batch.held])
+    for secret in run.batch.secrets.values():
+        assert repr(secret.seed)[2:-1] not in shown
+        assert secret.seed.hex() not in shown
+
+
+def test_rows_of_signatures_are_read_in_the_order_of_the_roster() -> None:
+    it = coordinator()
+    it.begun()
+    signatures = it.signed(it.names)
+    turned = as_rows(list(reversed(signatures.values())))
+    opening = {**it.opening(it.names, signatures), "signatures": turned}
+    assert it.code(it.names[0], "sum_unmask", opening) == "signature"
