@@ -140,6 +140,5 @@ def _exponent(bound: float | Array, parties: int) -> npt.NDArray[np.int64]:
 def _scaled(values: Array, powers: npt.NDArray[np.int64]) -> Array:
     """Multiply by powers of 2: as a product where that is exact, which is much faster."""
     if powers.ndim == 0 and abs(int(powers)) <= _LARGEST_FACTOR:
-        return values * math.ldexp(1.0, int(powers))
-    scaled: Array = np.ldexp(values, powers)
-    return scaled
+        return np.asarray(values * math.ldexp(1.0, int(powers)))
+    return np.asarray(np.ldexp(values, powers))

@@ -1,0 +1,242 @@
+"""Every method that needs nothing but sums, under secure sums: the same as under plain ones."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError, ProtocolError
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.one_shot import Merge
+from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.orthonormalise import cholesky_qr2, gram_schmidt
+from eigenfed.protocol.pca import Method, Plan, pca
+from eigenfed.protocol.power import Power
+from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.subspace import Subspace
+from eigenfed.protocol.totals import Total, plain_sum
+from eigenfed.transport.local import LocalTransport
+from federation import in_sites, local
+from oracles import power_law
+from secured import secured
+
+STAGES = {"sum_keys", "sum_shares", "sum_survivors", "sum_unmask"}
+
+
+@op(Release("nothing", "0", Leaves.SUM_ONLY, Reveals.COUNTS))
+def put(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Take the rows themselves as the vectors on the rows' side."""
+    return Answer({}, {**state, "sided": np.array(source.X)})
+
+
+KNOWN = {**OPS, put.name: put}
+
+
+METHODS: list[Method] = [
+    "covariance",
+    "krylov",
+    "randomized",
+    "subspace",
+    Subspace(orthonormalise="each"),
+    Subspace(by="gram_schmidt", criterion="change"),
+    Power(local_steps=1),
+    Power(local_steps=3, align="none"),
+]
+DENSE = power_law(90, 14, 1.0) + 5.0
+SPARSE = sparse.random_array((90, 14), density=0.3, rng=np.random.default_rng(2), format="csr")
+MISSING = np.where(np.random.default_rng(3).random(DENSE.shape) < 0.1, np.nan, DENSE)
+DATA = {"dense": DENSE, "sparse": SPARSE, "missing": MISSING, "few rows": DENSE[:6]}
+
+
+def fitted(
+    plan: Plan, tables: dict[str, Any], *, secure: bool
+) -> tuple[Decomposition, LocalTransport]:
+    federation = secured(tables, policy=Policy(secure_only=secure))
+    transport = federation.transport()
+    total: Total = federation.total(transport) if secure else plain_sum
+    rng = np.random.default_rng(1)
+    return drive(pca(plan, sites=transport.sites, rng=rng, total=total), transport), transport
+
+
+@pytest.mark.parametrize("method", METHODS, ids=str)
+@pytest.mark.parametrize(
+    ("kind", "scale"), [("dense", False), ("dense", True), ("sparse", False), ("sparse", True)]
+)
+def test_every_method_that_sums_gives_the_same_under_secure_sums(
+    method: Method, kind: str, scale: bool
+) -> None:
+    plan = Plan(3, method, scale=scale, max_rounds=4)
+    tables = in_sites(DATA[kind], 4)
+    plain, _ = fitted(plan, tables, secure=False)
+    safe, _ = fitted(plan, tables, secure=True)
+    np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-12)
+    np.testing.assert_allclose(safe.components, plain.components, atol=1e-11)
+    np.testing.assert_allclose(safe.mean, plain.mean, rtol=1e-13, atol=1e-14)
+    np.testing.assert_allclose(safe.scale, plain.scale, rtol=1e-13)
+    assert safe.products == plain.products
+    assert safe.total_variance == pytest.approx(plain.total_variance, rel=1e-12)
+    if plain.certificate is not None:
+        assert safe.certificate is not None
+        np.testing.assert_allclose(
+            safe.certificate.residuals, plain.certificate.residuals, atol=1e-11
+        )
+
+
+@pytest.mark.parametrize("kind", ["missing", "few rows"])
+@pytest.mark.parametrize("method", ["covariance", "krylov"])
+def test_missing_entries_and_small_sites_change_nothing(kind: str, method: str) -> None:
+    plan = Plan(3, method, scale=True)
+    tables = in_sites(DATA[kind], 3)
+    plain, safe = (fitted(plan, tables, secure=secure)[0] for secure in (False, True))
+    np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e60])
+def test_units_do_not_matter(unit: float) -> None:
+    plan = Plan(3, "krylov")
+    tables = in_sites(unit * DENSE, 3)
+    plain, safe = (fitted(plan, tables, secure=secure)[0] for secure in (False, True))
+    np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11)
+
+
+def test_features_of_very_different_size_keep_their_scales() -> None:
+    """The small ones are asked for again, within bounds of their own."""
+    sizes = 10.0 ** -(np.arange(14) / 1.5)
+    tables = in_sites(DENSE * sizes, 4)
+    plan = Plan(3, "covariance", scale=True)
+    (plain, _), (safe, transport) = (fitted(plan, tables, secure=s) for s in (False, True))
+    np.testing.assert_allclose(safe.scale, plain.scale, rtol=1e-12)
+    np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11)
+    even, fewer = fitted(plan, in_sites(DENSE, 4), secure=True)
+    assert transport.rounds == fewer.rounds + 3
+    np.testing.assert_allclose(safe.variances, even.variances, rtol=1e-9)
+
+
+def test_plain_runs_ask_what_they_always_did() -> None:
+    tables = in_sites(DENSE, 4)
+    for method, rounds in (("covariance", 2), ("krylov", 4)):
+        transport, sites = local(tables)
+        plan = Plan(3, method, max_rounds=2)
+        drive(pca(plan, sites=transport.sites, rng=np.random.default_rng(1)), transport)
+        assert transport.rounds == rounds
+        asked = {line.op for line in next(iter(sites.values())).egress}
+        assert asked <= {"moments", "scatter", "product", "remainder"}
+
+
+@pytest.mark.parametrize(
+    ("method", "remedy"),
+    [
+        ("merge", "method='covariance' or 'krylov'"),
+        (Merge(), "method='covariance' or 'krylov'"),
+        ("power", r"Power\(local_steps=1\)"),
+        (Power(), r"Power\(local_steps=1\)"),
+        (Power(local_steps=2, align="sign"), r"Power\(local_steps=1\)"),
+        (Power(1, participation="scheme1", sites_per_round=3), "all sites in each average"),
+        (Subspace(start="merge"), r"Subspace\(start='random'\)"),
+    ],
+    ids=str,
+)
+def test_methods_that_need_single_replies_are_refused_by_name(method: Method, remedy: str) -> None:
+    with pytest.raises(InputError, match=rf"method=.*needs replies of single sites.*{remedy}"):
+        fitted(Plan(2, method), in_sites(DENSE, 3), secure=True)
+
+
+def conditioned(n: int, k: int, condition: float) -> Array:
+    rng = np.random.default_rng(4)
+    left, right = (np.linalg.qr(rng.standard_normal((m, k))).Q for m in (n, k))
+    vectors: Array = (left * np.geomspace(1.0, 1.0 / condition, k)) @ right.T
+    return vectors
+
+
+def graded(n: int, k: int, condition: float) -> Array:
+    """Orthogonal columns of very different length."""
+    left = np.linalg.qr(np.random.default_rng(5).standard_normal((n, k))).Q
+    vectors: Array = left * np.geomspace(1.0, 1.0 / condition, k)
+    return vectors
+
+
+def orthonormalised(
+    vectors: Array, size: int, most: float, by: str = "cholesky"
+) -> tuple[Array, Array]:
+    """Return the vectors that sites are left with, and the triangle."""
+    federation = secured(in_sites(vectors, size), ops=KNOWN)
+    transport = federation.transport()
+    total = federation.total(transport)
+
+    def protocol() -> Protocol[Array]:
+        yield Ask("put")
+        if by == "cholesky":
+            return (yield from cholesky_qr2(total, most=most))
+        return (yield from gram_schmidt(vectors.shape[1], total, most=most))
+
+    triangle = drive(protocol(), transport)
+    found = [site._runs[transport.run].state["sided"] for site in federation.sites.values()]
+    return np.vstack(found), triangle
+
+
+@pytest.mark.parametrize("made", [conditioned, graded])
+@pytest.mark.parametrize("condition", [1e3, 1e6, 1e12])
+@pytest.mark.parametrize("size", [3, 10])
+def test_cholesky_qr2_is_orthonormal_whatever_the_condition(
+    made: Callable[[int, int, float], Array], condition: float, size: int
+) -> None:
+    vectors = made(300, 8, condition)
+    # The bound is a thousand times too wide, as bounds may be.
+    found, triangle = orthonormalised(vectors, size, most=1000.0 * float(np.sum(vectors**2)))
+    assert np.abs(found.T @ found - np.eye(8)).max() < 1e-13
+    np.testing.assert_allclose(found @ triangle, vectors, rtol=0, atol=1e-15)
+
+
+def test_gram_schmidt_sums_securely_and_sees_dependence() -> None:
+    vectors = conditioned(300, 6, 1e3)
+    found, triangle = orthonormalised(vectors, 5, most=2.0, by="gram_schmidt")
+    assert np.abs(found.T @ found - np.eye(6)).max() < 1e-9
+    np.testing.assert_allclose(found @ triangle, vectors, rtol=0, atol=1e-14)
+    vectors[:, 3] = vectors[:, 0] + vectors[:, 1]
+    with pytest.raises(ProtocolError, match="Column 3 of the vectors at the sites depends"):
+        orthonormalised(vectors, 5, most=10.0, by="gram_schmidt")
+
+
+def test_magnitudes_leave_to_a_factor_of_two_and_nothing_else_of_single_sites() -> None:
+    tables = in_sites(DENSE, 4)
+    federation = secured(tables)
+    transport = federation.transport()
+    total = federation.total(transport)
+    drive(all_moments(total, center=True, scale=False), transport)
+    for site in federation.sites.values():
+        bare = [line for line in site.egress if not line.masked]
+        assert {line.op for line in bare} == STAGES | {"magnitude"}
+        assert {line.release.reveals for line in bare} == {Reveals.RANGE, Reveals.NOTHING}
+    for name, table in tables.items():
+        answer = OPS["magnitude"].run(Source.of(table), {}, {}).reply
+        assert {array.dtype for array in answer.values()} == {np.dtype(np.int64)}
+        largest, weight = np.abs(table).max(), len(table)
+        assert 2.0 ** (answer["entry"][0] - 1) < largest <= 2.0 ** answer["entry"][0], name
+        assert 2.0 ** (answer["weight"][0] - 1) < weight <= 2.0 ** answer["weight"][0]
+
+
+@pytest.mark.parametrize(
+    ("X", "entry", "weight"),
+    [
+        (np.zeros((2, 3)), -1074, 1),
+        (np.full((1, 1), -8.0), 3, 0),
+        (np.array([[np.nan, 0.3]]), -1, 0),
+        (np.full((3, 1), np.nan), -1074, 2),
+        (np.zeros((0, 2)), -1074, -1074),
+        (sparse.csr_array((5, 4)), -1074, 3),
+        (np.array([[5e-324]]), -1074, 0),
+        (np.array([[1.7e308]]), 1024, 0),
+    ],
+    ids=range(8),
+)
+def test_the_magnitude_of_odd_tables(X: Any, entry: int, weight: int) -> None:
+    answer = OPS["magnitude"].run(Source.of(X), {}, {}).reply
+    assert (int(answer["entry"][0]), int(answer["weight"][0])) == (entry, weight)
