@@ -14,7 +14,8 @@ import numpy.typing as npt
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
-from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.linalg.eigen import top_eigh
+from eigenfed.linalg.orthonormal import column_lengths, signed_rows
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.moments import Moments
@@ -45,9 +46,9 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
     d = len(moments.mean)
     matrix = np.zeros((d, d))
     matrix[_upper(d)] = answer["triangle"] / max(moments.n - 1.0, 1.0)
-    matrix += np.triu(matrix, 1).T
-    values, vectors = np.linalg.eigh(matrix)
-    values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])
+    matrix.T[_upper(d)] = matrix[_upper(d)]
+    values, vectors = top_eigh(matrix, min(k + 1, d))
+    values, vt = np.maximum(values, 0.0), signed_rows(vectors[:, :k].T)
     return Decomposition(
         vt,
         values[:k],
@@ -61,11 +62,11 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
 
 
 def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
-    """All of the spectrum is known, so that bound and estimate are one."""
+    """All of the matrix is known, so that bound and estimate are one."""
     k = len(vt)
     left = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = np.sqrt(np.sum(left**2, axis=0)) / largest
+    residuals = column_lengths(left) / largest
     gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
     sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
     angle = float(np.arcsin(sine)) if sine < 1 else np.inf
