@@ -90,7 +90,7 @@ def test_the_zero_matrix_has_nothing_to_go_on_to() -> None:
 
 @pytest.mark.parametrize("size", [1e-200, 1e-120, 1e120, 1e200])
 def test_entries_may_be_too_large_or_small_to_square(size: float) -> None:
-    matrix = size * symmetric(3, 0.5 ** np.arange(30))
+    matrix = size * symmetric(3, np.power(0.5, np.arange(30.0)))
     space = grown(matrix, 3, 8)
     assert defect(space.basis) < 1e-12
     values, vectors = space.ritz(3)
