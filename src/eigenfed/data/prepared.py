@@ -18,6 +18,8 @@ from eigenfed.data.source import Source
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import in_order
 
+_ROWS_AT_A_TIME = 1024
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
@@ -73,7 +75,7 @@ class Prepared:
         weighted = self._weighted(sided)
         if self.source.is_sparse:
             summed: Array = self._filled.T @ weighted
-            summed -= np.outer(self.mean, weighted.sum(axis=0))
+            _subtract_outer(summed, self.mean, weighted.sum(axis=0))
             if self._is_scaled:
                 summed /= self.scale[:, None]
             return summed
@@ -174,3 +176,10 @@ class Prepared:
         X = X.copy()
         X.data[gaps] = self.mean[X.indices[gaps]]
         return X
+
+
+def _subtract_outer(a: Array, x: Array, y: Array) -> None:
+    """Take ``outer(x, y)`` from `a`, in place and a few rows at a time: no second array."""
+    for start in range(0, len(a), _ROWS_AT_A_TIME):
+        span = slice(start, start + _ROWS_AT_A_TIME)
+        a[span] -= x[span, None] * y

@@ -6,16 +6,20 @@ no further product. Only the basis is kept: with Q the next block and B its coef
 orthonormal, so that its norm is that of ``B y``.
 """
 
+from collections import deque
+
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.threads import one_blas_thread, threads_for
+from eigenfed.linalg.threads import in_order, one_blas_thread
 
 _NEGLIGIBLE = 1e-14
 _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
+_LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
+_ROWS_AT_A_TIME = 4096
 
 
 class BlockLanczos:
@@ -68,26 +72,22 @@ class BlockLanczos:
         return min(int(self._following.shape[1]), len(self._kept) - self._size)
 
     def take(self, image: Array) -> None:
-        """Take the product of M with the last block, (d, l)."""
+        """Take the product of M with the last block, (d, l); the array is used up."""
         basis, m, width = self.basis, self._size, image.shape[1]
-        with threads_for(4.0 * basis.size * width):
-            # M maps a block onto its neighbours, so that two of them take away all but rounding,
-            # and one pass over the whole basis is the second that makes it orthogonal.
-            near = self._starts[-2:][0]
-            onto = np.zeros((m, width))
-            onto[near:] = basis[:, near:].T @ image
-            outside = image - basis[:, near:] @ onto[near:]
-            again = basis.T @ outside
-            outside -= basis @ again
-            onto += again
-            inner = np.zeros((m, m))
-            inner[: len(self._inner), : len(self._inner)] = self._inner
-            inner[:, m - width :] = onto
-            inner[m - width :, :] = onto.T
-            self._inner = (inner + inner.T) / 2
+        # M maps a block onto its neighbours, so that two of them take away all but rounding, and
+        # one pass over the whole basis is the second that makes it orthogonal.
+        near = self._starts[-2:][0]
+        onto = np.zeros((m, width))
+        onto[near:] = _take_away(basis[:, near:], image)
+        onto += _take_away(basis, image)
+        inner = np.zeros((m, m))
+        inner[: len(self._inner), : len(self._inner)] = self._inner
+        inner[:, m - width :] = onto
+        inner[m - width :, :] = onto.T
+        self._inner = (inner + inner.T) / 2
         floor = _NEGLIGIBLE * max(float(np.abs(inner).max()), np.finfo(float).tiny)
         with one_blas_thread:
-            self._following, self.coefficients = independent_columns(outside, floor)
+            self._following, self.coefficients = independent_columns(image, floor)
 
     def ritz(self, k: int) -> tuple[Array, Array]:
         """Return the first k + 1 Ritz values, or all, and their vectors on the basis, (m, k)."""
@@ -100,17 +100,18 @@ class BlockLanczos:
 
     def components(self, vectors: Array) -> Array:
         """Return Ritz vectors in full, (k, d)."""
-        with threads_for(2.0 * len(self._kept) * vectors.size):
+        with one_blas_thread:
             return (self.basis @ vectors).T
 
     def extend(self) -> None:
         """Make the part outside the next block of the basis."""
         fresh = self._following[:, : self.room]
-        with threads_for(4.0 * self.basis.size * fresh.shape[1]):
-            sizes = np.linalg.svd(self.coefficients, compute_uv=False)
-            if sizes[-1] < _NEARLY_DEPENDENT * sizes[0]:
-                # Directions that were small beside others have carried more of the rounding.
-                fresh = np.linalg.qr(fresh - self.basis @ (self.basis.T @ fresh)).Q
+        sizes = np.linalg.svd(self.coefficients, compute_uv=False)
+        if sizes[-1] < _NEARLY_DEPENDENT * sizes[0]:
+            # Directions that were small beside others have carried more of the rounding.
+            _take_away(self.basis, fresh)
+            with one_blas_thread:
+                fresh = independent_columns(fresh, 0.0)[0]
         m, width = self._size, fresh.shape[1]
         if m + width > self._kept.shape[1]:
             d = len(self._kept)
@@ -148,7 +149,9 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     peak = float(np.abs(a).max(initial=0.0))
     if not peak > 0.0:
         return a[:, :0], np.zeros((0, a.shape[1]))
-    scaled = a / peak
+    # Squares of its entries must neither overflow nor vanish.
+    peak = 1.0 if _LEAST_PLAIN < peak < _LARGEST_PLAIN else peak
+    scaled = a if peak == 1.0 else a / peak
     gram = scaled.T @ scaled
     squares = np.linalg.eigvalsh(gram)
     if squares[0] > _WELL_APART**2 * squares[-1] and np.sqrt(squares[0]) > 2.0 * floor / peak:
@@ -161,6 +164,21 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     left, s, right = np.linalg.svd(triangle)
     count = int(np.count_nonzero(s > floor / peak))
     return frame @ left[:, :count], (peak * s[:count])[:, None] * right[:count]
+
+
+def _take_away(basis: Array, columns: Array) -> Array:
+    """Take the part on the basis out of the columns, in place, and return its coefficients."""
+    spans = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, len(basis), _ROWS_AT_A_TIME)]
+    flops = 2.0 * basis.size * columns.shape[1]
+    onto = np.zeros((basis.shape[1], columns.shape[1]))
+    for part in in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
+        onto += part
+
+    def without(span: slice) -> None:
+        columns[span] -= basis[span] @ onto
+
+    deque(in_order(without, spans, flops=flops), maxlen=0)
+    return onto
 
 
 def _divided(a: Array, upper: Array) -> Array:
