@@ -61,7 +61,7 @@ class Container:
 
     def to_bytes(self) -> bytes:
         """Serialise; the same values always give the same bytes."""
-        parts = [a.astype(a.dtype.newbyteorder("<"), order="C") for a in self.arrays.values()]
+        parts = [_flat(array) for array in self.arrays.values()]
         for name, part in zip(self.arrays, parts, strict=True):
             if part.dtype.str not in _DTYPES:
                 raise InputError(
@@ -69,30 +69,23 @@ class Container:
                     "int64 or uint8. Convert it first."
                 )
         described = [
-            [name, part.dtype.str, list(part.shape)]
-            for name, part in zip(self.arrays, parts, strict=True)
+            [name, part.dtype.str, list(array.shape)]
+            for (name, array), part in zip(self.arrays.items(), parts, strict=True)
         ]
-        header = _padded(
-            json.dumps(
-                {
-                    "kind": self.kind,
-                    "version": self.version,
-                    "scalars": dict(self.scalars),
-                    "arrays": described,
-                },
-                allow_nan=False,
-            ).encode(),
-            fill=b" ",
-        )
-        body = b"".join(
-            [
-                _MAGIC,
-                len(header).to_bytes(8, "little"),
-                header,
-                *(_padded(p.tobytes()) for p in parts),
-            ]
-        )
-        return body + _digest(body)
+        header = json.dumps(
+            {
+                "kind": self.kind,
+                "version": self.version,
+                "scalars": dict(self.scalars),
+                "arrays": described,
+            },
+            allow_nan=False,
+        ).encode()
+        header += b" " * (-len(header) % 8)
+        pieces: list[bytes | memoryview] = [_MAGIC, len(header).to_bytes(8, "little"), header]
+        for part in parts:
+            pieces += [part.data, b"\0" * (-part.nbytes % 8)]
+        return b"".join([*pieces, _digest(*pieces)])
 
     @classmethod
     def from_bytes(cls, data: bytes, *, kind: str, version: int) -> "Container":
@@ -114,7 +107,7 @@ class Container:
         header, start = _read_header(data)
         arrays, end = _read_arrays(data, header["arrays"], start)
         _check_length(data, end + _DIGEST_BYTES)
-        if _digest(data[:end]) != data[end:]:
+        if _digest(memoryview(data)[:end]) != data[end:]:
             raise DataError("The data are corrupt: their checksum does not fit. Fetch them again.")
         if header["kind"] != kind:
             raise DataError(
@@ -140,12 +133,16 @@ def checksum(data: bytes) -> str:
     return data[-_DIGEST_BYTES:].hex()
 
 
-def _padded(part: bytes, fill: bytes = b"\0") -> bytes:
-    return part + fill * (-len(part) % 8)
+def _flat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the entries in C order, little-endian, in one dimension; copied only if they must."""
+    return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False).reshape(-1)
 
 
-def _digest(body: bytes) -> bytes:
-    return hashlib.sha256(body).digest()[:_DIGEST_BYTES]
+def _digest(*pieces: bytes | memoryview) -> bytes:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()[:_DIGEST_BYTES]
 
 
 def _check_length(data: bytes, expected: int) -> None:

@@ -6,7 +6,7 @@ Dense rows are centred block by block, which costs no digits at any offset. Spar
 sparse: ``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise on the other side.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,9 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.threads import in_order
+
+_ROWS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -44,69 +46,85 @@ class Prepared:
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield blocks of D, dense, and their weights."""
-        for rows, weights in self.source.blocks():
-            around = rows - self.mean
-            if self.source.has_missing:
-                around[np.isnan(around)] = 0.0
-            if self._is_scaled:
-                around /= self.scale
-            yield around, weights
+        return map(self._block, self.source.spans())
+
+    def _block(self, span: slice) -> tuple[Array, Array | None]:
+        rows, weights = self.source.block(span)
+        around = rows - self.mean
+        if self.source.has_missing:
+            around[np.isnan(around)] = 0.0
+        if self._is_scaled:
+            around /= self.scale
+        return around, weights
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l): the rows' side, which never leaves a site."""
         if self.source.is_sparse:
-            scaled = basis / self.scale[:, None]
-            sided: Array = self._filled @ scaled - self.mean @ scaled
+            scaled = basis / self.scale[:, None] if self._is_scaled else basis
+            sided: Array = self._filled @ scaled
+            sided -= self.mean @ scaled
             return sided
-        parts = [block @ basis for block, _ in self.blocks()]
-        return np.concatenate(parts) if parts else np.zeros((0, basis.shape[1]))
+        flops = 2.0 * self.source.n * basis.size
+        parts = in_order(
+            lambda span: self._block(span)[0] @ basis, self.source.spans(), flops=flops
+        )
+        return np.concatenate([np.zeros((0, basis.shape[1])), *parts])
 
     def adjoint(self, sided: Array) -> Array:
         """Return D'W Y, (d, l)."""
         weighted = self._weighted(sided)
         if self.source.is_sparse:
-            summed = self._filled.T @ weighted - np.outer(self.mean, weighted.sum(axis=0))
-            answer: Array = summed / self.scale[:, None]
-            return answer
-        total, start = np.zeros((self.source.d, sided.shape[1])), 0
-        for block, _ in self.blocks():
-            total += block.T @ weighted[start : start + len(block)]
-            start += len(block)
-        return total
+            summed: Array = self._filled.T @ weighted
+            _subtract_outer(summed, self.mean, weighted.sum(axis=0))
+            if self._is_scaled:
+                summed /= self.scale[:, None]
+            return summed
+        d, width = self.source.d, sided.shape[1]
+        return self._summed(
+            lambda span: self._block(span)[0].T @ weighted[span],
+            (d, width),
+            flops=2.0 * d * sided.size,
+        )
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in one pass over dense rows."""
         if self.source.is_sparse:
             return self.adjoint(self.multiply(basis))
-        total = np.zeros(basis.shape)
-        with threads_for(4.0 * self.source.n * basis.size):
-            for block, weights in self.blocks():
-                sided = block @ basis
-                if weights is not None:
-                    sided *= weights[:, None]
-                total += block.T @ sided
-        return total
+
+        def image(span: slice) -> Array:
+            block, weights = self._block(span)
+            sided = block @ basis
+            if weights is not None:
+                sided *= weights[:, None]
+            return block.T @ sided
+
+        return self._summed(image, basis.shape, flops=4.0 * self.source.n * basis.size)
 
     def squares(self) -> Array:
         """Return the sums of weighted squares of D by feature, (d,)."""
         if self.source.is_sparse:
             return self._sparse_squares()
-        total = np.zeros(self.source.d)
-        for block, weights in self.blocks():
-            total += np.einsum(
-                "ij,ij->j", block, block if weights is None else block * weights[:, None]
-            )
-        return total
+
+        def squared(span: slice) -> Array:
+            block, weights = self._block(span)
+            weighted = block if weights is None else block * weights[:, None]
+            by_feature: Array = np.einsum("ij,ij->j", block, weighted)
+            return by_feature
+
+        d = self.source.d
+        return self._summed(squared, (d,), flops=2.0 * self.source.n * d)
 
     def scatter(self) -> Array:
         """Return D'W D, (d, d)."""
-        total = np.zeros((self.source.d, self.source.d))
-        with threads_for(float(self.source.n) * self.source.d**2):
-            for block, weights in self.blocks():
-                if weights is not None:
-                    block *= np.sqrt(weights)[:, None]
-                total += block.T @ block
-        return total
+
+        def scattered(span: slice) -> Array:
+            block, weights = self._block(span)
+            if weights is not None:
+                block *= np.sqrt(weights)[:, None]
+            return block.T @ block
+
+        d = self.source.d
+        return self._summed(scattered, (d, d), flops=float(self.source.n) * d * d)
 
     def summary(self, rank: int) -> Summary:
         """Summarise the scaled rows about their own mean, with the mean as it is unscaled.
@@ -129,6 +147,18 @@ class Prepared:
         squares: Array = (stored + absent * self.mean**2) / self.scale**2
         return squares
 
+    def _summed(
+        self, task: Callable[[slice], Array], shape: tuple[int, ...], *, flops: float
+    ) -> Array:
+        """Add up what the task makes of each block, in the order of the blocks."""
+        total: Array | None = None
+        for part in in_order(task, self.source.spans(), flops=flops):
+            if total is None:
+                total = part
+            else:
+                total += part
+        return np.zeros(shape) if total is None else total
+
     def _weighted(self, sided: Array) -> Array:
         return sided if self.source.weights is None else sided * self.source.weights[:, None]
 
@@ -146,3 +176,10 @@ class Prepared:
         X = X.copy()
         X.data[gaps] = self.mean[X.indices[gaps]]
         return X
+
+
+def _subtract_outer(a: Array, x: Array, y: Array) -> None:
+    """Take ``outer(x, y)`` from `a`, in place and a few rows at a time: no second array."""
+    for start in range(0, len(a), _ROWS_AT_A_TIME):
+        span = slice(start, start + _ROWS_AT_A_TIME)
+        a[span] -= x[span, None] * y

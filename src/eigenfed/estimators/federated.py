@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -251,12 +252,27 @@ class FederatedPCA(Projection, BaseEstimator):
         self._take(found, np.dtype(dtype))
         self.n_rounds_ = transport.rounds
         self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
-        meters = [site.meter for site in run.sites.values()]
-        self.leakage_ = Leakage(
+        self._meters = [site.meter for site in run.sites.values()]
+        self.__dict__.pop("leakage_", None)
+        return self
+
+    @cached_property
+    def leakage_(self) -> Leakage:
+        """What was given away, worked out when it is first read: that can take as long as a fit."""
+        if not hasattr(self, "_meters"):
+            raise AttributeError("leakage_ is there after fit. Call fit or fit_sites.")
+        meters = self.__dict__.pop("_meters")
+        return Leakage(
             max(meter.rank_fraction for meter in meters),
             max(meter.variance_fraction for meter in meters),
         )
-        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Keep the fractions, and never what the sites have answered, in a copy or a pickle."""
+        if hasattr(self, "_meters"):
+            _ = self.leakage_
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     def _run(self, plan: Plan, sites: tuple[str, ...], total: Total) -> Protocol[Decomposition]:
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))

@@ -1,11 +1,12 @@
-"""Leading eigenpairs of the small symmetric matrices that streaming makes by the thousand."""
+"""Leading eigenpairs of symmetric matrices: small ones by the thousand, or a few of a large one."""
 
 import math
 
 import numpy as np
-from scipy.linalg import blas, lapack
+from scipy.linalg import blas, eigh, lapack
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.threads import threads_for
 
 _STEPS = 2
 _ORTHONORMAL = 1e-12
@@ -37,6 +38,26 @@ def leading_eigh(a: Array, k: int) -> tuple[Array, Array]:
     """
     values, vectors = np.linalg.eigh(a)
     return values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
+
+
+def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
+    """Leading `k` eigenpairs of a symmetric matrix of which they are few.
+
+    No time goes into the other vectors: with 11 of 784 that is half of it. Returns as
+    `leading_eigh`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> values, vectors = top_eigh(np.diag([1.0, 3.0, 2.0]), 2)
+    >>> values
+    array([3., 2.])
+    """
+    m = len(a)
+    # Half of the work is matrix times vector, which more threads hardly help.
+    with threads_for(0.1 * m**3):
+        values, vectors = eigh(a, subset_by_index=[m - k, m - 1], driver="evr")
+    return values[::-1], vectors[:, ::-1]
 
 
 def refined_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:

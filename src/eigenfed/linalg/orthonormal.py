@@ -89,3 +89,26 @@ def signed_rows(vt: Array) -> Array:
     """
     largest = np.take_along_axis(vt, np.abs(vt).argmax(axis=1)[:, None], axis=1)
     return vt * np.where(largest < 0, -1.0, 1.0)
+
+
+def column_lengths(a: Array) -> Array:
+    """Return the Euclidean length of each column, whatever the size of its entries.
+
+    Parameters
+    ----------
+    a : ndarray of shape (d, k)
+
+    Returns
+    -------
+    ndarray of shape (k,)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> column_lengths(np.array([[3e200, 0.0], [4e200, 0.0]]))
+    array([5.e+200, 0.e+000])
+    """
+    peaks = np.abs(a).max(axis=0, initial=0.0)
+    units = a / np.where(peaks > 0.0, peaks, 1.0)
+    lengths: Array = peaks * np.sqrt(np.einsum("ij,ij->j", units, units))
+    return lengths

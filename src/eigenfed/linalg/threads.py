@@ -2,14 +2,23 @@
 
 Products of a few hundred rows gain nothing from more threads and lose up to 100x when the
 machine is busy. One thread also makes their results repeat bit for bit whatever the machine has.
+A job that is a sum over blocks gets its threads by the block, with BLAS on one thread in each: it
+repeats bit for bit too, and a busy machine slows it only by its share.
 """
 
 import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
+from typing import TypeVar
 
 import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
 from threadpoolctl import OpenBLASController, ThreadpoolController
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 _LARGE_FLOPS = 1e8
 
@@ -26,6 +35,8 @@ class _BlasPin:
         self._lock = threading.Lock()
         self._holders = 0
         self._controller: ThreadpoolController | None = None
+        self.most = 1
+        """Threads that BLAS had when the limit was set."""
 
     def __enter__(self) -> None:
         with self._lock:
@@ -33,6 +44,8 @@ class _BlasPin:
                 if self._controller is None:
                     self._controller = ThreadpoolController()
                 _release_control()
+                libraries = self._controller.select(user_api="blas").lib_controllers
+                self.most = max((library.num_threads for library in libraries), default=1)
                 self._limit = self._controller.limit(limits=1, user_api="blas")
                 _release_control()
             self._holders += 1
@@ -71,3 +84,35 @@ def threads_for(flops: float) -> AbstractContextManager[None]:
     True
     """
     return one_blas_thread if flops < _LARGE_FLOPS else nullcontext()
+
+
+def in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Iterator[R]:
+    """Yield what the task makes of each item, in the order of the items.
+
+    Parameters
+    ----------
+    task : callable
+        Does its work in BLAS or numpy, which let other Python threads run meanwhile.
+    items : sequence
+    flops : float
+        Size of the whole job. A large one is spread over as many threads as BLAS has in this
+        process, with BLAS on one thread in each; few results are held at a time.
+
+    Examples
+    --------
+    >>> list(in_order(abs, [-2, 1, -3], flops=1e9))
+    [2, 1, 3]
+    """
+    with one_blas_thread:
+        workers = min(one_blas_thread.most if flops >= _LARGE_FLOPS else 1, len(items))
+        if workers <= 1:
+            yield from map(task, items)
+            return
+        held: deque[Future[R]] = deque()
+        with ThreadPoolExecutor(workers) as pool:
+            for item in items:
+                held.append(pool.submit(task, item))
+                if len(held) > workers:
+                    yield held.popleft().result()
+            while held:
+                yield held.popleft().result()

@@ -10,8 +10,10 @@ that: after one block of 8 random directions of 64 it can show 0.10 where the co
 A low rank fraction never means that little was learnt.
 """
 
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,7 +25,43 @@ _INDEPENDENT = 1e-10
 _COVERED = 1e-6
 _FIRM = 1e-8
 _WELL_APART = 1e-3
+_ORTHONORMAL = 1e-13
 _MAX_BASIS_BYTES = 256 << 20
+
+
+class Answered(NamedTuple):
+    """Directions (d, l) that were answered about and their images, as the asker saw them.
+
+    The scatter that the images are of is that of the rows divided by `scale`, and about another
+    mean than the rows' own: it has ``outer(shift, shift)`` besides.
+    """
+
+    directions: Array
+    images: Array
+    scale: Array | None
+    shift: Array | None
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether everything is finite, in the units of the rows too."""
+        largest, smallest, moved = 1.0, 1.0, 0.0
+        if self.scale is not None:
+            largest, smallest = _peak(self.scale), float(np.abs(self.scale).min())
+        if self.shift is not None:
+            moved = _peak(self.shift)
+        with np.errstate(all="ignore"):
+            asked = np.divide(_peak(self.directions), smallest)
+            seen = _peak(self.images) * largest + len(self.images) * moved * moved * asked
+        return math.isfinite(asked) and math.isfinite(seen)
+
+    def in_rows_units(self) -> tuple[Array, Array]:
+        """Return directions and images as they are of the rows, about the rows' own mean."""
+        directions, images = self.directions, self.images
+        if self.scale is not None and (self.scale != 1.0).any():
+            directions, images = directions / self.scale[:, None], images * self.scale[:, None]
+        if self.shift is not None:
+            images = images - np.outer(self.shift, self.shift @ directions)
+        return directions, images
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,8 +81,8 @@ class Meter:
         Whether the scatter's diagonal was answered.
     whole : bool
         Whether all of the scatter was answered.
-    pending : tuple of pairs of ndarrays of shape (d, l)
-        Directions and images that are not part of the basis yet.
+    pending : tuple of Answered
+        What is not part of the basis yet: it becomes that when somebody reads the meter.
 
     Examples
     --------
@@ -62,7 +100,7 @@ class Meter:
     uncounted: int = 0
     diagonal: bool = False
     whole: bool = False
-    pending: tuple[tuple[Array, Array], ...] = ()
+    pending: tuple[Answered, ...] = ()
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -102,25 +140,44 @@ class Meter:
         factor = self.images @ (vectors[:, kept] / np.sqrt(values[kept]))
         return min(float(np.vdot(factor, factor)) / self.trace, 1.0)
 
-    def answered(self, directions: Array, images: Array, trace: float) -> "Meter":
+    def answered(
+        self,
+        directions: Array,
+        images: Array,
+        trace: float,
+        *,
+        scale: Array | None = None,
+        shift: Array | None = None,
+    ) -> "Meter":
         """Count an answer ``images = M @ directions``, both of shape (d, l).
 
         Answers are put on file here and made into a basis when somebody reads the meter.
+
+        Parameters
+        ----------
+        directions, images : ndarray of shape (d, l)
+        trace : float
+            Of the scatter of the rows, about their own mean and in their own units.
+        scale : ndarray of shape (d,), optional
+            What the rows were divided by in `images`.
+        shift : ndarray of shape (d,), optional
+            The root of the weight times the rows' mean, less the mean in `images`.
         """
-        if not (np.isfinite(directions).all() and np.isfinite(images).all()):
+        answer = Answered(directions, images, scale, shift)
+        if not answer.is_finite:
             raise InputError("The directions asked about must be finite. Ask with unit vectors.")
         added = 2 * directions.nbytes
         if self._held_bytes + added > _MAX_BASIS_BYTES and self.pending:
             basis, kept = self._settled
             settled = replace(self, settled_basis=basis, settled_images=kept, pending=())
-            return settled.answered(directions, images, trace)
+            return settled.answered(directions, images, trace, scale=scale, shift=shift)
         if self._held_bytes + added > _MAX_BASIS_BYTES:
             return replace(self, uncounted=self.uncounted + directions.shape[1], trace=trace)
-        return replace(self, pending=(*self.pending, (directions, images)), trace=trace)
+        return replace(self, pending=(*self.pending, answer), trace=trace)
 
     @property
     def _held_bytes(self) -> int:
-        return 2 * (self.settled_basis.nbytes + sum(q.nbytes for q, _ in self.pending))
+        return 2 * (self.settled_basis.nbytes + sum(a.directions.nbytes for a in self.pending))
 
     @cached_property
     def _settled(self) -> tuple[Array, Array]:
@@ -131,8 +188,11 @@ class Meter:
         """
         if not self.pending:
             return self.settled_basis, self.settled_images
-        directions, images = (np.hstack(blocks) for blocks in zip(*self.pending, strict=True))
+        own = [answer.in_rows_units() for answer in self.pending]
+        directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
         units, unit_images = _of_unit_length(directions, images)
+        if not self.settled_basis.shape[1] and _is_orthonormal(units):
+            return units, unit_images
         if self.settled_basis.shape[1]:
             known = self.settled_basis.T @ units
             outside = units - self.settled_basis @ known
@@ -197,6 +257,17 @@ def _of_unit_length(directions: Array, images: Array) -> tuple[Array, Array]:
     units, unit_images = (x[:, there] / peaks[there] for x in (directions, images))
     lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
     return units / lengths, unit_images / lengths
+
+
+def _peak(a: Array) -> float:
+    """Return the largest magnitude, without a second array; NaN where there is one."""
+    return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+
+
+def _is_orthonormal(units: Array) -> bool:
+    defect = units.T @ units
+    defect.flat[:: len(defect) + 1] -= 1.0
+    return bool(np.abs(defect).max(initial=0.0) < _ORTHONORMAL)
 
 
 def _orthonormal(units: Array) -> tuple[Array, Array]:

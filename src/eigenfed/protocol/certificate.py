@@ -19,6 +19,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
+from eigenfed.linalg.orthonormal import column_lengths
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.ops import Answer, op
@@ -80,7 +81,7 @@ def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float)
         return trace
     # The residual exceeds what the iteration has left over, which is of its square.
     left = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
-    largest = max(float(values[0]), 0.0) + math.sqrt(float(left @ left))
+    largest = max(float(values[0]), 0.0) + float(column_lengths(left[:, None])[0])
     return min(largest * (1.0 + _MARGIN), trace)
 
 
@@ -103,8 +104,8 @@ def certificate(
         Through which the run asked.
     values : ndarray of shape (k,)
         Ritz values.
-    residual : ndarray of shape (d, k)
-        ``M v - value v`` for each component.
+    residual : ndarray of shape (p, k)
+        ``M v - value v`` for each component, in any orthonormal basis.
     vt : ndarray of shape (k, d)
         The components.
     known : ndarray of shape (d, m)
@@ -126,7 +127,7 @@ def certificate(
         following = next_value
         half = (next_value - outside) / 2
         above = (next_value + outside) / 2 + math.hypot(half, coupling)
-    residuals = np.sqrt(np.sum(residual**2, axis=0)) / largest
+    residuals = column_lengths(residual) / largest
     return Certificate(
         residuals,
         angle(size, values[-1] - above),

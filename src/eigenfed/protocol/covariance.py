@@ -16,7 +16,7 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.moments import Moments, kept_scatter
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.spectrum import symmetric, whole_spectrum
@@ -26,7 +26,11 @@ from eigenfed.protocol.totals import Total
 @op(Release("covariance", "d (d + 1) / 2", Leaves.SUM_ONLY, Reveals.SCATTER))
 def scatter(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Return the upper triangle of the site's scatter about the mean of all sites."""
-    whole = Prepared(source, payload["mean"], payload["scale"]).scatter()
+    mean, scale = payload["mean"], payload["scale"]
+    kept = kept_scatter(state)
+    whole = Prepared(source, mean, scale).scatter() if kept is None else kept.about(mean, scale)
+    # It is as large as many rows and has served its purpose.
+    state = {name: array for name, array in state.items() if not name.startswith("kept_")}
     return Answer({"triangle": whole[_upper(source.d)]}, state)
 
 

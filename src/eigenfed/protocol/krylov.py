@@ -4,20 +4,14 @@
 coordinator  sums over sites of D'W D Q, one block of directions Q a round
 site         the blocks Q
 ===========  ==================================================================================
-
-All products with the basis are known, so Rayleigh-Ritz values, components and true residuals cost
-no further round. Only the basis is kept: with Q the next block and B its coefficients,
-``M V = V T + Q B E'`` gives the residual of a Ritz pair as ``Q B y`` (y its last entries).
 """
-
-from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.lanczos import BlockLanczos
+from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_rows
 from eigenfed.protocol.certificate import certificate
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.moments import Moments
@@ -26,53 +20,6 @@ from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.totals import Total
 
 _LEAST_BLOCK = 8
-_NEGLIGIBLE = 1e-14
-
-
-@dataclass
-class _Lanczos:
-    """The basis so far, M on it, and the part of the last product outside it."""
-
-    basis: Array
-    inner: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    following: Array = field(default_factory=lambda: np.zeros((0, 0)))
-    coefficients: Array = field(default_factory=lambda: np.zeros((0, 0)))
-
-    def take(self, image: Array) -> None:
-        """Add the product of M with the last block of the basis."""
-        m, width = self.basis.shape[1], image.shape[1]
-        onto = self.basis.T @ image
-        outside = image - self.basis @ onto
-        again = self.basis.T @ outside
-        outside, onto = outside - self.basis @ again, onto + again
-        inner = np.zeros((m, m))
-        inner[: len(self.inner), : len(self.inner)] = self.inner
-        inner[:, m - width :] = onto
-        inner[m - width :, :] = onto.T
-        self.inner = (inner + inner.T) / 2
-        self.following, self.coefficients = _independent(outside, float(np.abs(inner).max()))
-
-    def ritz(self, k: int) -> tuple[Array, Array, Array]:
-        """Return all Ritz values, and the components (k, d) and residuals (d, k) of the first."""
-        values, vectors = np.linalg.eigh(self.inner)
-        values, vectors = values[::-1], vectors[:, ::-1]
-        last = vectors[len(vectors) - self.coefficients.shape[1] :, :k]
-        residual = self.following @ (self.coefficients @ last)
-        return values, (self.basis @ vectors[:, :k]).T, residual
-
-    def extend(self, width: int) -> Array:
-        """Make the part outside the next block of the basis, and return that."""
-        fresh = self.following[:, :width]
-        fresh = np.linalg.qr(fresh - self.basis @ (self.basis.T @ fresh)).Q
-        self.basis = np.hstack([self.basis, fresh])
-        return fresh
-
-
-def _independent(outside: Array, size: float) -> tuple[Array, Array]:
-    """Orthonormal columns that span `outside`, and its coefficients on them."""
-    left, s, right = np.linalg.svd(outside, full_matrices=False)
-    count = int(np.count_nonzero(s > _NEGLIGIBLE * max(size, np.finfo(float).tiny)))
-    return left[:, :count], s[:count, None] * right[:count]
 
 
 def krylov(
@@ -126,20 +73,17 @@ def lanczos(
 ) -> Protocol[Decomposition]:
     """Find leading eigenvectors of whatever the products are of; see `krylov`."""
     d = len(products.moments.mean)
-    space = _Lanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
-    block = space.basis
+    space = BlockLanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
     while True:
-        image = yield from products.of(block)
-        with threads_for(4.0 * space.basis.size * image.shape[1]):
-            space.take(image)
-            values, vt, residual = space.ritz(k)
-        room = min(space.following.shape[1], d - space.basis.shape[1])
-        sizes = np.sqrt(np.sum(residual**2, axis=0))[_wanted(values, k, stop)]
-        done = len(vt) == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
-        if done or room == 0 or products.rounds >= max_rounds:
+        space.take((yield from products.of(space.block)))
+        values, vectors = space.ritz(k)
+        residual = space.residuals(vectors)
+        sizes = column_lengths(residual)[_wanted(values, k, stop)]
+        done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
+        if done or not space.room or products.rounds >= max_rounds:
             break
-        with threads_for(4.0 * space.basis.size * room):
-            block = space.extend(room)
+        space.extend()
+    vt = space.components(vectors)
     shown, found = np.zeros(k), signed_rows(completed_rows(vt, k))
     shown[: len(vt)] = np.maximum(values[:k], 0.0)
     grade = None
@@ -151,7 +95,7 @@ def lanczos(
             vt=found,
             known=space.basis,
             next_value=float(values[k]) if len(values) > k else None,
-            coupling=float(np.linalg.norm(space.coefficients, 2)) if room else 0.0,
+            coupling=float(np.linalg.norm(space.coefficients, 2)) if space.room else 0.0,
             tol=tol,
         )
     return Decomposition(

@@ -5,7 +5,7 @@ coordinator  sums over sites: weight, observed weight and total by feature; squa
              where scales are wanted. Where sums need bounds also, of each site on its own, how
              large its entries and its weight are, to a factor of two; and as a sum the total
              squared deviation
-site         the mean and scale of all rows
+site         whether its whole scatter will be asked for; the mean and scale of all rows
 ===========  ==================================================================================
 """
 
@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.arrays import Array, Arrays
+from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import ProtocolError
@@ -26,14 +27,46 @@ from eigenfed.protocol.totals import Total
 
 @op(Release("weight, and totals by feature", "1 + 2 d", Leaves.SUM_ONLY, Reveals.MEANS))
 def moments(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Weight of the rows, observed weight and weighted total of each feature."""
-    n, count, total = source.totals()
-    return Answer({"n": np.array([n]), "count": count, "total": total}, state)
+    """Weight of the rows, observed weight and weighted total of each feature.
+
+    Where the scatter will be asked for, the site keeps its own, so that it reads its rows once.
+    """
+    kept: Arrays = {}
+    if (
+        "whole_up_to" in payload
+        and source.d <= payload["whole_up_to"][0]
+        and OwnScatter.fits(source)
+    ):
+        own = OwnScatter.of(source)
+        n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
+        kept = {"kept_mean": own.mean, "kept_scatter": own.matrix}
+    else:
+        n, count, total = source.totals()
+    reply = {"n": np.array([n]), "count": count, "total": total}
+    known = {"own_n": reply["n"], "own_count": count, "own_total": total}
+    return Answer(reply, {**state, **known, **kept})
+
+
+def kept_scatter(state: Arrays) -> OwnScatter | None:
+    """Return the site's scatter about its own mean, where it was kept."""
+    if "kept_scatter" not in state:
+        return None
+    return OwnScatter(float(state["own_n"][0]), state["kept_mean"], state["kept_scatter"])
+
+
+def known_totals(source: Source, state: Arrays) -> tuple[float, Array, Array]:
+    """Return `Source.totals`, from the state where the run has asked for moments."""
+    if "own_n" not in state:
+        return source.totals()
+    return float(state["own_n"][0]), state["own_count"], state["own_total"]
 
 
 @op(Release("squared deviations by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
 def squares(source: Source, payload: Arrays, state: Arrays) -> Answer:
     """Weighted squared deviations of each feature from the mean of all sites."""
+    kept = kept_scatter(state)
+    if kept is not None:
+        return Answer({"squares": kept.squares(payload["mean"])}, state)
     prepared = Prepared(source, payload["mean"], np.ones(source.d))
     return Answer({"squares": prepared.squares()}, state)
 
@@ -117,12 +150,24 @@ class _Limits:
         return self.weight * self.entry**2
 
 
-def all_moments(total: Total, *, center: bool, scale: bool) -> Protocol[Moments]:
-    """Bring together counts and means, and standard deviations where they are wanted."""
+def all_moments(
+    total: Total, *, center: bool, scale: bool, whole_up_to: float = 0.0
+) -> Protocol[Moments]:
+    """Bring together counts and means, and standard deviations where they are wanted.
+
+    Parameters
+    ----------
+    total : Total
+        How sums are made.
+    center, scale : bool
+    whole_up_to : float, default=0.0
+        Up to how many features the whole scatter will be asked for next, by `covariance`.
+    """
     limits = (yield from _limits()) if total.bounded else _Limits()
     weight, entry = limits.weight, limits.entry
     bounds = {"n": weight, "count": weight, "total": weight * entry}
-    first = yield from total(Ask("moments", bounds=bounds))
+    saying = {"whole_up_to": np.array([whole_up_to])} if whole_up_to else {}
+    first = yield from total(Ask("moments", saying, bounds=bounds))
     n, count = float(first["n"][0]), first["count"]
     if not n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")

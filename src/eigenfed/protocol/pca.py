@@ -1,5 +1,6 @@
 """A whole federated PCA: moments, then the method that was asked for or that fits."""
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,6 +99,13 @@ def check_summable(method: Method) -> None:
     )
 
 
+def _whole_up_to(plan: Plan) -> float:
+    """Up to how many features the whole scatter will be asked for."""
+    if plan.method == "covariance":
+        return math.inf
+    return float(_FEW_FEATURES) if plan.method == "auto" and plan.whole_allowed else 0.0
+
+
 def pca(
     plan: Plan,
     *,
@@ -119,7 +127,9 @@ def pca(
     """
     if total.bounded:
         check_summable(plan.method)
-    moments = yield from all_moments(total, center=plan.center, scale=plan.scale)
+    moments = yield from all_moments(
+        total, center=plan.center, scale=plan.scale, whole_up_to=_whole_up_to(plan)
+    )
     method, why = chosen(plan, len(moments.mean))
     found = yield from _run(method, plan, moments, sites, rng, total)
     return replace(found, method=_name(method), why=why)

@@ -33,6 +33,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteLost
 from eigenfed.linalg.angles import sines
 from eigenfed.linalg.checks import check_count
+from eigenfed.linalg.orthonormal import column_lengths
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol, Replies
 from eigenfed.protocol.finish import finished, ritz
@@ -312,7 +313,7 @@ def _settled(basis: Array, image: Array, k: int, tol: float) -> bool:
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
     left = image @ vectors - (basis @ vectors) * values
-    return bool(np.sqrt(np.sum(left**2, axis=0)).max() <= tol * max(values[0], 0.0))
+    return bool(column_lengths(left).max() <= tol * max(values[0], 0.0))
 
 
 def _single(ask: Ask) -> Protocol[Replies]:

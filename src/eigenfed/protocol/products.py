@@ -16,7 +16,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.moments import Moments, known_totals
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.totals import Total
 
@@ -28,16 +28,17 @@ def prepared(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, 
             raise ProtocolError(f"The {name} of a run cannot change. Start another run.")
     if "scale" not in state:
         state = {**state, "mean": payload["mean"], "scale": payload["scale"]}
-        squares = Prepared(source, state["mean"], state["scale"]).squares()
+        n, count, total = known_totals(source, state)
         # The meter counts about the site's own mean: what an asker sends as a mean must neither
         # dwarf the share of the variance nor pass for some of it.
-        n, count, total = source.totals()
         own_mean = total / np.where(count > 0, count, 1.0)
-        raw = Prepared(source, own_mean, np.ones(source.d)).squares().sum()
+        raw = Prepared(source, own_mean, np.ones(source.d)).squares()
+        away = own_mean - state["mean"]
+        squares = (raw + count * away**2) / state["scale"] ** 2
         state |= {
             "trace": np.array([squares.sum()]),
-            "raw_trace": np.array([raw]),
-            "shift": np.sqrt(n) * (own_mean - state["mean"]),
+            "raw_trace": np.array([raw.sum()]),
+            "shift": np.sqrt(n) * away,
         }
     return Prepared(source, state["mean"], state["scale"]), state
 

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from eigenfed.arrays import Array, Arrays, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
@@ -306,14 +304,11 @@ def _counted(meter: Meter, reveals: Reveals, answer: Answer) -> Meter:
 
 def _counted_directions(meter: Meter, directions: Array, images: Array, answer: Answer) -> Meter:
     """Count in the units of the rows and about their own mean, whatever the asker sent as such."""
-    trace = float(answer.state["raw_trace"][0]) if "raw_trace" in answer.state else answer.trace
-    scale = answer.state.get("scale")
-    if scale is not None:
-        directions, images = directions / scale[:, None], images * scale[:, None]
-    shift = answer.state.get("shift")
-    if shift is not None:
-        images = images - np.outer(shift, shift @ directions)
-    return meter.answered(directions, images, trace)
+    state = answer.state
+    trace = float(state["raw_trace"][0]) if "raw_trace" in state else answer.trace
+    return meter.answered(
+        directions, images, trace, scale=state.get("scale"), shift=state.get("shift")
+    )
 
 
 def _egress(

@@ -3,7 +3,8 @@
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.linalg.eigen import top_eigh
+from eigenfed.linalg.orthonormal import column_lengths, signed_rows
 from eigenfed.protocol.result import Certificate, Decomposition
 
 
@@ -17,9 +18,9 @@ def symmetric(triangle: Array, d: int) -> Array:
     array([[1., 2.],
            [2., 3.]])
     """
-    matrix = np.zeros((d, d))
-    matrix[np.triu_indices(d)] = triangle
-    matrix += np.triu(matrix, 1).T
+    matrix, upper = np.zeros((d, d)), np.triu(np.ones((d, d), dtype=bool))
+    matrix[upper] = triangle
+    matrix.T[upper] = triangle
     return matrix
 
 
@@ -40,8 +41,8 @@ def whole_spectrum(
     tol : float
         Residual at which a component counts as converged.
     """
-    values, vectors = np.linalg.eigh(matrix)
-    values, vt = np.maximum(values[::-1], 0.0), signed_rows(vectors[:, ::-1].T[:k])
+    values, vectors = top_eigh(matrix, min(k + 1, len(matrix)))
+    values, vt = np.maximum(values, 0.0), signed_rows(vectors[:, :k].T)
     return Decomposition(
         vt,
         values[:k],
@@ -55,11 +56,11 @@ def whole_spectrum(
 
 
 def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
-    """All of the spectrum is known, so that bound and estimate are one."""
+    """All of the matrix is known, so that bound and estimate are one."""
     k = len(vt)
     left = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = np.sqrt(np.sum(left**2, axis=0)) / largest
+    residuals = column_lengths(left) / largest
     gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
     sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
     angle = float(np.arcsin(sine)) if sine < 1 else np.inf

@@ -16,8 +16,6 @@ from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Ask
 from eigenfed.protocol.messages import Message, check_wire
 
-_MANY = 4
-
 
 class Answering(Protocol):
     """Anything that answers an ask in bytes: a `Site`, or a way to one."""
@@ -35,8 +33,7 @@ class LocalTransport:
     wire : {"float64", "float32"}, default="float64"
         Precision of the floats that are sent to sites.
     workers : int, optional
-        How many sites to ask at a time. By default as many as there are processors, and one where
-        sites are few.
+        How many sites to ask at a time; as many as there are processors by default.
     run : str, optional
         Name of the run, to take up one that was interrupted; a new one by default.
 
@@ -64,8 +61,6 @@ class LocalTransport:
         self._sites = dict(sorted(sites.items()))
         self._wire = wire
         self._workers = min(workers or os.cpu_count() or 1, len(sites))
-        # Few sites are asked in turn, each with all of BLAS's threads: nobody waits for the last.
-        self._in_turn = workers is None and len(sites) < _MANY * self._workers
         self._run = run or uuid.uuid4().hex
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
 
@@ -89,11 +84,10 @@ class LocalTransport:
             )
         names = [name for name in self._sites if ask.to is None or name in ask.to]
         ends = None if ask.deadline_s is None else time.monotonic() + ask.deadline_s
-        workers = 1 if self._in_turn and ends is None else self._workers
         self.rounds += 1
         lost = []
-        with one_blas_thread if workers > 1 else nullcontext():
-            for name, waiting in self._waiting(names, round_, ask, workers, bounded=ends is None):
+        with one_blas_thread if self._workers > 1 else nullcontext():
+            for name, waiting in self._waiting(names, round_, ask, bounded=ends is None):
                 left = None if ends is None else max(ends - time.monotonic(), 0.0)
                 try:
                     sent_bytes, data = waiting.result(left)
@@ -106,28 +100,34 @@ class LocalTransport:
             raise SiteLost(tuple(lost), ask.op, round_)
 
     def _waiting(
-        self, names: list[str], round_: int, ask: Ask, workers: int, *, bounded: bool
+        self, names: list[str], round_: int, ask: Ask, *, bounded: bool
     ) -> Iterator[tuple[str, "Future[tuple[int, bytes]]"]]:
         """Yield each site's answer to come, in order, with few of them in hand at a time.
 
         A reply may be large: only as many are held as keep the workers busy. With a deadline all
         sites are asked at once, so that none is late because of another.
         """
-        ahead = 2 * workers if bounded else len(names)
-        pool = ThreadPoolExecutor(workers if bounded else len(names))
+        ahead = 2 * self._workers if bounded else len(names)
+        # What is the same for all sites is written once; it may be all of a large basis.
+        common = None if ask.each else self._written(round_, ask, "")
+        pool = ThreadPoolExecutor(self._workers if bounded else len(names))
         held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
         try:
             for name in names:
-                held.append((name, pool.submit(self._one, name, round_, ask)))
+                held.append((name, pool.submit(self._one, name, round_, ask, common)))
                 if len(held) >= ahead:
                     yield held.popleft()
             yield from held
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _one(self, name: str, round_: int, ask: Ask) -> tuple[int, bytes]:
-        sent = Message("ask", self._run, round_, ask.op, ask.for_site(name)).to_bytes(self._wire)
+    def _one(self, name: str, round_: int, ask: Ask, common: bytes | None) -> tuple[int, bytes]:
+        sent = self._written(round_, ask, name) if common is None else common
         return len(sent), self._sites[name].answer(sent)
+
+    def _written(self, round_: int, ask: Ask, name: str) -> bytes:
+        arrays = ask.for_site(name)
+        return Message("ask", self._run, round_, ask.op, arrays).to_bytes(self._wire)
 
     def _received(self, name: str, round_: int, ask: Ask, sent_bytes: int, data: bytes) -> Arrays:
         reply = Message.from_bytes(data, "reply", "refusal")

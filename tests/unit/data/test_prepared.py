@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
 from eigenfed.data import source as module
@@ -246,3 +247,19 @@ def test_sparse_rows_stay_sparse(monkeypatch: pytest.MonkeyPatch, name: str) -> 
     X = sparse.random_array((2_000, 500), density=0.01, format="csr", rng=7)
     view = Prepared(Source.of(X), np.ones(500), np.full(500, 2.0))
     assert peak_of(view, name) < 1 << 20 < 2_000 * 500 * 8 / 7
+
+
+@pytest.mark.parametrize("name", ["product", "scatter", "multiply", "adjoint", "squares"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_results_are_the_same_bits_on_one_thread_and_on_two(name: str, weighted: bool) -> None:
+    rng = np.random.default_rng(8)
+    X = rng.standard_normal((20_000, 200)) + 3.0
+    source = Source.of(X, weights=rng.random(len(X)) if weighted else None)
+    view = Prepared(source, np.full(200, 3.0), np.full(200, 2.0))
+    given = {"product": (200, 15), "multiply": (200, 15), "adjoint": (len(X), 15)}
+    arguments = [rng.standard_normal(given[name])] if name in given else []
+    found = []
+    for threads in (1, 2):
+        with threadpool_limits(limits=threads, user_api="blas"):
+            found.append(getattr(view, name)(*arguments))
+    np.testing.assert_array_equal(found[0], found[1])

@@ -175,3 +175,16 @@ def test_checks_and_blocks_need_little_beside_the_table(monkeypatch: pytest.Monk
     finally:
         tracemalloc.stop()
     assert peak < X.nbytes / 8
+
+
+def test_blocks_are_of_even_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_BYTES", 10 * 4 * 8)
+    sizes = [len(rows) for rows, _ in Source.of(np.zeros((23, 4))).blocks()]
+    assert sizes == [7, 8, 8]
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_sum_beyond_the_largest_number_is_no_missing_entry(is_sparse: bool) -> None:
+    big = np.array([[1.7e308, 1.7e308], [-1.7e308, -1.7e308]])
+    X: Any = sparse.csr_array(big) if is_sparse else big
+    assert not Source(X).has_missing

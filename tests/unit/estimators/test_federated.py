@@ -1,5 +1,6 @@
 """FederatedPCA against the PCA of all rows in one place."""
 
+import pickle
 from typing import Any
 
 import numpy as np
@@ -393,3 +394,19 @@ def test_what_the_split_by_features_cannot_do_is_refused() -> None:
     same = pd.DataFrame({"x": [1.0, 2.0]}, index=["p", "q"])
     with pytest.raises(InputError, match="'x' are at more than one site"):
         FederatedPCA(1, split="features").fit_sites({"a": same, "b": same})
+
+
+def test_leakage_is_worked_out_when_it_is_read_and_answers_are_not_kept() -> None:
+    ours = FederatedPCA(3, method="krylov", max_rounds=1, random_state=0)
+    assert not hasattr(ours, "leakage_")
+    ours.fit_sites(shifted_sites())
+    copied = pickle.loads(pickle.dumps(ours))
+    assert copied.leakage_ == ours.leakage_
+    assert not any(isinstance(value, list) for value in vars(copied).values())
+    again = FederatedPCA(3, method="krylov", max_rounds=1, random_state=0).fit_sites(
+        shifted_sites()
+    )
+    assert again.leakage_ == ours.leakage_
+    first = again.leakage_
+    again.set_params(method="covariance").fit_sites(shifted_sites())
+    assert first != again.leakage_ == (1.0, 1.0)

@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.eigen import leading_eigh, refined_eigh
+from eigenfed.linalg.eigen import leading_eigh, refined_eigh, top_eigh
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -176,3 +176,15 @@ def test_nearly_parallel_columns_end_in_none(angle: float) -> None:
 def test_a_bound_above_the_least_ritz_value_ends_in_none(strong: float, refused: bool) -> None:
     found = refined_eigh(np.diag([2.0, 1.0, strong]), 2)
     assert (found is None) == refused
+
+
+@pytest.mark.parametrize("size", [1e-200, 1.0, 1e200])
+@pytest.mark.parametrize(("m", "k"), [(1, 1), (5, 5), (40, 3), (300, 11)])
+def test_a_few_of_many_are_those_of_all(m: int, k: int, size: float) -> None:
+    matrix = spread(8, np.linspace(-1.0, 2.0, m) if m > 1 else np.ones(1))
+    values, vectors = top_eigh(size * matrix, k)
+    every, all_vectors = leading_eigh(matrix, m)
+    np.testing.assert_allclose(values / size, every[:k], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), rtol=0, atol=1e-13)
+    overlap = np.abs(np.sum(vectors * all_vectors[:, :k], axis=0))
+    np.testing.assert_allclose(overlap, np.ones(k), rtol=0, atol=1e-12)

@@ -5,7 +5,12 @@ import pytest
 from sklearn.utils.extmath import svd_flip
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.orthonormal import completed_rows, orthonormal_rows, signed_rows
+from eigenfed.linalg.orthonormal import (
+    column_lengths,
+    completed_rows,
+    orthonormal_rows,
+    signed_rows,
+)
 
 
 def random_rows(seed: int, k: int, d: int) -> Array:
@@ -108,3 +113,16 @@ def test_signing_twice_is_signing_once() -> None:
 def test_signing_accepts_zero_rows_and_no_rows() -> None:
     np.testing.assert_array_equal(signed_rows(np.zeros((2, 3))), np.zeros((2, 3)))
     assert signed_rows(np.zeros((0, 3))).shape == (0, 3)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-300, 1e300])
+def test_lengths_of_columns_whatever_their_size(size: float) -> None:
+    columns = np.random.default_rng(5).standard_normal((9, 4))
+    columns[:, 2] = 0.0
+    expected = size * np.sqrt(np.sum(columns**2, axis=0))
+    np.testing.assert_allclose(column_lengths(size * columns), expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
+def test_lengths_of_nothing_are_zero(shape: tuple[int, int]) -> None:
+    np.testing.assert_array_equal(column_lengths(np.zeros(shape)), np.zeros(shape[1]))

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.arrays import Array, Container
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import leakage
 from eigenfed.privacy.leakage import Meter
 
@@ -219,3 +219,50 @@ def test_a_container_that_is_no_meter_is_refused() -> None:
         data = Container("meter", 1, scalars, arrays).to_bytes()
         with pytest.raises(DataError, match="not a sound meter"):
             Meter.from_bytes(data)
+
+
+def test_answers_in_other_units_and_about_another_mean_count_as_those_of_the_rows() -> None:
+    rng = np.random.default_rng(3)
+    factor = rng.standard_normal((6, 6))
+    own = factor @ factor.T
+    scale, shift = rng.uniform(0.5, 2.0, 6), rng.standard_normal(6)
+    seen = (own + np.outer(shift, shift)) / np.outer(scale, scale)
+    asked = rng.standard_normal((6, 3))
+    trace = float(own.trace())
+    meter = Meter.empty(6).answered(asked, seen @ asked, trace, scale=scale, shift=shift)
+    plain = metered(own, [asked / scale[:, None]])
+    assert meter.rank_fraction == plain.rank_fraction == 0.5
+    assert meter.variance_fraction == pytest.approx(plain.variance_fraction, rel=1e-10)
+    np.testing.assert_allclose(own @ meter.basis, meter.images, rtol=0, atol=1e-10)
+
+
+def test_blocks_that_are_orthonormal_already_are_the_basis() -> None:
+    rng = np.random.default_rng(4)
+    frame = np.linalg.qr(rng.standard_normal((8, 4))).Q
+    scatter = np.diag(np.arange(1.0, 9.0))
+    meter = metered(scatter, [frame[:, :2], frame[:, 2:]])
+    np.testing.assert_array_equal(meter.basis, frame)
+    np.testing.assert_allclose(meter.images, scatter @ frame, rtol=1e-15)
+    assert meter.variance_fraction == pytest.approx(expected(scatter, [frame])[1], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("size", "scale", "shift"),
+    [
+        (np.nan, 1.0, 0.0),
+        (np.inf, 1.0, 0.0),
+        (1.0, 0.0, 0.0),
+        (1.0, np.nan, 0.0),
+        (1e200, 1e-200, 0.0),
+        (1.0, -1e-320, 0.0),
+        (1.0, 1.0, np.inf),
+        (1.0, 1.0, 1e200),
+    ],
+)
+def test_what_is_not_finite_in_the_rows_units_is_refused(
+    size: float, scale: float, shift: float
+) -> None:
+    column = np.full((3, 1), size)
+    by = np.array([1.0, scale, 1.0])
+    with pytest.raises(InputError, match="must be finite"):
+        Meter.empty(3).answered(column, np.ones((3, 1)), 1.0, scale=by, shift=np.full(3, shift))
