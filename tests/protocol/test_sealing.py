@@ -4,13 +4,15 @@ from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.privacy.fixed_point import encoded
 from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.masks import KeyPair
+from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
@@ -18,7 +20,7 @@ from eigenfed.protocol.messages import Message
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.registry import OPS
 from eigenfed.protocol.site import Site
-from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of
+from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of, sign
 from federation import in_sites
 from secured import Coordinator, Federation, Remembered, identified, secured
 
@@ -34,6 +36,9 @@ def echo(source: Source, payload: Arrays, state: Arrays) -> Answer:
 
 
 KNOWN = {**OPS, echo.name: echo}
+
+
+Words = npt.NDArray[np.int64]
 
 
 def coordinator(policy: Policy | None = None) -> Coordinator:
@@ -340,18 +345,87 @@ def test_sites_that_were_asked_different_things_sign_different_statements() -> N
     it = coordinator()
     shares = it.shared(it.keyed())
     victim, others = it.names[0], it.names[1:]
+    masked = {}
     for name in it.names:
         asked = np.ones(4) if name == victim else np.zeros(4)
         kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
         bound = {"secure.bound.x": np.array([2.0])}
-        it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
+        masked[name] = it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
     signatures = it.signed(it.names)
     for name in (victim, others[0]):
         assert it.code(name, "sum_unmask", it.opening(it.names, signatures)) == "signature"
     agreed = {name: signatures[name] for name in others}
     assert it.code(victim, "sum_unmask", it.opening(it.names, agreed)) == "signature"
-    # The others do open the sum; the victim's masks do not cancel in it all the same.
-    it.reply(others[0], "sum_unmask", it.opening(it.names, agreed))
+    # The others do open the sum. Whatever digest the coordinator takes for the own mask of the
+    # victim, the masks of the victim with the others are left, and the reply stays hidden.
+    opening = it.opening(it.names, agreed)
+    opened = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in others}
+    digests = {name: asked_digest(it, name) for name in it.names}
+    total = np.sum([masked[name]["x"] for name in it.names], axis=0)
+    for name in it.names:
+        take_own_mask(it, total, name, brought_back(it, opened, name), digests[name])
+    assert not set(total) & set(encoded(np.ones(4), 2.0, S))
+
+
+def brought_back(it: Coordinator, shares: Arrays, owner: str) -> bytes:
+    """Put together the secret that sites have opened of one of them."""
+    i = it.names.index(owner)
+    rows = {it.names.index(name) + 1: array[i].tobytes() for name, array in shares.items()}
+    return recovered(rows, THRESHOLD)
+
+
+def take_own_mask(it: Coordinator, words: Words, owner: str, seed: bytes, asked: bytes) -> None:
+    purpose = Purpose(it.run, it.federation.roster).own(0, asked, owner)
+    add_masks([Mask(derived(seed, purpose), -1)], [words])
+
+
+def take_pair_masks(it: Coordinator, words: Words, owner: str, key: bytes, keys: Arrays) -> None:
+    """Take away the masks of one site with all others, by its key."""
+    for i, name in enumerate(it.names):
+        if name != owner:
+            agreed = KeyPair(key).agreed(keys_of(keys, i).masks[0])
+            asked = asked_digest(it, owner)
+            purpose = Purpose(it.run, it.federation.roster).pair(0, asked, owner, name)
+            add_masks([Mask(derived(agreed, purpose), -sign(owner, name))], [words])
+
+
+def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
+    """The coordinator has the reply of a site, says it dropped out, and is given its key."""
+    it = coordinator()
+    keys = it.keyed()
+    masked = it.masked(it.shared(keys))
+    victim, there = it.names[6], it.names[:6]
+    opening = it.opening(there, it.signed(there))
+    shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in there}
+    key = brought_back(it, shares, victim)
+    hidden = masked[victim]["count"].copy()
+    take_pair_masks(it, hidden, victim, key, keys)
+    wanted = encoded(np.full(D, float(len(TABLES[victim]))), 1e6, S)
+    assert not set(hidden) & set(wanted)
+    # The site's own mask is all that is left: with its seed, which nobody gave, it is the reply.
+    sealer = it.federation.sites[victim]._sealer
+    assert sealer is not None
+    run = sealer._runs[it.run]
+    assert run.batch is not None
+    seed = run.batch.secrets[0].seed
+    take_own_mask(it, hidden, victim, seed, asked_digest(it, victim))
+    np.testing.assert_array_equal(hidden, wanted)
+
+
+def test_a_site_in_the_sum_stays_hidden_by_its_masks_with_others() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    masked = it.masked(it.shared(keys))
+    opening = it.opening(it.names, it.signed(it.names))
+    shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in it.names}
+    for name in it.names:
+        words = masked[name]["count"].copy()
+        take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
+        assert not set(words) & set(encoded(np.full(D, float(len(TABLES[name]))), 1e6, S))
+    words = np.sum([masked[name]["count"] for name in it.names], axis=0)
+    for name in it.names:
+        take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
+    np.testing.assert_array_equal(words, S * encoded(np.full(D, 5.0), 1e6, S))
 
 
 @pytest.mark.parametrize("count", range(THRESHOLD))
