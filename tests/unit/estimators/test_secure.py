@@ -67,6 +67,9 @@ def test_what_cannot_be_summed_securely_is_refused(
 ) -> None:
     tables: Any = in_sites(ROWS[:, :8], sites)
     if parameters.get("split") == "features":
-        tables = {f"s{i}": pd.DataFrame(ROWS[:, [i]], columns=[f"x{i}"]) for i in range(3)}
+        ids = [f"row {i}" for i in range(len(ROWS))]
+        tables = {
+            f"s{i}": pd.DataFrame(ROWS[:, [i]], columns=[f"x{i}"], index=ids) for i in range(3)
+        }
     with pytest.raises(InputError, match=message):
         FederatedPCA(1, secure=True, **parameters).fit_sites(tables)
