@@ -13,6 +13,7 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.fixed_point import encoded
 from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
+from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
@@ -196,6 +197,23 @@ def test_own_keys_of_an_earlier_time_are_not_taken_for_the_present_ones() -> Non
     assert it.code(it.names[0], "sum_shares", later | {"keys": mixed}) == "signature"
 
 
+def test_a_site_that_was_started_again_does_not_take_its_old_keys_for_its_own() -> None:
+    """The coordinator brings back keys of the same sums, signed by the site before it ended."""
+    it = coordinator()
+    old, name = it.keyed(), it.names[0]
+    identity, roster = it.federation.identities[name], it.federation.roster
+    rows = Source.of(TABLES[name])
+    it.federation.sites[name] = Site(name, rows, identity=identity, roster=roster)
+    wanted = {"first": np.array([0]), "count": np.array([2])}
+    new = it.reply(name, "sum_keys", wanted)
+    assert it.code(name, "sum_shares", old) == "signature"
+    fresh = {
+        "keys": np.concatenate([new["keys"][None], old["keys"][1:]]),
+        "signatures": np.concatenate([new["signature"][None], old["signatures"][1:]]),
+    }
+    it.reply(name, "sum_shares", old | fresh)
+
+
 def test_keys_of_another_run_are_refused() -> None:
     it = coordinator()
     here = it.keyed()
@@ -256,6 +274,7 @@ def test_an_earlier_sum_is_closed_for_good_once_a_later_one_is_masked() -> None:
 def test_numbers_without_keys_are_refused() -> None:
     it = coordinator()
     assert it.code(it.names[0], "moments", it.envelope()) == "sum"
+    assert it.code(it.names[0], "sum_shares", {}) == "sum"
     keys = it.keyed()
     assert it.code(it.names[0], "moments", it.envelope()) == "sum"
     shares = it.shared(keys)
@@ -433,6 +452,25 @@ def test_lists_below_the_threshold_are_not_signed(count: int) -> None:
     it = coordinator()
     it.begun()
     assert it.code(it.names[0], "sum_survivors", it.survivors(it.names[:count])) == "few_sites"
+
+
+def test_losses_that_leave_a_ring_which_few_could_cut_are_not_signed() -> None:
+    """80 sites: the coordinator says that 26 are gone, side by side in two places of the ring."""
+    size = 80
+    federation = secured(in_sites(np.ones((size, 1)), size))
+    it = Coordinator(federation)
+    order, half = Ring(federation.roster)._order, 16
+    gone = {*order[1:14], *order[2 * half : 2 * half + 13]}
+    there = [name for name in it.names if name not in gone]
+    assert len(there) == federation.roster.threshold
+    site = order[0]
+    keys = it.keyed(count=1)
+    shares = it.shared(keys)
+    it.reply(site, "moments", it.envelope() | shares[site])
+    assert it.code(site, "sum_survivors", it.survivors(there)) == "thin"
+    spread = sorted(order[::3])
+    kept = [name for name in it.names if name not in set(spread[1:]) or name == site]
+    it.reply(site, "sum_survivors", it.survivors(kept))
 
 
 def test_a_list_without_the_site_itself_is_not_signed() -> None:
