@@ -23,6 +23,7 @@ def test_public_names_are_pinned() -> None:
         "Merge",
         "Policy",
         "Power",
+        "Privacy",
         "ProtocolError",
         "SiteLost",
         "SiteRefused",

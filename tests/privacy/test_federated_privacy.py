@@ -137,7 +137,7 @@ def test_the_statement_says_who_is_trusted_with_what() -> None:
     assert said is not None
     assert (said.epsilon, said.delta, said.relation, said.unit) == (1.0, 1e-5, "zero_out", "row")
     assert sum(said.budget.values()) == pytest.approx(1.0)
-    for words in ("1797", "replaced by zeros", "at most 1 of them", "one row", "radius 3.0%"):
+    for words in ("1797", "left out of every sum", "at most 1 of them", "one row", "radius 3.0%"):
         assert words in said.text
     assert run.leakage_.rank_fraction == 0.0
     assert FederatedPCA(2).fit(DIGITS).privacy_ is None

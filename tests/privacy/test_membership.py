@@ -92,7 +92,6 @@ def test_with_next_to_no_noise_the_attack_is_back() -> None:
     """The same code at an epsilon that promises nothing: it is the noise that protects."""
     found = attack(private(2000.0, 1e-3, clip=8.0), claimed=(1.0, 1e-3))
     assert found.refutes
-    assert found.advantage > 0.6
 
 
 def test_among_many_rows_one_is_hardly_seen() -> None:

@@ -28,6 +28,7 @@ from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
+from secured import Coordinator, secured
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 DELTA = 1e-5
@@ -305,6 +306,32 @@ def test_what_leaves_is_the_sum_with_noise_of_the_size_that_was_paid_for() -> No
         chance = stats.chi2.cdf(squares, int(part.sum()))
         assert 1e-6 < chance < 1 - 1e-6
     assert set(np.unique(relative)) == {1.0, math.sqrt(0.5)}
+
+
+def test_no_refusal_hangs_on_a_part_of_the_noise() -> None:
+    """In a secure sum a site adds a part only: a bound set low must not tell of it, nor retries."""
+    federation = secured(
+        {name: made(50, D) for name in "abc"}, policy=Policy(budget=Budget(1.0, DELTA))
+    )
+    it = Coordinator(federation)
+    ledger = Ledger(None)
+    federation.sites["a"] = Site(
+        "a",
+        Source.of(made(50, D)),
+        policy=Policy(budget=Budget(1.0, DELTA)),
+        identity=federation.identities["a"],
+        roster=federation.roster,
+        ledger=ledger,
+    )
+    envelope = it.envelope() | it.shared(it.keyed())["a"]
+    sent = {name: array for name, array in envelope.items() if "bound" not in name}
+    low = {"secure.bound.count": np.array([1])}
+    ask = ASK | {"privacy.parties": np.array([3])} | sent | low
+    first = it.reply("a", "private_within", ask)
+    assert first["count"].dtype == np.int64
+    assert ledger.totals("data").spends == 1
+    fraction = {"secure.bound.count": np.array([1e9]), "secure.number": np.array([1])}
+    assert it.code("a", "private_within", ask | fraction) == "bounds"
 
 
 # What a run refuses -----------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_the_statement_names_what_holds() -> None:
     statement = said.privacy_
     assert statement is not None
     assert (statement.epsilon, statement.delta, statement.unit) == (1.0, 1e-5, "row")
-    assert "one row is replaced by zeros" in statement.text
+    assert "one row is left out of every sum" in statement.text
     assert StreamingPCA(2).fit(rows_of(30)).privacy_ is None
 
 

@@ -4,6 +4,7 @@ import logging
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,20 +12,24 @@ import pytest
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError
+from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol, drive
 from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import all_moments
 from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.private import private_pca
 from eigenfed.protocol.products import prepared
 from eigenfed.protocol.registry import OPS
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import LocalTransport
+from secured import secured
 
 MARK = 12345.678901
 D, K = 11, 3
@@ -93,9 +98,11 @@ def tapped(wire: str = "float64", policy: Policy | None = None) -> dict[str, Tap
     }
 
 
-def whole(*, scale: bool) -> Protocol[tuple[Decomposition, Decomposition]]:
+def whole(
+    *, scale: bool, total: Total = plain_sum
+) -> Protocol[tuple[Decomposition, Decomposition]]:
     """Moments, block Lanczos with its certificate, and the covariance."""
-    moments = yield from all_moments(plain_sum, center=True, scale=scale)
+    moments = yield from all_moments(total, center=True, scale=scale)
     found = yield from krylov(
         moments,
         K,
@@ -104,9 +111,9 @@ def whole(*, scale: bool) -> Protocol[tuple[Decomposition, Decomposition]]:
         max_rounds=20,
         certify=True,
         rng=np.random.default_rng(1),
-        total=plain_sum,
+        total=total,
     )
-    exact = yield from covariance(moments, K, tol=1e-10, total=plain_sum)
+    exact = yield from covariance(moments, K, tol=1e-10, total=total)
     return found, exact
 
 
@@ -213,3 +220,116 @@ def test_errors_carry_no_value_to_the_coordinator(
     for tap in sites.values():
         assert not any(marked(data) for data in tap.replied)
         assert all(len(data) < 256 for data in tap.replied)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_nothing_of_single_rows_or_sites_leaves_in_secure_sums(
+    scale: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    federation = secured(tables())
+    sites = {name: Tapped(site) for name, site in federation.sites.items()}
+    transport = LocalTransport(sites)
+    total = federation.total(transport)
+    with caplog.at_level(logging.DEBUG):
+        found, exact = drive(whole(scale=scale, total=total), transport)
+    np.testing.assert_allclose(found.variances, exact.variances, rtol=1e-6)
+    for name, X in tables().items():
+        tap = sites[name]
+        around = (X - found.mean) / found.scale
+        own = np.concatenate([X.sum(axis=0), (around.T @ around).ravel(), np.square(around).sum(0)])
+        secret = rows_side(X, found) | set(own.tolist())
+        assert not any(marked(data) for data in (*tap.asked, *tap.replied))
+        for data in tap.replied:
+            for shape, numbers in numbers_in(data):
+                assert not set(shape) & set(ROWS.values())
+                assert not numbers & secret
+        assert not marked(repr(tap.site.egress).encode())
+    assert not marked(caplog.text.encode())
+
+
+def private(privacy: Privacy, transport: LocalTransport) -> Protocol[Decomposition]:
+    return private_pca(
+        privacy,
+        K,
+        method="covariance",
+        center=True,
+        scale=False,
+        tol=1e-9,
+        sites=transport.sites,
+        rng=np.random.default_rng(1),
+        total=plain_sum,
+    )
+
+
+def test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rows within the clip, so that the marked one counts as it is: bytes, log, ledger, names."""
+    privacy = Privacy(8.0, 1e-3, trust="local", clip=2 * MARK)
+    policy = Policy(budget=Budget(8.0, 1e-3))
+    sites = {
+        name: Tapped(
+            Site(name, Source.of(X), policy=policy, ledger=Ledger(tmp_path / f"{name}.ledger"))
+        )
+        for name, X in tables().items()
+    }
+    transport = LocalTransport(sites)
+    with caplog.at_level(logging.DEBUG):
+        found = drive(private(privacy, transport), transport)
+    for name, X in tables().items():
+        tap = sites[name]
+        assert [line.op for line in tap.site.egress].count("private_scatter") == 1
+        secret = rows_side(X, found)
+        assert not any(marked(data) for data in (*tap.asked, *tap.replied))
+        for data in tap.replied:
+            for shape, numbers in numbers_in(data):
+                assert not set(shape) & set(ROWS.values())
+                assert not numbers & secret
+        assert not marked(repr(tap.site.egress).encode())
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) >= len(ROWS)
+    for path in files:
+        assert not marked(path.read_bytes())
+        assert not marked(str(path).encode())
+    assert not marked(caplog.text.encode())
+    assert found.privacy is not None
+    assert not marked(found.privacy.text.encode())
+
+
+@pytest.mark.parametrize("spoilt", ["gap", "weights", "grid", "budget"])
+def test_refusals_of_private_asks_carry_no_value(
+    spoilt: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    X = tables()["a"]
+    if spoilt == "gap":
+        X[1, 1] = np.nan
+    weights = np.full(len(X), MARK) if spoilt == "weights" else None
+    epsilon = 1.0 if spoilt == "budget" else 8.0
+    site = Site(
+        "a",
+        Source.of(X, weights=weights),
+        policy=Policy(budget=Budget(epsilon, 1e-3)),
+        ledger=Ledger(tmp_path / "ledger"),
+    )
+    tap = Tapped(site)
+
+    def asking() -> Protocol[None]:
+        yield Ask(
+            "private_total",
+            {
+                "center": np.zeros(D),
+                "radius": np.array([3.0]),
+                "grid": np.array([1 << (40 if spoilt == "grid" else 12)]),
+                "privacy.mu": np.array([1.0]),
+                "privacy.parties": np.array([1]),
+                "privacy.relation": np.array([0]),
+            },
+        )
+
+    code = "budget" if spoilt == "budget" else "failed"
+    with caplog.at_level(logging.DEBUG), pytest.raises(EigenfedError, match=code) as caught:
+        drive(asking(), LocalTransport({"a": tap}))
+    assert not marked(str(caught.value).encode())
+    assert all(len(data) < 256 and not marked(data) for data in tap.replied)
+    assert not marked(caplog.text.encode())
+    assert not any(marked(path.read_bytes()) for path in tmp_path.rglob("*"))

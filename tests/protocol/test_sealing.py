@@ -4,13 +4,16 @@ from collections.abc import Callable
 from itertools import permutations
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.privacy.fixed_point import encoded
 from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.masks import KeyPair
+from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
+from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
@@ -18,7 +21,7 @@ from eigenfed.protocol.messages import Message
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.registry import OPS
 from eigenfed.protocol.site import Site
-from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of
+from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of, sign
 from federation import in_sites
 from secured import Coordinator, Federation, Remembered, identified, secured
 
@@ -34,6 +37,9 @@ def echo(source: Source, payload: Arrays, state: Arrays) -> Answer:
 
 
 KNOWN = {**OPS, echo.name: echo}
+
+
+Words = npt.NDArray[np.int64]
 
 
 def coordinator(policy: Policy | None = None) -> Coordinator:
@@ -191,6 +197,23 @@ def test_own_keys_of_an_earlier_time_are_not_taken_for_the_present_ones() -> Non
     assert it.code(it.names[0], "sum_shares", later | {"keys": mixed}) == "signature"
 
 
+def test_a_site_that_was_started_again_does_not_take_its_old_keys_for_its_own() -> None:
+    """The coordinator brings back keys of the same sums, signed by the site before it ended."""
+    it = coordinator()
+    old, name = it.keyed(), it.names[0]
+    identity, roster = it.federation.identities[name], it.federation.roster
+    rows = Source.of(TABLES[name])
+    it.federation.sites[name] = Site(name, rows, identity=identity, roster=roster)
+    wanted = {"first": np.array([0]), "count": np.array([2])}
+    new = it.reply(name, "sum_keys", wanted)
+    assert it.code(name, "sum_shares", old) == "signature"
+    fresh = {
+        "keys": np.concatenate([new["keys"][None], old["keys"][1:]]),
+        "signatures": np.concatenate([new["signature"][None], old["signatures"][1:]]),
+    }
+    it.reply(name, "sum_shares", old | fresh)
+
+
 def test_keys_of_another_run_are_refused() -> None:
     it = coordinator()
     here = it.keyed()
@@ -251,6 +274,7 @@ def test_an_earlier_sum_is_closed_for_good_once_a_later_one_is_masked() -> None:
 def test_numbers_without_keys_are_refused() -> None:
     it = coordinator()
     assert it.code(it.names[0], "moments", it.envelope()) == "sum"
+    assert it.code(it.names[0], "sum_shares", {}) == "sum"
     keys = it.keyed()
     assert it.code(it.names[0], "moments", it.envelope()) == "sum"
     shares = it.shared(keys)
@@ -340,18 +364,87 @@ def test_sites_that_were_asked_different_things_sign_different_statements() -> N
     it = coordinator()
     shares = it.shared(it.keyed())
     victim, others = it.names[0], it.names[1:]
+    masked = {}
     for name in it.names:
         asked = np.ones(4) if name == victim else np.zeros(4)
         kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
         bound = {"secure.bound.x": np.array([2.0])}
-        it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
+        masked[name] = it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
     signatures = it.signed(it.names)
     for name in (victim, others[0]):
         assert it.code(name, "sum_unmask", it.opening(it.names, signatures)) == "signature"
     agreed = {name: signatures[name] for name in others}
     assert it.code(victim, "sum_unmask", it.opening(it.names, agreed)) == "signature"
-    # The others do open the sum; the victim's masks do not cancel in it all the same.
-    it.reply(others[0], "sum_unmask", it.opening(it.names, agreed))
+    # The others do open the sum. Whatever digest the coordinator takes for the own mask of the
+    # victim, the masks of the victim with the others are left, and the reply stays hidden.
+    opening = it.opening(it.names, agreed)
+    opened = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in others}
+    digests = {name: asked_digest(it, name) for name in it.names}
+    total = np.sum([masked[name]["x"] for name in it.names], axis=0)
+    for name in it.names:
+        take_own_mask(it, total, name, brought_back(it, opened, name), digests[name])
+    assert not set(total) & set(encoded(np.ones(4), 2.0, S))
+
+
+def brought_back(it: Coordinator, shares: Arrays, owner: str) -> bytes:
+    """Put together the secret that sites have opened of one of them."""
+    i = it.names.index(owner)
+    rows = {it.names.index(name) + 1: array[i].tobytes() for name, array in shares.items()}
+    return recovered(rows, THRESHOLD)
+
+
+def take_own_mask(it: Coordinator, words: Words, owner: str, seed: bytes, asked: bytes) -> None:
+    purpose = Purpose(it.run, it.federation.roster).own(0, asked, owner)
+    add_masks([Mask(derived(seed, purpose), -1)], [words])
+
+
+def take_pair_masks(it: Coordinator, words: Words, owner: str, key: bytes, keys: Arrays) -> None:
+    """Take away the masks of one site with all others, by its key."""
+    for i, name in enumerate(it.names):
+        if name != owner:
+            agreed = KeyPair(key).agreed(keys_of(keys, i).masks[0])
+            asked = asked_digest(it, owner)
+            purpose = Purpose(it.run, it.federation.roster).pair(0, asked, owner, name)
+            add_masks([Mask(derived(agreed, purpose), -sign(owner, name))], [words])
+
+
+def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
+    """The coordinator has the reply of a site, says it dropped out, and is given its key."""
+    it = coordinator()
+    keys = it.keyed()
+    masked = it.masked(it.shared(keys))
+    victim, there = it.names[6], it.names[:6]
+    opening = it.opening(there, it.signed(there))
+    shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in there}
+    key = brought_back(it, shares, victim)
+    hidden = masked[victim]["count"].copy()
+    take_pair_masks(it, hidden, victim, key, keys)
+    wanted = encoded(np.full(D, float(len(TABLES[victim]))), 1e6, S)
+    assert not set(hidden) & set(wanted)
+    # The site's own mask is all that is left: with its seed, which nobody gave, it is the reply.
+    sealer = it.federation.sites[victim]._sealer
+    assert sealer is not None
+    run = sealer._runs[it.run]
+    assert run.batch is not None
+    seed = run.batch.secrets[0].seed
+    take_own_mask(it, hidden, victim, seed, asked_digest(it, victim))
+    np.testing.assert_array_equal(hidden, wanted)
+
+
+def test_a_site_in_the_sum_stays_hidden_by_its_masks_with_others() -> None:
+    it = coordinator()
+    keys = it.keyed()
+    masked = it.masked(it.shared(keys))
+    opening = it.opening(it.names, it.signed(it.names))
+    shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in it.names}
+    for name in it.names:
+        words = masked[name]["count"].copy()
+        take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
+        assert not set(words) & set(encoded(np.full(D, float(len(TABLES[name]))), 1e6, S))
+    words = np.sum([masked[name]["count"] for name in it.names], axis=0)
+    for name in it.names:
+        take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
+    np.testing.assert_array_equal(words, S * encoded(np.full(D, 5.0), 1e6, S))
 
 
 @pytest.mark.parametrize("count", range(THRESHOLD))
@@ -359,6 +452,25 @@ def test_lists_below_the_threshold_are_not_signed(count: int) -> None:
     it = coordinator()
     it.begun()
     assert it.code(it.names[0], "sum_survivors", it.survivors(it.names[:count])) == "few_sites"
+
+
+def test_losses_that_leave_a_ring_which_few_could_cut_are_not_signed() -> None:
+    """80 sites: the coordinator says that 26 are gone, side by side in two places of the ring."""
+    size = 80
+    federation = secured(in_sites(np.ones((size, 1)), size))
+    it = Coordinator(federation)
+    order, half = Ring(federation.roster)._order, 16
+    gone = {*order[1:14], *order[2 * half : 2 * half + 13]}
+    there = [name for name in it.names if name not in gone]
+    assert len(there) == federation.roster.threshold
+    site = order[0]
+    keys = it.keyed(count=1)
+    shares = it.shared(keys)
+    it.reply(site, "moments", it.envelope() | shares[site])
+    assert it.code(site, "sum_survivors", it.survivors(there)) == "thin"
+    spread = sorted(order[::3])
+    kept = [name for name in it.names if name not in set(spread[1:]) or name == site]
+    it.reply(site, "sum_survivors", it.survivors(kept))
 
 
 def test_a_list_without_the_site_itself_is_not_signed() -> None:

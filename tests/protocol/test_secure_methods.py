@@ -13,6 +13,7 @@ from eigenfed.errors import InputError, ProtocolError
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import all_moments
 from eigenfed.protocol.one_shot import Merge
 from eigenfed.protocol.ops import Answer, op
@@ -240,3 +241,16 @@ def test_magnitudes_leave_to_a_factor_of_two_and_nothing_else_of_single_sites() 
 def test_the_magnitude_of_odd_tables(X: Any, entry: int, weight: int) -> None:
     answer = OPS["magnitude"].run(Source.of(X), {}, {}).reply
     assert (int(answer["entry"][0]), int(answer["weight"][0])) == (entry, weight)
+
+
+def test_the_total_deviation_is_told_about_one_mean_and_scale_a_run() -> None:
+    """With scales of the asker's choice it would be the deviation of single features."""
+    site = secured(in_sites(DENSE, 3), policy=Policy()).sites["s00"]
+    d = DENSE.shape[1]
+    first = {"mean": np.zeros(d), "scale": np.ones(d)}
+    other = {"mean": np.zeros(d), "scale": np.where(np.arange(d) == 2, 1.0, 1e200)}
+    kinds = []
+    for round_, payload in enumerate((first, other, first)):
+        data = site.answer(Message("ask", "r", round_, "spread", payload).to_bytes())
+        kinds.append(Message.from_bytes(data, "reply", "refusal").label)
+    assert kinds == ["spread", "failed", "spread"]

@@ -11,6 +11,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.fixed_point import Bound, error
 from eigenfed.privacy.identity import Roster
+from eigenfed.privacy.masks import Mask
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, drive
@@ -315,16 +316,16 @@ def test_a_sum_of_nothing_is_one_plain_round() -> None:
 def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
-    def counted(key: bytes, words: Any, *, sign: int) -> None:
-        made.append(sign)
+    def counted(masks: list[Mask], words: Any) -> None:
+        made.append(len(masks))
 
-    monkeypatch.setattr("eigenfed.protocol.sealing.add_mask", counted)
+    monkeypatch.setattr("eigenfed.protocol.sealing.add_masks", counted)
     for size, masks in ((16, 16), (17, 13), (30, 21), (50, 33)):
         made.clear()
         federation = secured(in_sites(np.ones((size, 2)), size))
         with pytest.raises(ProtocolError, match="no sum of replies"):
             drive(summing(federation.total(t := federation.transport(), 1), MOMENTS), t)
-        assert len(made) == masks * size
+        assert made == [masks] * size
 
 
 def test_a_second_run_over_nearly_the_same_sites_is_refused_by_the_sites() -> None:

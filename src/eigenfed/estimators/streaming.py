@@ -1,33 +1,30 @@
 """Streaming PCA in one pass and little memory (000 Alg. 3, without the privacy mask)."""
 
-import math
 from dataclasses import replace
 from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import ddot
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.estimators.frames import aligned, check_names
+from eigenfed.estimators.frames import check_names
 from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.quick import are_finite, quick_array
 from eigenfed.estimators.settings import stream_for
 from eigenfed.estimators.validation import stored_values, validated
 from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.private_stream import PrivateStream
 from eigenfed.privacy.statement import Statement
 from eigenfed.privacy.terms import Privacy
 
-_SMALL_DOT = 10_000  # above it BLAS would wake its threads
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 _parameters = attrgetter(
     "n_components",
@@ -339,7 +336,7 @@ class StreamingPCA(Projection, BaseEstimator):
         stream = self.__dict__.get("_stream")
         if stream is None or _parameters(self) != self._given:
             return None
-        rows = _quick_array(X, self.__dict__.get("feature_names_in_"))
+        rows = quick_array(X, self.__dict__.get("feature_names_in_"))
         if (
             type(rows) is not np.ndarray
             or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and self._dtype is _FLOAT64))
@@ -348,7 +345,7 @@ class StreamingPCA(Projection, BaseEstimator):
             or not len(rows)
         ):
             return None
-        return rows if _are_finite(rows.ravel()) else None
+        return rows if are_finite(rows.ravel()) else None
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
@@ -390,22 +387,3 @@ class StreamingPCA(Projection, BaseEstimator):
         shown = np.zeros(self.n_components_, dtype=self._dtype)
         shown[: len(values)] = values[: len(shown)]
         return shown
-
-
-def _are_finite(values: npt.NDArray[Any]) -> bool:
-    if values.size <= _SMALL_DOT:
-        return math.isfinite(ddot(values, values))
-    with one_blas_thread:
-        return math.isfinite(ddot(values, values))
-
-
-def _quick_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
-    """Turn plain rows into an array where that is cheap and leave all else to the full checks."""
-    if names is not None:
-        return aligned(X, names.tolist()).to_numpy() if hasattr(X, "to_numpy") else None
-    if type(X) is not list:
-        return X
-    try:
-        return np.asarray(X)
-    except ValueError:
-        return None

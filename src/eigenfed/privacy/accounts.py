@@ -1,8 +1,8 @@
 """What a ledger's events add up to: the state of every round, and the totals of every data set.
 
-Totals are kept under one relation at a time. Rows are clipped to a ball around zero, so zeroing a
-row is one way of replacing it, and a spend under ``replace_one`` counts as it is under
-``zero_out``. The other way takes two steps, from the row to zeros and from zeros to the other row:
+Totals are kept under one relation at a time. Leaving a row out moves no sum further than replacing
+it can (see `sensitivity`), so a spend under ``replace_one`` counts as it is under ``zero_out``. The
+other way takes two steps, from the row to none and from none to the other row:
 by group privacy a ``zero_out`` spend of mu counts as 2 mu under ``replace_one`` (Dong, Roth and
 Su, 2019, theorem 2.14). Each is then mu-Gaussian-DP under the same relation, and they compose.
 """

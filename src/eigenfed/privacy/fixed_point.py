@@ -84,7 +84,7 @@ def encoded(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
         raise InputError("Entries must be float64 or int64. Convert them first.")
     if isinstance(bound, np.ndarray) and bound.shape != values.shape:
         raise InputError("Bounds by entry must have the shape of the entries. Reshape them.")
-    if not (np.abs(values) <= np.ldexp(1.0, _log2(bound))).all():
+    if not _are_within(values, np.ldexp(1.0, _log2(bound))):
         raise InputError("An entry is not finite or is beyond its bound. State a larger one.")
     powers = -_exponent(bound, parties)
     if values.dtype == np.int64:
@@ -122,6 +122,13 @@ def error(bound: Bound, parties: int) -> Array:
         return np.zeros(())
     halves: Array = parties * np.ldexp(0.5, _exponent(bound, parties))
     return halves
+
+
+def _are_within(values: npt.NDArray[Any], limit: Array) -> bool:
+    """Say whether all are finite and no larger than the limit; by the extremes if there is one."""
+    if limit.ndim:
+        return bool((np.abs(values) <= limit).all())
+    return values.size == 0 or bool(values.max() <= limit and -limit <= values.min())
 
 
 def _log2(bound: float | Array) -> npt.NDArray[np.int64]:

@@ -123,9 +123,6 @@ class Roster:
     def __len__(self) -> int:
         return len(self.sites)
 
-    def __contains__(self, site: object) -> bool:
-        return site in self._places
-
     def place(self, site: str) -> int:
         """Return where a site stands in the roster, from 0."""
         return self._places[site]

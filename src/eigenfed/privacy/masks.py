@@ -6,6 +6,7 @@ are those of the `cryptography` package.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ KEY_BYTES = 32
 TAG_BYTES = 16
 
 _DOMAIN = b"eigenfed secure sum 1"
-# A part of a stream that stays in the cache between being made and being added.
-_CHUNK_WORDS = 1 << 15
+# A part of the words that stays in the cache while all streams are added to it.
+_CHUNK_WORDS = 1 << 14
 _ZEROS = bytes(8 * _CHUNK_WORDS)
 
 
@@ -106,34 +107,52 @@ def unsealed(key: bytes, data: bytes, purpose: bytes) -> bytes:
         raise DataError("A sealed message was changed, or is for somebody else.") from None
 
 
-def add_mask(key: bytes, words: Iterable[npt.NDArray[Any]], *, sign: int) -> None:
-    """Add a key's stream to arrays of 64-bit words in place, or take it away; they wrap round.
+@dataclass(frozen=True, repr=False)
+class Mask:
+    """A key's stream of words, and whether it is added or taken away.
 
-    Parameters
+    Attributes
     ----------
     key : bytes
         32 bytes, used for one stream only.
+    sign : {1, -1}
+    """
+
+    key: bytes
+    sign: int
+
+
+def add_masks(masks: Iterable[Mask], words: Iterable[npt.NDArray[Any]]) -> None:
+    """Add streams to arrays of 64-bit words in place, or take them away; words wrap round.
+
+    Parameters
+    ----------
+    masks : iterable of Mask
     words : iterable of ndarray of int64
         C-contiguous; one stream runs through all of them, in order.
-    sign : {1, -1}
 
     Examples
     --------
     >>> import numpy as np
     >>> numbers = np.arange(3)
-    >>> add_mask(bytes(32), [numbers], sign=1)
-    >>> add_mask(bytes(32), [numbers], sign=-1)
+    >>> add_masks([Mask(bytes(32), 1)], [numbers])
+    >>> add_masks([Mask(bytes(32), -1)], [numbers])
     >>> numbers
     array([0, 1, 2])
     """
-    stream = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
-    apply = np.add if sign > 0 else np.subtract
+    streams = [
+        (
+            Cipher(algorithms.ChaCha20(mask.key, bytes(16)), mode=None).encryptor(),
+            np.add if mask.sign > 0 else np.subtract,
+        )
+        for mask in masks
+    ]
     buffer = bytearray(8 * _CHUNK_WORDS)
-    made = np.frombuffer(buffer, "<u8")
-    zeros = memoryview(_ZEROS)
+    made, zeros = np.frombuffer(buffer, "<u8"), memoryview(_ZEROS)
     for array in words:
         flat = array.reshape(-1).view(np.uint64)
         for start in range(0, flat.size, _CHUNK_WORDS):
             part = flat[start : start + _CHUNK_WORDS]
-            stream.update_into(zeros[: part.nbytes], buffer)
-            apply(part, made[: part.size], out=part)
+            for stream, apply in streams:
+                stream.update_into(zeros[: part.nbytes], buffer)
+                apply(part, made[: part.size], out=part)

@@ -10,11 +10,11 @@ from collections.abc import Collection, Iterator
 from fractions import Fraction
 from itertools import combinations
 
-Roster = frozenset[str]
+Sites = frozenset[str]
 _Vector = dict[str, Fraction]
 
 
-def isolated_by(roster: Roster, earlier: Collection[Roster], fewest: int) -> list[Roster]:
+def isolated_by(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[Sites]:
     """Return the groups of few sites about which a sum over `roster` tells more than there is.
 
     Parameters
@@ -45,7 +45,7 @@ def isolated_by(roster: Roster, earlier: Collection[Roster], fewest: int) -> lis
     return [group for group in groups if _reach(after, group) > _reach(before, group)]
 
 
-def _small_groups(rosters: Collection[Roster], fewest: int) -> Iterator[Roster]:
+def _small_groups(rosters: Collection[Sites], fewest: int) -> Iterator[Sites]:
     """Give the groups of fewer than `fewest` sites that a combination can be about.
 
     Sites that are always summed over together stay together in every combination.
@@ -61,7 +61,7 @@ def _small_groups(rosters: Collection[Roster], fewest: int) -> Iterator[Roster]:
                 yield group
 
 
-def _reach(reduced: dict[str, _Vector], group: Roster) -> int:
+def _reach(reduced: dict[str, _Vector], group: Sites) -> int:
     """Return how many independent combinations are zero outside a group.
 
     In reduced form a combination shows the weight of each row at that row's pivot. One that is
@@ -72,7 +72,7 @@ def _reach(reduced: dict[str, _Vector], group: Roster) -> int:
     return len(inside) - len(_echelon(outside))
 
 
-def _reduced(rosters: Collection[Roster]) -> dict[str, _Vector]:
+def _reduced(rosters: Collection[Sites]) -> dict[str, _Vector]:
     return _echelon([dict.fromkeys(roster, Fraction(1)) for roster in rosters])
 
 

@@ -1,6 +1,7 @@
 """By how much one row can change what is computed of all rows, in Euclidean norm.
 
-Rows are clipped to norm C. ``replace_one`` turns a row into another one; ``zero_out`` into zeros.
+Rows are clipped to norm C. ``replace_one`` turns a row into another one; ``zero_out`` leaves it out
+of every sum (a row of zeros would not do: about a mean it is a row like others).
 The number of rows is public in both. Derivations are in ``docs/privacy.md``; that none of these
 can be exceeded is searched for numerically in ``tests/privacy/test_sensitivity.py``.
 """

@@ -7,7 +7,7 @@ from eigenfed.privacy.terms import Privacy
 
 _RELATIONS = {
     "replace_one": "one row is replaced by any other",
-    "zero_out": "one row is replaced by zeros",
+    "zero_out": "one row is left out of every sum",
 }
 
 

@@ -26,8 +26,8 @@ class Privacy:
         The guarantee for everything that the run releases. `delta` must be below one over the
         number of rows.
     relation : {"replace_one", "zero_out"}
-        What neighbouring tables are: one row is another one, or is zeros. The number of rows is
-        public in both.
+        What neighbouring tables are: one row is another one, or is left out of every sum. The
+        number of rows is public in both.
     clip : float or None
         Public bound to which the norm of rows is clipped, known without looking at the rows. None
         finds one privately and pays for it.

@@ -110,6 +110,8 @@ class Books:
         )
         if parties == 0:
             return answer
+        # From here on nothing may be refused for what the rows hold: a retry draws noise anew
+        # under the same spend, so that refusals would sort draws for free.
         return replace(answer, reply=answer.noise.added(answer.reply, mu, parties))
 
     def written(

@@ -83,14 +83,7 @@ def magnitude(source: Source, payload: Arrays, state: Arrays) -> Answer:
     return Answer({name: np.array([_power(value)]) for name, value in powers.items()}, state)
 
 
-@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
-def spread(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return the weighted squared deviations of all features from the mean, together."""
-    prepared = Prepared(source, payload["mean"], payload["scale"])
-    return Answer({"spread": np.array([prepared.squares().sum()])}, state)
-
-
-OPS = (moments, squares, magnitude, spread)
+OPS = (moments, squares, magnitude)
 
 _NONE = -1074
 _FINE = 1e-13

@@ -53,7 +53,14 @@ def product(source: Source, payload: Arrays, state: Arrays) -> Answer:
     return Answer(reply, state, basis, images, float(state["trace"][0]))
 
 
-OPS = (product,)
+@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+def spread(source: Source, payload: Arrays, state: Arrays) -> Answer:
+    """Return the trace alone, by which sums that need bounds are bounded from then on."""
+    _, state = prepared(source, payload, state)
+    return Answer({"spread": state["trace"]}, state)
+
+
+OPS = (product, spread)
 
 
 @dataclass(eq=False)

@@ -33,7 +33,7 @@ from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.fixed_point import check_bound, encoded
 from eigenfed.privacy.identity import LEAST_SITES, SIGNATURE_BYTES, Identity, Roster
 from eigenfed.privacy.ledger import Refusal
-from eigenfed.privacy.masks import add_mask, derived
+from eigenfed.privacy.masks import Mask, add_masks, derived
 from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.rosters import isolated_by
@@ -207,7 +207,7 @@ class Sealer:
             self._receive(purpose, batch, present, envelope.get(form.SHARES))
         except (DataError, KeyError, IndexError):
             raise _refusal("malformed") from None
-        fields = self._whole(reply, envelope)
+        fields = self._whole(reply, envelope, noised=parties > 0)
         last = _Sum(number, batch, form.digest_of(op, payload, envelope), present, parties)
         self._add_masks(purpose, last, fields)
         sealed.last = last
@@ -278,8 +278,12 @@ class Sealer:
             raise _refusal("survivors")
         return names
 
-    def _whole(self, reply: Arrays, envelope: Arrays) -> Arrays:
-        """Return the reply in fixed point, and zeros by which masks that do not cancel show."""
+    def _whole(self, reply: Arrays, envelope: Arrays, *, noised: bool) -> Arrays:
+        """Return the reply in fixed point, and zeros by which masks that do not cancel show.
+
+        A site's own part of the noise is not enough for a refusal to hang on it: what is noised
+        is whole already and goes into the sum, which wraps, whatever its bound is.
+        """
         bounds, parties = form.bounds_in(envelope), len(self._roster)
         if bounds.keys() != reply.keys():
             raise _refusal("bounds")
@@ -287,21 +291,27 @@ class Sealer:
         try:
             for name, bound in bounds.items():
                 check_bound(name, bound, parties)
-                fields[name] = encoded(reply[name], bound, parties)
+                if noised and isinstance(bound, int):
+                    fields[name] = reply[name].copy()
+                elif noised:
+                    raise _refusal("bounds")
+                else:
+                    fields[name] = encoded(reply[name], bound, parties)
         except InputError:
             raise _refusal("range") from None
         return fields
 
     def _add_masks(self, purpose: Purpose, last: _Sum, fields: Arrays) -> None:
-        words, secret = form.masked_fields(fields), last.batch.secrets[last.number]
+        secret = last.batch.secrets[last.number]
         own = purpose.own(last.number, last.asked, self._site)
-        add_mask(derived(secret.seed, own), words, sign=1)
+        masks = [Mask(derived(secret.seed, own), 1)]
         for name in self._ring.of(self._site):
             if name in last.present:
                 public = last.batch.peers[name].masks[last.number - last.batch.first]
                 pair = purpose.pair(last.number, last.asked, self._site, name)
                 key = derived(secret.pair.agreed(public), pair)
-                add_mask(key, words, sign=form.sign(self._site, name))
+                masks.append(Mask(key, form.sign(self._site, name)))
+        add_masks(masks, form.masked_fields(fields))
 
     def _signed(self, purpose: Purpose, run: _SealedRun, payload: Arrays) -> Arrays:
         last = _current(run, payload)

@@ -28,7 +28,7 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.privacy import fixed_point
 from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.identity import SIGNATURE_BYTES, Roster
-from eigenfed.privacy.masks import KeyPair, add_mask, derived
+from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
 from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
 from eigenfed.protocol import sum_format as form
@@ -296,8 +296,8 @@ class SecureSum:
 
     def _unmask(self, masked: _Masked, asked: bytes, shares: dict[str, list[bytes]]) -> None:
         """Take the masks away, in place."""
-        words, number = form.masked_fields(masked.words), masked.number
-        index = number - masked.keys.first
+        number, index = masked.number, masked.number - masked.keys.first
+        masks = []
         for i, owner in enumerate(masked.keys.present):
             public = masked.keys.public[owner]
             secret = self._secret(owner, {name: parts[i] for name, parts in shares.items()})
@@ -305,7 +305,7 @@ class SecureSum:
                 if form.seal_of(secret) != public.seals[index]:
                     raise _wrong_shares(owner)
                 own = self._purpose.own(number, asked, owner)
-                add_mask(derived(secret, own), words, sign=-1)
+                masks.append(Mask(derived(secret, own), -1))
                 continue
             pair = KeyPair(secret)
             if pair.public != public.masks[index]:
@@ -315,7 +315,8 @@ class SecureSum:
                     agreed = pair.agreed(masked.keys.public[name].masks[index])
                     key = derived(agreed, self._purpose.pair(number, asked, owner, name))
                     # What is left of the pair is the mask that the survivor has put on.
-                    add_mask(key, words, sign=-form.sign(name, owner))
+                    masks.append(Mask(key, -form.sign(name, owner)))
+        add_masks(masks, form.masked_fields(masked.words))
 
     def _secret(self, owner: str, shares: dict[str, bytes]) -> bytes:
         by_point = {self._roster.place(name) + 1: share for name, share in shares.items()}

@@ -91,9 +91,7 @@ class PublicKeys:
 
     @classmethod
     def from_bytes(cls, data: bytes, count: int) -> "PublicKeys":
-        """Read the keys of `count` sums."""
-        if len(data) != keys_bytes(count):
-            raise DataError("The keys of a site are malformed. Use one release of eigenfed.")
+        """Read the keys of `count` sums, in `keys_bytes` bytes."""
         parts = [data[i : i + KEY_BYTES] for i in range(0, len(data), KEY_BYTES)]
         return cls(parts[0], tuple(parts[1 : count + 1]), tuple(parts[count + 1 :]))
 

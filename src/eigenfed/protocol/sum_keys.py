@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from eigenfed.errors import DataError
 from eigenfed.privacy.identity import Roster
 from eigenfed.privacy.masks import KeyPair, derived, sealed, unsealed
 from eigenfed.privacy.shamir import SECRET_BYTES, SHARE_BYTES, split
@@ -103,7 +102,7 @@ class Batch:
         ]
 
     def receive(self, purpose: Purpose, owner: str, text: bytes) -> None:
-        """Open what an owner has sealed for this site; a second time changes nothing.
+        """Open the `sealed_bytes` that an owner made for this site; again, it changes nothing.
 
         Raises
         ------
@@ -113,10 +112,7 @@ class Batch:
         if self._has(owner):
             return
         about = purpose.share(owner, self.site, self.first)
-        opened = unsealed(self._key(about, owner), text, about)
-        if len(opened) != 2 * SHARE_BYTES * self.count:
-            raise DataError("The shares of a site are malformed. Use one release of eigenfed.")
-        self._keep(owner, opened)
+        self._keep(owner, unsealed(self._key(about, owner), text, about))
 
     def forget(self, number: int) -> None:
         """Drop all that belongs to a sum, and to those before it."""

@@ -2,7 +2,8 @@
 
 ===========  ==================================================================================
 coordinator  replies as bytes; at the end, each site's meter
-site         its own source, policy and meter, handed over once at the start; then asks as bytes
+site         its own source, policy, meter and identity, handed over once at the start; then asks
+             as bytes
 ===========  ==================================================================================
 
 A source crosses the pipe in checked parts of a few megabytes and is put together in the child, so

@@ -279,7 +279,7 @@ def test_the_seed_repeats_the_run() -> None:
         ({"max_rounds": 0}, "max_rounds=0 must be a whole number of at least 1"),
         ({"certify": 1}, "certify=1 must be True or False"),
         ({"secure": 1}, "secure=1 must be True or False"),
-        ({"privacy": 1.0}, "privacy asks for noise, which is not there yet"),
+        ({"privacy": 1.0}, "privacy is a float and must be None, a Privacy"),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -5,10 +5,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from eigenfed.errors import DataError
-from eigenfed.privacy.masks import KeyPair, add_mask, context, derived, sealed, unsealed
+from eigenfed.privacy.masks import KeyPair, Mask, add_masks, context, derived, sealed, unsealed
 
 KEY = bytes(range(32))
-CHUNK = 1 << 15
+CHUNK = 1 << 14
 
 
 def stream(key: bytes, words: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]]:
@@ -22,31 +22,43 @@ def stream(key: bytes, words: int) -> np.ndarray[tuple[int], np.dtype[np.uint64]
 @pytest.mark.parametrize("words", [0, 1, 7, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 5])
 def test_a_mask_is_the_keys_stream(words: int) -> None:
     numbers = np.zeros(words, dtype=np.int64)
-    add_mask(KEY, [numbers], sign=1)
+    add_masks([Mask(KEY, 1)], [numbers])
     np.testing.assert_array_equal(numbers.view(np.uint64), stream(KEY, words))
 
 
 def test_one_stream_runs_through_all_arrays() -> None:
     shapes = [(3,), (), (2, 5), (0, 4), (CHUNK + 3,)]
     arrays = [np.zeros(shape, dtype=np.int64) for shape in shapes]
-    add_mask(KEY, arrays, sign=1)
+    add_masks([Mask(KEY, 1)], arrays)
     joined = np.concatenate([array.ravel() for array in arrays]).view(np.uint64)
     np.testing.assert_array_equal(joined, stream(KEY, joined.size))
+
+
+def test_masks_add_up_whatever_their_number() -> None:
+    keys = [bytes([i]) * 32 for i in range(5)]
+    at_once, in_turn = (np.zeros(CHUNK + 9, dtype=np.int64) for _ in range(2))
+    add_masks([Mask(key, (-1) ** i) for i, key in enumerate(keys)], [at_once])
+    for i, key in enumerate(keys):
+        add_masks([Mask(key, (-1) ** i)], [in_turn])
+    np.testing.assert_array_equal(at_once, in_turn)
+    add_masks([], [at_once])
+    np.testing.assert_array_equal(at_once, in_turn)
+    assert keys[1].hex() not in repr(Mask(keys[1], 1))
 
 
 def test_what_is_added_can_be_taken_away_and_wraps_round() -> None:
     numbers = np.array([[np.iinfo(np.int64).max, np.iinfo(np.int64).min], [0, -1]])
     before = numbers.copy()
-    add_mask(KEY, [numbers], sign=1)
+    add_masks([Mask(KEY, 1)], [numbers])
     assert (numbers != before).all()
-    add_mask(KEY, [numbers], sign=-1)
+    add_masks([Mask(KEY, -1)], [numbers])
     np.testing.assert_array_equal(numbers, before)
 
 
 def test_masked_zeros_look_like_any_other_words() -> None:
     """Bits of the stream are ones in half of all cases, in every place of a word."""
     numbers = np.zeros(40_000, dtype=np.int64)
-    add_mask(derived(KEY, b"x"), [numbers], sign=1)
+    add_masks([Mask(derived(KEY, b"x"), 1)], [numbers])
     bits = np.unpackbits(numbers.view(np.uint8).reshape(-1, 8), axis=1)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.5 * 6 / np.sqrt(len(numbers))
 

@@ -1,0 +1,75 @@
+"""FederatedPCA with secure sums."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+
+from eigenfed import FederatedPCA, InputError, Merge, Policy, Power, SiteRefused, Subspace
+from federation import in_sites
+from oracles import pooled, power_law
+
+ROWS = power_law(120, 9, 1.0) + 3.0
+
+
+@pytest.mark.parametrize("method", ["auto", "krylov", Power(local_steps=1)])
+@pytest.mark.parametrize("scale", [False, True])
+def test_secure_sums_give_the_same_components(method: Any, scale: bool) -> None:
+    sites = in_sites(ROWS, 4)
+    plain, safe = (
+        FederatedPCA(3, method=method, scale=scale, secure=secure, random_state=0).fit_sites(sites)
+        for secure in (False, True)
+    )
+    np.testing.assert_allclose(safe.components_, plain.components_, atol=1e-11)
+    np.testing.assert_allclose(safe.explained_variance_, plain.explained_variance_, rtol=1e-11)
+    np.testing.assert_allclose(safe.mean_, plain.mean_, rtol=1e-13)
+    assert safe.n_rounds_ > plain.n_rounds_
+    assert safe.leakage_ == pytest.approx(plain.leakage_)
+    assert safe.certificate_ is not None
+    assert safe.certificate_.converged.all()
+
+
+def test_groups_and_sparse_rows_are_summed_securely_too() -> None:
+    rng = np.random.default_rng(0)
+    X: Any = sparse.random_array((60, 8), density=0.4, rng=rng, format="csr")
+    safe = FederatedPCA(2, secure=True).fit(X, groups=np.arange(60) % 3)
+    wanted = pooled(X.toarray())
+    np.testing.assert_allclose(safe.singular_values_, wanted.s[:2], rtol=1e-12)
+
+
+def test_a_sites_own_policy_still_counts() -> None:
+    policies = {"s01": Policy(forbidden=frozenset({"scatter"}))}
+    sites = in_sites(ROWS, 3)
+    safe = FederatedPCA(2, secure=True, random_state=0).fit_sites(sites, policies=policies)
+    assert safe.method_ == "krylov"
+    limited = {"s01": Policy(max_rank_fraction=0.1)}
+    with pytest.raises(SiteRefused, match="'leakage'"):
+        FederatedPCA(2, secure=True).fit_sites(sites, policies=limited)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "sites", "message"),
+    [
+        ({}, 2, "secure=True needs 3 sites at least and there are 2"),
+        ({}, 1, "secure=True needs 3 sites at least and there are 1"),
+        ({"split": "features"}, 3, "secure=True cannot do split='features'"),
+        ({"method": "merge"}, 3, "method='merge' needs replies of single sites"),
+        ({"method": Merge()}, 3, "needs replies of single sites"),
+        ({"method": "power"}, 3, r"Pass Power\(local_steps=1\)"),
+        ({"method": Power(local_steps=4)}, 3, r"Pass Power\(local_steps=1\)"),
+        ({"method": Subspace(start="merge")}, 3, r"Pass Subspace\(start='random'\)"),
+    ],
+)
+def test_what_cannot_be_summed_securely_is_refused(
+    parameters: dict[str, Any], sites: int, message: str
+) -> None:
+    tables: Any = in_sites(ROWS[:, :8], sites)
+    if parameters.get("split") == "features":
+        ids = [f"row {i}" for i in range(len(ROWS))]
+        tables = {
+            f"s{i}": pd.DataFrame(ROWS[:, [i]], columns=[f"x{i}"], index=ids) for i in range(3)
+        }
+    with pytest.raises(InputError, match=message):
+        FederatedPCA(1, secure=True, **parameters).fit_sites(tables)
