@@ -14,7 +14,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.settings import check_choice, check_flag
+from eigenfed.estimators.settings import check_choice, check_flag, check_seed
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
 from eigenfed.linalg.checks import check_count, checked_weights
@@ -337,6 +337,7 @@ class FederatedPCA(Projection, BaseEstimator):
             )
         check_choice("stop", self.stop, ("all", "separated"))
         check_count("max_rounds", self.max_rounds, "Allow one round or more.")
+        check_seed(self.random_state)
         for name in ("center", "scale", "certify"):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:
