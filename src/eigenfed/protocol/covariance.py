@@ -17,6 +17,7 @@ from eigenfed.data.source import Source
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_lengths, signed_rows
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.certificate import angle, wire_error
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.moments import Moments, kept_scatter
 from eigenfed.protocol.ops import Answer, op
@@ -61,23 +62,25 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
         moments.n,
         float(matrix.trace()),
         products=1,
-        certificate=_certificate(matrix, values, vt, tol),
+        certificate=_certificate(matrix, values, vt, tol, moments),
     )
 
 
-def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
+def _certificate(
+    matrix: Array, values: Array, vt: Array, tol: float, moments: Moments
+) -> Certificate:
     """All of the matrix is known, so that bound and estimate are one."""
     k = len(vt)
     left = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = column_lengths(left) / largest
-    gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
-    sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
-    angle = float(np.arcsin(sine)) if sine < 1 else np.inf
+    rounding = wire_error(moments, float(matrix.trace()), 1)
+    residuals = (column_lengths(left) + rounding) / largest
+    following = (values[k] + rounding) if k < len(values) else 0.0
+    sure = angle(float(np.linalg.norm(left, 2)) + rounding, values[k - 1] - following)
     return Certificate(
         residuals,
-        angle,
-        angle,
+        sure,
+        sure,
         residuals <= tol,
         float(matrix.trace()),
         float(np.abs(vt @ vt.T - np.eye(k)).max()),

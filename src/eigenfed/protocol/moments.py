@@ -18,6 +18,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.messages import check_wire
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.totals import Total
 
@@ -84,11 +85,14 @@ class Moments:
     scale : ndarray of shape (d,)
         Standard deviations over observed entries, divisor their weight; 1 where a feature is
         constant or never observed, and everywhere where no scaling is wanted.
+    wire : {"float64", "float32"}
+        Precision of the floats in messages, which limits what a certificate can say.
     """
 
     n: float
     mean: Array
     scale: Array
+    wire: str = "float64"
 
     @property
     def arrays(self) -> Arrays:
@@ -97,7 +101,12 @@ class Moments:
 
 
 def all_moments(
-    total: Total, *, center: bool, scale: bool, whole_up_to: float = 0.0
+    total: Total,
+    *,
+    center: bool,
+    scale: bool,
+    whole_up_to: float = 0.0,
+    wire: str = "float64",
 ) -> Protocol[Moments]:
     """Bring together counts and means, and standard deviations where they are wanted.
 
@@ -108,7 +117,10 @@ def all_moments(
     center, scale : bool
     whole_up_to : float, default=0.0
         Up to how many features the whole scatter will be asked for next, by `covariance`.
+    wire : {"float64", "float32"}, default="float64"
+        Precision of the floats in messages, as the transport and the sites have it.
     """
+    check_wire(wire)
     saying = {"whole_up_to": np.array([whole_up_to])} if whole_up_to else {}
     first = yield from total(Ask("moments", saying))
     n, count = float(first["n"][0]), first["count"]
@@ -123,4 +135,4 @@ def all_moments(
         # What is left of a constant feature after rounding is not a spread.
         rounding = 10 * np.finfo(float).eps * np.abs(mean)
         deviations = np.where(deviations > rounding, deviations, 1.0)
-    return Moments(n, mean if center else np.zeros_like(mean), deviations)
+    return Moments(n, mean if center else np.zeros_like(mean), deviations, wire)

@@ -41,6 +41,8 @@ class Plan:
     certify : bool
     whole_allowed : bool
         Whether every site answers with its whole scatter; "auto" asks for it only then.
+    wire : {"float64", "float32"}
+        Precision of the floats in messages, as the transport and the sites have it.
     """
 
     k: int
@@ -52,6 +54,7 @@ class Plan:
     max_rounds: int = 50
     certify: bool = True
     whole_allowed: bool = True
+    wire: str = "float64"
 
 
 def chosen(plan: Plan, d: int) -> tuple[Method, str]:
@@ -99,7 +102,11 @@ def pca(
         How sums over sites are made.
     """
     moments = yield from all_moments(
-        total, center=plan.center, scale=plan.scale, whole_up_to=_whole_up_to(plan)
+        total,
+        center=plan.center,
+        scale=plan.scale,
+        whole_up_to=_whole_up_to(plan),
+        wire=plan.wire,
     )
     method, why = chosen(plan, len(moments.mean))
     found = yield from _run(method, plan, moments, sites, rng, total)
