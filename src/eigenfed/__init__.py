@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from eigenfed.linalg.summary import Summary
     from eigenfed.privacy.policy import Policy
     from eigenfed.protocol.one_shot import Merge
-    from eigenfed.protocol.power import Power
+    from eigenfed.protocol.power_options import Power
     from eigenfed.protocol.subspace import Subspace
 
 # What goes wrong at a site may be said in words that hold data: without a handler of the host's
@@ -52,7 +52,7 @@ _HOMES = {
     "Summary": "linalg.summary",
     "Policy": "privacy.policy",
     "Merge": "protocol.one_shot",
-    "Power": "protocol.power",
+    "Power": "protocol.power_options",
     "Subspace": "protocol.subspace",
 }
 

@@ -1,30 +1,24 @@
 """Streaming PCA in one pass and little memory (000 Alg. 3, without the privacy mask)."""
 
-import math
 from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg.blas import ddot
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.estimators.frames import aligned, check_names
-from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.frames import check_names
+from eigenfed.estimators.plain_rows import plain_rows
 from eigenfed.estimators.settings import stream_settings
+from eigenfed.estimators.stream_results import StreamResults
 from eigenfed.estimators.validation import stored_values, validated
 from eigenfed.linalg.checks import checked_weights
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import one_blas_thread
 
-_SMALL_DOT = 10_000  # above it BLAS would wake its threads
-_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 _parameters = attrgetter(
     "n_components",
     "rank",
@@ -37,7 +31,7 @@ _parameters = attrgetter(
 )
 
 
-class StreamingPCA(Projection, BaseEstimator):
+class StreamingPCA(StreamResults, BaseEstimator):
     """PCA of rows that are seen once, in batches of any size, and forgotten.
 
     Keeps more directions than it shows, so the components stay close to those of a PCA on all
@@ -118,10 +112,7 @@ class StreamingPCA(Projection, BaseEstimator):
     True
     """
 
-    n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
-    _stream: Stream
-    _dtype: np.dtype[Any]
 
     def __init__(
         self,
@@ -237,67 +228,6 @@ class StreamingPCA(Projection, BaseEstimator):
         self._stream.merge(self._fitting(other))
         return self
 
-    @property
-    def summary_(self) -> Summary:
-        """All that is known of the rows."""
-        check_is_fitted(self)
-        return self._stream.summary()
-
-    @property
-    def components_(self) -> npt.NDArray[Any]:
-        """Orthonormal components, (n_components_, n_features)."""
-        return self._projection()[0].astype(self._dtype, copy=False)
-
-    @property
-    def explained_variance_(self) -> npt.NDArray[Any]:
-        """Variance along each component, (n_components_,)."""
-        return self._shown(self.summary_.variance)
-
-    @property
-    def explained_variance_ratio_(self) -> npt.NDArray[Any]:
-        """Share of the total variance along each component, (n_components_,)."""
-        return self._shown(self.summary_.explained)
-
-    @property
-    def singular_values_(self) -> npt.NDArray[Any]:
-        """Singular values of the centred rows, (n_components_,)."""
-        return self._shown(self.summary_.s)
-
-    @property
-    def mean_(self) -> npt.NDArray[Any]:
-        """Mean of the rows, (n_features,)."""
-        return self.summary_.mean.astype(self._dtype)
-
-    @property
-    def noise_variance_(self) -> float:
-        """Mean variance along the directions outside the components."""
-        summary, rest = self.summary_, self.n_features_in_ - self.n_components_
-        shown = summary.s[: self.n_components_]
-        missed = max(summary.energy - float(shown @ shown), 0.0)
-        return missed / ((summary.n - 1.0) * rest) if rest and summary.n > 1.0 else 0.0
-
-    @property
-    def n_components_(self) -> int:
-        """Number of components shown."""
-        check_is_fitted(self)
-        return self._stream.k
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Rows seen."""
-        check_is_fitted(self)
-        return self._stream.n_seen
-
-    @property
-    def n_missing_(self) -> npt.NDArray[np.int64]:
-        """NaN entries imputed, (n_features,)."""
-        check_is_fitted(self)
-        return self._stream.n_missing.copy()
-
-    def _projection(self) -> tuple[Array, Array, Array | None]:
-        k, summary = self.n_components_, self.summary_
-        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")
 
@@ -307,20 +237,10 @@ class StreamingPCA(Projection, BaseEstimator):
         return tags
 
     def _plain_rows(self, X: Any) -> npt.NDArray[Any] | None:
-        """Return a batch that needs no preparation, quickly: rows may come one by one."""
         stream = self.__dict__.get("_stream")
         if stream is None or _parameters(self) != self._given:
             return None
-        rows = _quick_array(X, self.__dict__.get("feature_names_in_"))
-        if (
-            type(rows) is not np.ndarray
-            or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and self._dtype is _FLOAT64))
-            or rows.ndim != 2
-            or rows.shape[1] != stream.d
-            or not len(rows)
-        ):
-            return None
-        return rows if _are_finite(rows.ravel()) else None
+        return plain_rows(X, stream.d, self.__dict__.get("feature_names_in_"), self._dtype)
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
@@ -353,27 +273,3 @@ class StreamingPCA(Projection, BaseEstimator):
         check_names("other", list(others), list(names))
         places = {name: place for place, name in enumerate(others)}
         return other._stream.reordered(np.array([places[name] for name in names]))
-
-    def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        shown = np.zeros(self.n_components_, dtype=self._dtype)
-        shown[: len(values)] = values[: len(shown)]
-        return shown
-
-
-def _are_finite(values: npt.NDArray[Any]) -> bool:
-    if values.size <= _SMALL_DOT:
-        return math.isfinite(ddot(values, values))
-    with one_blas_thread:
-        return math.isfinite(ddot(values, values))
-
-
-def _quick_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
-    """Turn plain rows into an array where that is cheap and leave all else to the full checks."""
-    if names is not None:
-        return aligned(X, names.tolist()).to_numpy() if hasattr(X, "to_numpy") else None
-    if type(X) is not list:
-        return X
-    try:
-        return np.asarray(X)
-    except ValueError:
-        return None

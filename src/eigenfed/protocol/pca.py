@@ -11,7 +11,8 @@ from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.moments import Moments, all_moments
 from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
-from eigenfed.protocol.power import Power, power
+from eigenfed.protocol.power import power
+from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.randomized import randomized
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.subspace import Subspace, subspace
