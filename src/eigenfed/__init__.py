@@ -1,6 +1,12 @@
-"""Principal components of data that cannot be pooled."""
+"""Principal components of data that cannot be pooled.
+
+Estimators bring scikit-learn with them, which takes over a second: each name is imported when it
+is first used, so that a site's process and the command line begin at once.
+"""
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from eigenfed.errors import (
     DataError,
@@ -10,14 +16,16 @@ from eigenfed.errors import (
     SiteLost,
     SiteRefused,
 )
-from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.estimators.streaming import StreamingPCA
-from eigenfed.linalg.summary import Summary
-from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.subspace import Subspace
+
+if TYPE_CHECKING:
+    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.streaming import StreamingPCA
+    from eigenfed.linalg.summary import Summary
+    from eigenfed.privacy.policy import Policy
+    from eigenfed.privacy.terms import Privacy
+    from eigenfed.protocol.one_shot import Merge
+    from eigenfed.protocol.power_options import Power
+    from eigenfed.protocol.subspace import Subspace
 
 # What goes wrong at a site may be said in words that hold data: without a handler of the host's
 # own, the words go nowhere rather than to whatever terminal is there.
@@ -39,3 +47,28 @@ __all__ = [
     "Subspace",
     "Summary",
 ]
+
+_HOMES = {
+    "FederatedPCA": "estimators.federated",
+    "StreamingPCA": "estimators.streaming",
+    "Summary": "linalg.summary",
+    "Policy": "privacy.policy",
+    "Privacy": "privacy.terms",
+    "Merge": "protocol.one_shot",
+    "Power": "protocol.power_options",
+    "Subspace": "protocol.subspace",
+}
+
+
+if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

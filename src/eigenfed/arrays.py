@@ -30,6 +30,7 @@ _DIGEST_BYTES = 16
 _PREFIX_BYTES = len(_MAGIC) + 8
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
+_WHOLE = 1 << 1024
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -61,6 +62,12 @@ class Container:
 
     def to_bytes(self) -> bytes:
         """Serialise; the same values always give the same bytes."""
+        for name, value in self.scalars.items():
+            if not _is_scalar(value):
+                raise InputError(
+                    f"The scalar {name!r} must be text, True or False, a finite number or a whole "
+                    "one of at most 1024 bits. Convert it first."
+                )
         parts = [_flat(array) for array in self.arrays.values()]
         for name, part in zip(self.arrays, parts, strict=True):
             if part.dtype.str not in _DTYPES:
@@ -193,9 +200,9 @@ def _is_header(header: Any) -> bool:
 
 
 def _is_scalar(value: Any) -> bool:
-    return isinstance(value, bool | int | str) or (
-        isinstance(value, float) and math.isfinite(value)
-    )
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return isinstance(value, str) or (isinstance(value, int) and -_WHOLE <= value < _WHOLE)
 
 
 def _is_array_entry(entry: Any) -> bool:

@@ -54,7 +54,19 @@ def test_import_brings_no_optional_package() -> None:
         return set(run.stdout.decode().split())
 
     optional = {"pandas", "polars", "pyarrow", "matplotlib", "numba"}
-    assert not (packages("eigenfed") - packages("sklearn.decomposition")) & optional
+    estimators = packages("eigenfed.estimators.federated, eigenfed.estimators.streaming")
+    assert not (estimators - packages("sklearn.decomposition")) & optional
+    assert not packages("eigenfed") & (optional | {"sklearn", "scipy", "numpy"})
+    assert not packages("eigenfed.transport.processes") & (optional | {"sklearn"})
+
+
+def test_names_are_there_before_they_are_used_and_others_are_not() -> None:
+    assert set(eigenfed.__all__) <= set(dir(eigenfed))
+    code = "from eigenfed import *; import sys; print(FederatedPCA.__name__, Power.__module__)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.power_options"]
+    with pytest.raises(AttributeError, match=r"^module 'eigenfed' has no attribute 'PCA'$"):
+        eigenfed.PCA  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_make_lists_every_target_of_the_readme() -> None:

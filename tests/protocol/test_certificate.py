@@ -6,17 +6,23 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError
 from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import column_lengths
 from eigenfed.protocol.certificate import angle, largest_outside
-from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.finish import finished
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.pca import Plan, pca
 from eigenfed.protocol.products import Products
 from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
-from federation import run
+from eigenfed.transport.local import LocalTransport
+from federation import in_sites, mnist_like, run
 from oracles import pooled
 
 KINDS = ("decaying", "flat", "near_tie", "site_apart")
@@ -119,3 +125,68 @@ def test_angles_of_sines() -> None:
     assert angle(1.0, 2.0) == pytest.approx(np.pi / 6)
     assert angle(2.0, 1.0) == angle(1.0, 0.0) == angle(0.0, -1.0) == np.inf
     assert angle(0.0, 1.0) == 0.0
+
+
+def true_residuals(found: Decomposition, X: Array) -> Array:
+    """Residuals of the components for the covariance that pooling all rows would give."""
+    covariance = np.cov(X.T)
+    left = covariance @ found.components.T - found.components.T * found.variances
+    residuals: Array = column_lengths(left) / found.variances[0]
+    return residuals
+
+
+def over_wire(X: Array, method: str, *, said: str, wire: str = "float32") -> Decomposition:
+    """Run over three sites with narrow messages, and say that they are so or not."""
+    tables = in_sites(X, 3)
+    sites = {name: Site(name, Source.of(table), wire=wire) for name, table in tables.items()}
+    transport = LocalTransport(sites, wire=wire)
+    plan = Plan(k=4, method=method, tol=1e-9, max_rounds=12, wire=said)
+    rng = np.random.default_rng(0)
+    return drive(pca(plan, sites=transport.sites, rng=rng), transport)
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0, 3000.0])
+@pytest.mark.parametrize("method", ["covariance", "krylov", "subspace", "power"])
+def test_the_error_of_a_narrow_wire_is_part_of_the_residual(method: str, offset: float) -> None:
+    X = mnist_like(400, 50, seed=1) + offset
+    found = over_wire(X, method, said="float32")
+    assert found.certificate is not None
+    true = true_residuals(found, X)
+    assert np.all(true <= found.certificate.residuals)
+    assert not found.certificate.converged.any()
+    exact = pooled(X)
+    assert np.arcsin(sines(found.components, exact.vt[:4])[0]) <= found.certificate.angle_bound
+    if method in ("covariance", "krylov"):
+        # A wire that is narrow and not said to be makes the residual look better than it is.
+        blind = over_wire(X, method, said="float64")
+        assert blind.certificate is not None
+        assert np.any(true_residuals(blind, X) > blind.certificate.residuals)
+
+
+def test_a_wide_wire_adds_nothing() -> None:
+    X = mnist_like(400, 50, seed=1)
+    found = over_wire(X, "krylov", said="float64", wire="float64")
+    assert found.certificate is not None
+    np.testing.assert_allclose(found.certificate.residuals, true_residuals(found, X), atol=1e-13)
+
+
+def test_a_wire_of_another_width_is_refused() -> None:
+    with pytest.raises(InputError, match=r"^wire='float16' must be 'float64' or 'float32'"):
+        over_wire(mnist_like(60, 20), "krylov", said="float16", wire="float64")
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov", "power", "merge"])
+def test_residuals_are_right_where_their_squares_would_overflow(method: str) -> None:
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((200, 20)) * np.power(0.7, np.arange(20.0))
+    plain = over_wire(X, method, said="float64", wire="float64")
+    huge = over_wire(1e100 * X, method, said="float64", wire="float64")
+    assert plain.certificate is not None
+    assert huge.certificate is not None
+    np.testing.assert_allclose(huge.variances, 1e200 * plain.variances, rtol=1e-9)
+    np.testing.assert_allclose(
+        huge.certificate.residuals, plain.certificate.residuals, rtol=1e-3, atol=1e-13
+    )
+    assert huge.certificate.angle_bound == pytest.approx(
+        plain.certificate.angle_bound, rel=1e-3, abs=1e-12
+    )

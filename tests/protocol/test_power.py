@@ -20,9 +20,11 @@ from eigenfed.linalg.angles import sines
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.local_steps import OPS, local_product, local_walk
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.power import OPS, Power, local_product, local_walk, power
+from eigenfed.protocol.power import power
+from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum

@@ -29,6 +29,7 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Ask, Protocol, Replies, drive
 from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import all_moments
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
@@ -116,15 +117,18 @@ def assert_equal(got: Decomposition, expected: Decomposition) -> None:
 def test_results_counters_and_meters_are_those_of_the_local_transport() -> None:
     sources = mixed()
     sites = {name: Site(name, source) for name, source in sources.items()}
-    local = LocalTransport(sites, workers=2)
+    local = LocalTransport(sites, workers=2, run="r7")
     expected = drive(both(scale=True), local)
-    transport = ProcessTransport(sources, workers=2)
+    transport = ProcessTransport(sources, workers=2, run="r7")
     processes = {name: children()[name] for name in sources}
     try:
         assert transport.sites == ("thin", "turned")
         got = drive(both(scale=True), transport)
+        again = Message("ask", "r7", 1, "moments", {}).to_bytes()
+        refusal = Message.from_bytes(transport._sites["thin"].answer(again), "refusal")
     finally:
         transport.close()
+    assert (refusal.run, refusal.label) == ("r7", "answered")
     assert_equal(got.krylov, expected.krylov)
     assert_equal(got.covariance, expected.covariance)
     for counter in ("rounds", "bytes_up", "bytes_down", "floats_up"):

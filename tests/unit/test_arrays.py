@@ -144,9 +144,15 @@ def test_text_comes_back_exactly(text: str) -> None:
     assert found == text
 
 
-@pytest.mark.parametrize("scalar", [math.nan, math.inf, -math.inf])
-def test_a_scalar_that_could_not_be_read_is_not_written(scalar: float) -> None:
-    with pytest.raises(ValueError, match="JSON"):
+@pytest.mark.parametrize(
+    "scalar", [math.nan, math.inf, -math.inf, 10**400, -(10**5000), None, [1]], ids=type
+)
+def test_a_scalar_that_could_not_be_read_is_not_written(scalar: Any) -> None:
+    message = (
+        r"^The scalar 'value' must be text, True or False, a finite number or a whole one of at "
+        r"most 1024 bits\. Convert it first\.$"
+    )
+    with pytest.raises(InputError, match=message):
         Container("note", 1, {"value": scalar}, {}).to_bytes()
 
 

@@ -12,7 +12,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.linalg.checks import checked_weights
+from eigenfed.linalg.checks import checked_weights, real_array
 
 _BLOCK_BYTES = 12 << 20
 
@@ -50,7 +50,7 @@ class Source:
     ) -> "Source":
         """Check a table and take it as it is: without a copy where it is float already."""
         is_sparse: bool = sparse.issparse(X)
-        table: Any = sparse.csr_array(X) if is_sparse else np.asarray(X)
+        table: Any = sparse.csr_array(X) if is_sparse else real_array("X", X)
         if table.dtype.kind not in "biuf":
             raise InputError(
                 f"X has dtype {table.dtype} and must hold real numbers. Convert it first."

@@ -17,7 +17,7 @@ from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.in_process import federation
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.protection import check_private, check_secure
-from eigenfed.estimators.settings import check_choice, check_flag
+from eigenfed.estimators.settings import check_choice, check_flag, check_seed
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
 from eigenfed.linalg.checks import check_count, checked_weights
@@ -370,6 +370,7 @@ class FederatedPCA(Projection, BaseEstimator):
             )
         check_choice("stop", self.stop, ("all", "separated"))
         check_count("max_rounds", self.max_rounds, "Allow one round or more.")
+        check_seed(self.random_state)
         for name in ("center", "scale", "certify", "secure"):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:

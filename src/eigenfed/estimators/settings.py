@@ -1,5 +1,7 @@
 """Constructor arguments of the estimators, checked when data arrive, as scikit-learn asks."""
 
+from contextlib import suppress
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -44,7 +46,7 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
         check_count("oversample", oversample, "Pass None to track twice n_components.", least=0)
     _check_forgetting(params["forgetting"])
     check_flag("center", params["center"])
-    _check_random_state(params["random_state"])
+    check_seed(params["random_state"])
     adaptive = params["rank"] == "adaptive"
     settings = StreamSettings(
         k=int(k),
@@ -99,14 +101,16 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _check_forgetting(value: Any) -> None:
-    if not isinstance(value, int | float | np.integer | np.floating) or not 0.0 < value <= 1.0:
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not is_number or isinstance(value, bool) or not 0.0 < value <= 1.0:
         raise InputError(
             f"forgetting={value!r} must be a number above 0 and at most 1. "
             "Pass 1.0 to forget nothing."
         )
 
 
-def _check_random_state(value: Any) -> None:
+def check_seed(value: Any) -> None:
+    """Refuse what scikit-learn does not take as a random state."""
     try:
         check_random_state(value)
     except ValueError:
@@ -117,10 +121,10 @@ def _check_random_state(value: Any) -> None:
 
 
 def _checked_energy(value: Any) -> tuple[float, float]:
-    try:
-        lower, upper = (float(bound) for bound in value)
-    except (OverflowError, TypeError, ValueError):
-        lower, upper = 0.0, 0.0
+    lower, upper = 0.0, 0.0
+    with suppress(OverflowError, TypeError, ValueError):
+        if all(isinstance(bound, Real) for bound in value):
+            lower, upper = (float(bound) for bound in value)
     if not 0.0 < lower < upper < 1.0:
         raise InputError(
             f"energy={value!r} must be two numbers with 0 < lower < upper < 1. "

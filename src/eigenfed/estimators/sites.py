@@ -117,10 +117,20 @@ def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
 
 
 def _check_widths(tables: Mapping[str, Any]) -> None:
-    widths = {name: np.shape(table)[1:] for name, table in tables.items()}
+    widths = {name: _shape(name, table)[1:] for name, table in tables.items()}
     if len(set(widths.values())) > 1:
         shown = ", ".join(f"{name!r} has {shape[0]}" for name, shape in widths.items() if shape)
         raise InputError(
             f"All sites must have the same number of features: {shown}. Bring the same features, "
             "or name them in data frames."
         )
+
+
+def _shape(name: str, table: Any) -> tuple[int, ...]:
+    try:
+        return np.shape(table)
+    except ValueError:
+        raise InputError(
+            f"Site {name!r}: X has rows of different lengths and must be a table. "
+            "Give every row the same length."
+        ) from None

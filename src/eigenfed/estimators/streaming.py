@@ -10,22 +10,18 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.estimators.frames import check_names
-from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.quick import are_finite, quick_array
+from eigenfed.estimators.plain_rows import plain_rows
 from eigenfed.estimators.settings import stream_for
+from eigenfed.estimators.stream_results import StreamResults
 from eigenfed.estimators.validation import stored_values, validated
 from eigenfed.linalg.checks import checked_weights
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.private_stream import PrivateStream
-from eigenfed.privacy.statement import Statement
 from eigenfed.privacy.terms import Privacy
 
-_FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 _parameters = attrgetter(
     "n_components",
     "rank",
@@ -39,7 +35,7 @@ _parameters = attrgetter(
 )
 
 
-class StreamingPCA(Projection, BaseEstimator):
+class StreamingPCA(StreamResults, BaseEstimator):
     """PCA of rows that are seen once, in batches of any size, and forgotten.
 
     Keeps more directions than it shows, so the components stay close to those of a PCA on all
@@ -127,10 +123,7 @@ class StreamingPCA(Projection, BaseEstimator):
     True
     """
 
-    n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
-    _stream: Stream | PrivateStream
-    _dtype: np.dtype[Any]
 
     def __init__(
         self,
@@ -253,76 +246,6 @@ class StreamingPCA(Projection, BaseEstimator):
         self._stream.merge(self._fitting(other))
         return self
 
-    @property
-    def summary_(self) -> Summary:
-        """All that is known of the rows."""
-        check_is_fitted(self)
-        return self._stream.summary()
-
-    @property
-    def privacy_(self) -> Statement | None:
-        """What is guaranteed of the release; looking at it makes the release."""
-        check_is_fitted(self)
-        if not isinstance(self._stream, PrivateStream):
-            return None
-        self._stream.summary()
-        return self._stream.statement
-
-    @property
-    def components_(self) -> npt.NDArray[Any]:
-        """Orthonormal components, (n_components_, n_features)."""
-        return self._projection()[0].astype(self._dtype, copy=False)
-
-    @property
-    def explained_variance_(self) -> npt.NDArray[Any]:
-        """Variance along each component, (n_components_,)."""
-        return self._shown(self.summary_.variance)
-
-    @property
-    def explained_variance_ratio_(self) -> npt.NDArray[Any]:
-        """Share of the total variance along each component, (n_components_,)."""
-        return self._shown(self.summary_.explained)
-
-    @property
-    def singular_values_(self) -> npt.NDArray[Any]:
-        """Singular values of the centred rows, (n_components_,)."""
-        return self._shown(self.summary_.s)
-
-    @property
-    def mean_(self) -> npt.NDArray[Any]:
-        """Mean of the rows, (n_features,)."""
-        return self.summary_.mean.astype(self._dtype)
-
-    @property
-    def noise_variance_(self) -> float:
-        """Mean variance along the directions outside the components."""
-        summary, rest = self.summary_, self.n_features_in_ - self.n_components_
-        shown = summary.s[: self.n_components_]
-        missed = max(summary.energy - float(shown @ shown), 0.0)
-        return missed / ((summary.n - 1.0) * rest) if rest and summary.n > 1.0 else 0.0
-
-    @property
-    def n_components_(self) -> int:
-        """Number of components shown."""
-        check_is_fitted(self)
-        return self._stream.k
-
-    @property
-    def n_samples_seen_(self) -> int:
-        """Rows seen."""
-        check_is_fitted(self)
-        return self._stream.n_seen
-
-    @property
-    def n_missing_(self) -> npt.NDArray[np.int64]:
-        """NaN entries imputed, (n_features,)."""
-        check_is_fitted(self)
-        return self._stream.n_missing.copy()
-
-    def _projection(self) -> tuple[Array, Array, Array | None]:
-        k, summary = self.n_components_, self.summary_
-        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")
 
@@ -332,20 +255,10 @@ class StreamingPCA(Projection, BaseEstimator):
         return tags
 
     def _plain_rows(self, X: Any) -> npt.NDArray[Any] | None:
-        """Return a batch that needs no preparation, quickly: rows may come one by one."""
         stream = self.__dict__.get("_stream")
         if stream is None or _parameters(self) != self._given:
             return None
-        rows = quick_array(X, self.__dict__.get("feature_names_in_"))
-        if (
-            type(rows) is not np.ndarray
-            or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and self._dtype is _FLOAT64))
-            or rows.ndim != 2
-            or rows.shape[1] != stream.d
-            or not len(rows)
-        ):
-            return None
-        return rows if are_finite(rows.ravel()) else None
+        return plain_rows(X, stream.d, self.__dict__.get("feature_names_in_"), self._dtype)
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
@@ -382,8 +295,3 @@ class StreamingPCA(Projection, BaseEstimator):
         if isinstance(stream, Summary):
             return replace(stream, mean=stream.mean[columns], vt=stream.vt[:, columns])
         return stream.reordered(columns)
-
-    def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        shown = np.zeros(self.n_components_, dtype=self._dtype)
-        shown[: len(values)] = values[: len(shown)]
-        return shown

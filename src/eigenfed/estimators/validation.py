@@ -10,7 +10,7 @@ from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import InputError
 from eigenfed.estimators.frames import aligned
-from eigenfed.linalg.checks import too_large
+from eigenfed.linalg.checks import check_unmasked, too_large
 
 _LARGEST = 1e150
 
@@ -28,6 +28,9 @@ _TEXTS = {
     "contains NaN": (
         "X holds NaN, which is imputed by the mean, and center=False keeps none. "
         "Impute it first or pass center=True."
+    ),
+    "inhomogeneous": (
+        "X has rows of different lengths and must be a table. Give every row the same length."
     ),
     "string": "X holds text and must hold numbers. Convert or drop those columns.",
     "is expecting": "{} Pass the features of the first batch.",
@@ -51,6 +54,7 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
         float64 or float32, finite apart from NaN, and without NaN where the estimator refuses it.
     """
     names = None if reset else getattr(estimator, "feature_names_in_", None)
+    check_unmasked("X", X)
     try:
         checked = validate_data(
             estimator,
@@ -62,6 +66,8 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
         )
     except InputError:
         raise
+    except OverflowError:
+        raise InputError(_TEXTS["infinity"]) from None
     except ValueError as error:
         raise InputError(_explained(str(error))) from None
     if not is_bounded(stored_values(checked)):

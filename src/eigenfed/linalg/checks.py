@@ -10,6 +10,8 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 
+MOST_FEATURES = 1 << 48
+
 
 def check_count(name: str, value: Any, remedy: str, *, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""
@@ -19,19 +21,47 @@ def check_count(name: str, value: Any, remedy: str, *, least: int = 1) -> None:
 
 def check_decay(value: float) -> None:
     """Refuse a decay outside (0, 1]."""
-    if not isinstance(value, Real) or not 0.0 < value <= 1.0:
+    if not isinstance(value, Real) or isinstance(value, bool) or not 0.0 < value <= 1.0:
         raise InputError(
             f"decay={value!r} must be a number above 0 and at most 1. Pass 1.0 to forget nothing."
         )
 
 
+def check_unmasked(name: str, value: Any) -> None:
+    """Refuse a masked array with something masked: its mask would be lost."""
+    if np.ma.is_masked(value):
+        raise InputError(
+            f"{name} has masked entries, and a mask is not followed. Pass {name}.filled(np.nan) "
+            "where NaN may stand for a missing entry, or drop those rows."
+        )
+
+
+def real_array(name: str, value: Any) -> npt.NDArray[Any]:
+    """Return an array of real numbers of any dtype, or refuse what is none.
+
+    Examples
+    --------
+    >>> real_array("block", [[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    check_unmasked(name, value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise InputError(
+            f"{name} has rows of different lengths and must be a table. "
+            "Give every row the same length."
+        ) from None
+    if array.dtype.kind not in "biuf":
+        raise InputError(
+            f"{name} has dtype {array.dtype} and must hold real numbers. Convert it first."
+        )
+    return array
+
+
 def checked_block(block: npt.ArrayLike, d: int) -> Array:
     """Return rows as a finite float64 array of shape (b, d)."""
-    rows = np.asarray(block)
-    if rows.dtype.kind not in "biuf":
-        raise InputError(
-            f"block has dtype {rows.dtype} and must hold real numbers. Convert it first."
-        )
+    rows = real_array("block", block)
     if rows.ndim != 2 or rows.shape[1] != d:
         raise InputError(
             f"block has shape {rows.shape} and must have rows of {d} features. "
@@ -48,11 +78,7 @@ def checked_block(block: npt.ArrayLike, d: int) -> Array:
 
 def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Array:
     """Return weights as a finite, non-negative float64 array of shape (b,)."""
-    checked = np.asarray(weights)
-    if checked.dtype.kind not in "biuf":
-        raise InputError(
-            f"{name} has dtype {checked.dtype} and must hold real numbers. Convert it first."
-        )
+    checked = real_array(name, weights)
     if checked.shape != (b,):
         raise InputError(
             f"{name} has shape {checked.shape} and must be ({b},), one for each row. Reshape it."

@@ -20,6 +20,7 @@ _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
 _LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
 _ROWS_AT_A_TIME = 4096
+_FIRST_ROOM_BYTES = 64 << 20
 
 
 class BlockLanczos:
@@ -53,7 +54,7 @@ class BlockLanczos:
     """
 
     def __init__(self, start: Array) -> None:
-        self._kept = np.array(start, order="F")
+        self._kept = _with_room(start)
         self._starts = [0]
         self.block = start
         self.coefficients = np.zeros((0, 0))
@@ -114,14 +115,19 @@ class BlockLanczos:
                 fresh = independent_columns(fresh, 0.0)[0]
         m, width = self._size, fresh.shape[1]
         if m + width > self._kept.shape[1]:
-            d = len(self._kept)
-            grown = np.empty((d, min(2 * m + width, d)), order="F")
-            grown[:, :m] = self.basis
-            self._kept = grown
+            self._kept = _with_room(self.basis)
         self._kept[:, m : m + width] = fresh
         self._starts.append(m)
         self._size = m + width
         self.block = fresh
+
+
+def _with_room(basis: Array) -> Array:
+    """Return a copy by columns, with room for more: memory that is not written to costs nothing."""
+    d, m = basis.shape
+    room = np.empty((d, min(max(2 * m, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")
+    room[:, :m] = basis
+    return room
 
 
 def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:

@@ -138,6 +138,8 @@ class Scatter:
         if decay == 1.0 or self.n == 0.0:
             return self
         square = decay * decay
+        if square * self.n == 0.0:
+            return Scatter.empty(len(self.mean), centered=self.centered)
         return replace(
             self,
             n=square * self.n,

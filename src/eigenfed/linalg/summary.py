@@ -11,6 +11,7 @@ carries the shift between the two parts, and without it the merged subspace is a
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Integral
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +19,12 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import (
+    MOST_FEATURES,
     check_count,
     check_decay,
     checked_block,
     checked_weights,
+    real_array,
     too_large,
 )
 from eigenfed.linalg.compress import compress
@@ -103,6 +106,11 @@ class Summary:
             Take rows about their mean (PCA) or as they are (SVD).
         """
         check_count("d", d, "Pass the number of features.")
+        if d > MOST_FEATURES:
+            raise InputError(
+                f"d has {int(d).bit_length()} bits and must be at most {MOST_FEATURES}. "
+                "Pass the number of features."
+            )
         check_count("rank", rank, "Ask for one direction or more.")
         return cls(0.0, np.zeros(d), np.zeros(0), np.zeros((0, d)), 0.0, 0.0, rank, centered)
 
@@ -132,9 +140,10 @@ class Summary:
         k : int
             ``1 <= k <= len(s)``.
         """
-        if not 1 <= k <= len(self.s):
+        if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(self.s):
             raise InputError(
-                f"k={k} must be from 1 to {len(self.s)}, the directions kept. Change k."
+                f"k={k!r} must be a whole number from 1 to {len(self.s)}, the directions kept. "
+                "Change k."
             )
         following = float(self.s[k]) ** 2 if k < len(self.s) else 0.0
         gap = float(self.s[k - 1]) ** 2 - following - self.lost
@@ -247,7 +256,7 @@ class Summary:
         -------
         Summary
         """
-        order = np.asarray(columns)
+        order = real_array("columns", columns)
         if order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(self.d)):
             raise InputError(
                 f"columns must hold each number from 0 to {self.d - 1} once. Pass a permutation."
@@ -307,6 +316,8 @@ class Summary:
         if decay == 1.0:
             return self
         square = decay * decay
+        if square * self.n == 0.0:
+            return Summary.empty(self.d, self.rank, centered=self.centered)
         return replace(
             self,
             n=square * self.n,

@@ -81,5 +81,8 @@ _RULES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     ),
     "the rows of vt are not orthonormal": _is_orthonormal,
     "energy or lost contradict s": _has_sound_energy,
+    "there are no rows and yet something is known of them": lambda f: (
+        f["n"] > 0.0 or not (f["energy"] or len(f["s"]) or f["mean"].any())
+    ),
     "rows that are not centred have a mean": lambda f: f["centered"] or not f["mean"].any(),
 }

@@ -22,6 +22,7 @@ from eigenfed.data.source import Source
 from eigenfed.linalg.orthonormal import column_lengths
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.moments import Moments
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.products import Products, prepared
 from eigenfed.protocol.result import Certificate
@@ -118,24 +119,57 @@ def certificate(
     """
     bounds = {"largest": products.moments.most}
     answer = yield from products.total(Ask(products.outside, {"known": known}, bounds=bounds))
-    outside = float(answer["largest"][0]) / products.divisor
+    variance = products.trace / products.divisor
+    rounding = wire_error(products.moments, variance, known.shape[1])
+    outside = float(answer["largest"][0]) / products.divisor + rounding
     largest = values[0] if values[0] > 0 else 1.0
-    size = float(np.linalg.norm(residual, 2)) if residual.size else 0.0
+    size = rounding + (float(np.linalg.norm(residual, 2)) if residual.size else 0.0)
     # With no Ritz value beyond the components, what is outside them is all there is to go by.
     above = following = outside
     if next_value is not None:
         following = next_value
         half = (next_value - outside) / 2
         above = (next_value + outside) / 2 + math.hypot(half, coupling)
-    residuals = column_lengths(residual) / largest
+    residuals = (column_lengths(residual) + rounding) / largest
     return Certificate(
         residuals,
         angle(size, values[-1] - above),
         angle(size, values[-1] - following),
         residuals <= tol,
-        products.trace / products.divisor,
+        variance,
         float(np.abs(vt @ vt.T - np.eye(len(vt))).max()),
     )
+
+
+def wire_error(moments: Moments, variance: float, directions: int) -> float:
+    """Bound how far the covariance is from the one that products over a narrow wire are of.
+
+    With u the rounding of one number: the directions sent are off by u each, and so are the
+    replies of the sites, whose norms add up to the total variance at most. Likewise the mean and
+    the scale that the sites are sent: the first adds the square of its error, the second twice u.
+
+    Parameters
+    ----------
+    moments : Moments
+    variance : float
+        The total variance.
+    directions : int
+        How many directions were multiplied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> wire_error(Moments(9.0, np.zeros(2), np.ones(2)), 1.0, 3)
+    0.0
+    >>> f"{wire_error(Moments(9.0, np.zeros(2), np.ones(2), 'float32'), 1.0, 4):.1e}"
+    '4.8e-07'
+    """
+    if moments.wire == "float64":
+        return 0.0
+    u = float(np.finfo(np.float32).eps) / 2
+    away = u * float(column_lengths((moments.mean / moments.scale)[:, None])[0])
+    share = moments.n / max(moments.n - 1.0, 1.0)
+    return 2 * u * variance * (math.sqrt(directions) + 2.0) + share * away**2
 
 
 def angle(residual: float, gap: float) -> float:

@@ -15,6 +15,7 @@ from eigenfed.arrays import Arrays
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.certificate import wire_error
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.moments import Moments, kept_scatter
 from eigenfed.protocol.ops import Answer, op
@@ -47,4 +48,13 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
     """Bring the covariance together and decompose it."""
     answer = yield from total(Ask("scatter", moments.arrays, bounds={"triangle": moments.most}))
     matrix = symmetric(answer["triangle"] / max(moments.n - 1.0, 1.0), len(moments.mean))
-    return whole_spectrum(matrix, k, mean=moments.mean, scale=moments.scale, n=moments.n, tol=tol)
+    rounding = wire_error(moments, float(matrix.trace()), 1)
+    return whole_spectrum(
+        matrix,
+        k,
+        mean=moments.mean,
+        scale=moments.scale,
+        n=moments.n,
+        tol=tol,
+        rounding=rounding,
+    )

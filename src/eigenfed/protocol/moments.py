@@ -21,6 +21,7 @@ from eigenfed.data.source import Source, stored
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.messages import check_wire
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.totals import Total
 
@@ -110,12 +111,15 @@ class Moments:
     most : float
         No less than the total squared deviation of all rows, with which that of each site and
         every entry of its scatter is bounded; infinite where sums need no bounds.
+    wire : {"float64", "float32"}
+        Precision of the floats in messages, which limits what a certificate can say.
     """
 
     n: float
     mean: Array
     scale: Array
     most: float = math.inf
+    wire: str = "float64"
 
     @property
     def arrays(self) -> Arrays:
@@ -144,7 +148,12 @@ class _Limits:
 
 
 def all_moments(
-    total: Total, *, center: bool, scale: bool, whole_up_to: float = 0.0
+    total: Total,
+    *,
+    center: bool,
+    scale: bool,
+    whole_up_to: float = 0.0,
+    wire: str = "float64",
 ) -> Protocol[Moments]:
     """Bring together counts and means, and standard deviations where they are wanted.
 
@@ -155,7 +164,10 @@ def all_moments(
     center, scale : bool
     whole_up_to : float, default=0.0
         Up to how many features the whole scatter will be asked for next, by `covariance`.
+    wire : {"float64", "float32"}, default="float64"
+        Precision of the floats in messages, as the transport and the sites have it.
     """
+    check_wire(wire)
     limits = (yield from _limits()) if total.bounded else _Limits()
     weight, entry = limits.weight, limits.entry
     bounds = {"n": weight, "count": weight, "total": weight * entry}
@@ -174,7 +186,7 @@ def all_moments(
         # What is left of a constant feature after rounding is not a spread.
         rounding = 10 * np.finfo(float).eps * np.abs(mean)
         deviations = np.where(deviations > rounding, deviations, 1.0)
-    found = Moments(n, center_at, deviations)
+    found = Moments(n, center_at, deviations, wire=wire)
     if not total.bounded:
         return found
     if scale:

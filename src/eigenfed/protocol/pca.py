@@ -11,7 +11,8 @@ from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.moments import Moments, all_moments
 from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
-from eigenfed.protocol.power import Power, power
+from eigenfed.protocol.power import power
+from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.randomized import randomized
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.subspace import Subspace, subspace
@@ -41,6 +42,8 @@ class Plan:
     certify : bool
     whole_allowed : bool
         Whether every site answers with its whole scatter; "auto" asks for it only then.
+    wire : {"float64", "float32"}
+        Precision of the floats in messages, as the transport and the sites have it.
     """
 
     k: int
@@ -52,6 +55,7 @@ class Plan:
     max_rounds: int = 50
     certify: bool = True
     whole_allowed: bool = True
+    wire: str = "float64"
 
 
 def chosen(plan: Plan, d: int) -> tuple[Method, str]:
@@ -128,7 +132,11 @@ def pca(
     if total.bounded:
         check_summable(plan.method)
     moments = yield from all_moments(
-        total, center=plan.center, scale=plan.scale, whole_up_to=_whole_up_to(plan)
+        total,
+        center=plan.center,
+        scale=plan.scale,
+        whole_up_to=_whole_up_to(plan),
+        wire=plan.wire,
     )
     method, why = chosen(plan, len(moments.mean))
     found = yield from _run(method, plan, moments, sites, rng, total)

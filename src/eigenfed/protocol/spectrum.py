@@ -5,6 +5,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_lengths, signed_rows
+from eigenfed.protocol.certificate import angle
 from eigenfed.protocol.result import Certificate, Decomposition
 
 
@@ -25,7 +26,14 @@ def symmetric(triangle: Array, d: int) -> Array:
 
 
 def whole_spectrum(
-    matrix: Array, k: int, *, mean: Array, scale: Array, n: float, tol: float
+    matrix: Array,
+    k: int,
+    *,
+    mean: Array,
+    scale: Array,
+    n: float,
+    tol: float,
+    rounding: float = 0.0,
 ) -> Decomposition:
     """Decompose a covariance matrix.
 
@@ -40,6 +48,8 @@ def whole_spectrum(
         Sum of the rows' weights.
     tol : float
         Residual at which a component counts as converged.
+    rounding : float, default=0.0
+        How far, in norm, what was summed may be from it.
     """
     values, vectors = top_eigh(matrix, min(k + 1, len(matrix)))
     values, vt = np.maximum(values, 0.0), signed_rows(vectors[:, :k].T)
@@ -51,23 +61,24 @@ def whole_spectrum(
         n,
         max(float(matrix.trace()), 0.0),
         products=1,
-        certificate=_certificate(matrix, values, vt, tol),
+        certificate=_certificate(matrix, values, vt, tol, rounding),
     )
 
 
-def _certificate(matrix: Array, values: Array, vt: Array, tol: float) -> Certificate:
+def _certificate(
+    matrix: Array, values: Array, vt: Array, tol: float, rounding: float
+) -> Certificate:
     """All of the matrix is known, so that bound and estimate are one."""
     k = len(vt)
     left = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = column_lengths(left) / largest
-    gap = values[k - 1] - (values[k] if k < len(values) else 0.0)
-    sine = float(np.linalg.norm(left, 2)) / gap if gap > 0 else np.inf
-    angle = float(np.arcsin(sine)) if sine < 1 else np.inf
+    residuals = (column_lengths(left) + rounding) / largest
+    following = (values[k] + rounding) if k < len(values) else 0.0
+    sure = angle(float(np.linalg.norm(left, 2)) + rounding, values[k - 1] - following)
     return Certificate(
         residuals,
-        angle,
-        angle,
+        sure,
+        sure,
         residuals <= tol,
         float(matrix.trace()),
         float(np.abs(vt @ vt.T - np.eye(k)).max()),

@@ -13,6 +13,7 @@ container and a process that writes beyond that is killed without a word.
 
 import json
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Container
 from eigenfed.data.source import Source
@@ -48,9 +50,9 @@ class ProcessTransport(LocalTransport):
 
     The children are fresh interpreters, so a script that makes this transport must do so under
     ``if __name__ == "__main__":``. Use it as a context manager, or call `close`; children whose
-    parent ends without that end by themselves. Results are bit-equal to those of `LocalTransport`
-    where that one has BLAS on one thread too, as it has with two sites or more on two processors
-    or more.
+    parent ends without that end by themselves. The processors are shared out among them. Results
+    are bit-equal to those of `LocalTransport` where that one has BLAS on one thread too, as it has
+    with two sites or more on two processors or more.
 
     Parameters
     ----------
@@ -62,9 +64,11 @@ class ProcessTransport(LocalTransport):
     wire : {"float64", "float32"}, default="float64"
         Precision of the floats that are sent, both ways.
     workers : int, optional
-        How many sites to ask at a time; as many as there are processors by default.
+        How many sites to ask at a time; all of them by default.
     identities : mapping of str to Identity, optional
         Signing keys of all sites, for secure sums; their roster is handed to each.
+    run : str, optional
+        Name of the run, as in its transcript; a new one by default.
 
     Attributes
     ----------
@@ -87,6 +91,7 @@ class ProcessTransport(LocalTransport):
         wire: str = "float64",
         workers: int | None = None,
         identities: Mapping[str, Identity] | None = None,
+        run: str | None = None,
     ) -> None:
         policies, meters = policies or {}, meters or {}
         _check(sources, policies, meters, wire)
@@ -95,15 +100,16 @@ class ProcessTransport(LocalTransport):
         self.meters: dict[str, Meter] = {}
         self._children: dict[str, _Child] = {}
         try:
-            for name in sources:  # all start first, since each takes a second or two
-                self._children[name] = _Child(name)
+            threads = max(1, (os.cpu_count() or 1) // max(1, len(sources)))
+            for name in sources:  # all start first, since each takes a while
+                self._children[name] = _Child(name, threads)
             for name, source in sources.items():
                 policy = policies.get(name, Policy())
                 key = None if identities is None else identities[name]
                 self._children[name].hand_over(
                     source, policy, meters.get(name), wire, identity=key, roster=roster
                 )
-            super().__init__(self._children, wire=wire, workers=workers or len(sources))
+            super().__init__(self._children, wire=wire, workers=workers or len(sources), run=run)
         except BaseException:
             self.close()
             raise
@@ -124,14 +130,14 @@ class ProcessTransport(LocalTransport):
 class _Child:
     """The way to one site: a process and the near end of its pipe."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._name = name
         self._lock = threading.Lock()
         self._ready = False
         self._pipe, far = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(far,), name=f"eigenfed site {name}", daemon=True
+            target=_serve, args=(far, threads), name=f"eigenfed site {name}", daemon=True
         )
         try:
             self._process.start()
@@ -205,8 +211,9 @@ class _Child:
         )
 
 
-def _serve(pipe: Connection) -> None:
+def _serve(pipe: Connection, threads: int) -> None:
     """Be a site until the parent says so, or is gone."""
+    threadpool_limits(limits=threads, user_api="blas")
     # An interrupt from the keyboard reaches the whole group; the parent is the one to act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with one_blas_thread, suppress(EOFError, ConnectionError):

@@ -410,3 +410,29 @@ def test_leakage_is_worked_out_when_it_is_read_and_answers_are_not_kept() -> Non
     first = again.leakage_
     again.set_params(method="covariance").fit_sites(shifted_sites())
     assert first != again.leakage_ == (1.0, 1.0)
+
+
+@pytest.mark.parametrize("seed", ["seed", -1, 10**400])
+def test_what_is_no_random_state_is_refused(seed: Any) -> None:
+    with pytest.raises(InputError, match=r"^random_state=.* must be None, a whole number or a"):
+        FederatedPCA(2, random_state=seed).fit_sites(shifted_sites())
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([[1.0, 2.0], [3.0]], r"^Site 'a': X has rows of different lengths and must be a table\."),
+        (np.ma.masked_less([[1.0, 2.0], [3.0, 4.0]], 2.0), r"^Site 'a': X has masked entries"),
+        ([[10**400, 2.0], [3.0, 4.0]], r"^Site 'a': X has dtype object and must hold real"),
+    ],
+    ids=["ragged", "masked", "huge"],
+)
+def test_what_is_no_table_of_a_site_is_refused(table: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        FederatedPCA(1).fit_sites({"a": table})
+
+
+def test_masked_weights_are_refused() -> None:
+    weights = np.ma.masked_less([1.0, 2.0, 3.0], 2.0)
+    with pytest.raises(InputError, match=r"^sample_weight has masked entries"):
+        FederatedPCA(1).fit(np.eye(3), sample_weight=weights)

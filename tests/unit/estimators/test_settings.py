@@ -125,7 +125,7 @@ def test_forgetting_lies_above_zero_and_reaches_one(value: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "value", [0, 0.0, -0.1, 1.1, 2, math.nan, math.inf, None, "1", Decimal("0.5"), 1j]
+    "value", [0, 0.0, -0.1, 1.1, 2, math.nan, math.inf, None, "1", Decimal("0.5"), 1j, True]
 )
 def test_what_is_no_forgetting_is_refused(value: Any) -> None:
     assert_refused(
@@ -176,6 +176,8 @@ def test_energy_bounds_are_two_shares_in_order(value: Any) -> None:
         (None, 0.1),
         (math.nan, 0.1),
         (0.1, math.nan),
+        ("0.01", "0.1"),
+        (0.1, 10**400),
     ],
     ids=repr,
 )

@@ -411,7 +411,9 @@ def test_merge_of_an_unfitted_stream_is_refused() -> None:
         (np.array([["a", 1.0]], dtype=object), "X holds text and must hold numbers"),
         (np.zeros((0, 2)), "0 sample"),
         (np.zeros((3, 0)), "0 feature"),
-        ([[1.0, 2.0], [3.0]], "inhomogeneous"),
+        ([[1.0, 2.0], [3.0]], "X has rows of different lengths"),
+        ([[10**400, 2.0], [3.0, 4.0]], "X holds infinity or a number too large"),
+        (np.ma.masked_less([[1.0, 2.0], [3.0, 4.0]], 2), "X has masked entries"),
     ],
 )
 def test_bad_batches_are_refused(X: npt.ArrayLike, message: str) -> None:

@@ -14,6 +14,7 @@ from eigenfed.linalg.checks import (
     check_decay,
     checked_block,
     checked_weights,
+    real_array,
     too_large,
 )
 
@@ -64,6 +65,7 @@ def test_decays_lie_above_zero_and_reach_one(value: Any) -> None:
         "1",
         Decimal("0.5"),
         1j,
+        True,
     ],
 )
 def test_what_is_no_decay_is_refused(value: Any) -> None:
@@ -184,3 +186,26 @@ def test_numbers_too_large_to_square_have_an_error_of_their_own() -> None:
     assert str(error) == (
         "The block holds numbers too large to square in float64. Rescale it to below 1e150."
     )
+
+
+@pytest.mark.parametrize("name", ["block", "weights"])
+def test_rows_of_different_lengths_are_refused(name: str) -> None:
+    message = (
+        f"{name} has rows of different lengths and must be a table. Give every row the same length."
+    )
+    with pytest.raises(InputError, match=exactly(message)) as caught:
+        real_array(name, [[MARK, 1.0], [MARK]])
+    assert_hides_data(caught.value)
+
+
+def test_a_mask_is_refused_where_it_would_be_lost() -> None:
+    message = (
+        "block has masked entries, and a mask is not followed. Pass block.filled(np.nan) where "
+        "NaN may stand for a missing entry, or drop those rows."
+    )
+    with pytest.raises(InputError, match=exactly(message)):
+        checked_block(np.ma.masked_greater([[1.0, MARK]], 2.0), 2)
+    with pytest.raises(InputError, match=r"^weights has masked entries"):
+        checked_weights(np.ma.masked_greater([1.0, 3.0], 2.0), 2)
+    unmasked = np.ma.masked_greater([[1.0, 2.0]], 5.0)
+    np.testing.assert_array_equal(checked_block(unmasked, 2), [[1.0, 2.0]])

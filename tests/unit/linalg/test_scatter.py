@@ -222,3 +222,11 @@ def test_repr_shows_no_value_of_the_data() -> None:
 def test_scatters_of_other_features_are_refused() -> None:
     with pytest.raises(InputError, match="other has 1 features and must have 3"):
         Scatter.empty(3).merge(Scatter.empty(1))
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_weight_that_decays_to_nothing_leaves_no_scatter(centered: bool) -> None:
+    empty = Scatter.empty(3, centered=centered)
+    full = empty.fold(1e9 * np.arange(12.0).reshape(4, 3), None, 1.0)
+    gone = full.merge(empty, decay=1e-170)
+    assert (gone.n, bool(gone.matrix.any()), gone.centered) == (0.0, False, centered)

@@ -488,10 +488,10 @@ def test_sine_bound_is_infinite_between_equal_singular_values() -> None:
     assert summary.sine_bound(2) == 0.0
 
 
-@pytest.mark.parametrize("k", [0, -1, 3])
-def test_sine_bound_refuses_directions_that_are_not_kept(k: int) -> None:
+@pytest.mark.parametrize("k", [0, -1, 3, 10**400, 1.0, True, "1", None, math.nan], ids=str)
+def test_sine_bound_refuses_directions_that_are_not_kept(k: Any) -> None:
     summary = summed(rows_of(34, 20), 2)
-    message = f"k={k} must be from 1 to 2, the directions kept. Change k."
+    message = f"k={k!r} must be a whole number from 1 to 2, the directions kept. Change k."
     with pytest.raises(InputError, match=exactly(message)):
         summary.sine_bound(k)
 
@@ -543,13 +543,41 @@ def test_reorder_and_back_changes_no_bit() -> None:
 
 @pytest.mark.parametrize(
     "columns",
-    [[0, 1], [0, 1, 1], [0, 1, 3], [-1, 0, 1], [0, 1, 2, 3], [[0, 1, 2]], ["a", "b", "c"], []],
+    [[0, 1], [0, 1, 1], [0, 1, 3], [-1, 0, 1], [0, 1, 2, 3], [[0, 1, 2]], []],
     ids=repr,
 )
 def test_reorder_refuses_what_is_no_permutation(columns: Any) -> None:
     message = "columns must hold each number from 0 to 2 once. Pass a permutation."
     with pytest.raises(InputError, match=exactly(message)):
         Summary.empty(3, 2).reorder(columns)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["a", "b", "c"], "columns has dtype <U1 and must hold real numbers. Convert it first."),
+        ([[0], [1, 2]], "columns has rows of different lengths and must be a table. "),
+        ([10**400, 1, 2], "columns has dtype object and must hold real numbers. Convert it first."),
+    ],
+    ids=["text", "ragged", "huge"],
+)
+def test_reorder_refuses_what_is_no_list_of_numbers(columns: Any, message: str) -> None:
+    with pytest.raises(InputError, match="^" + re.escape(message)):
+        Summary.empty(3, 2).reorder(columns)
+
+
+def test_more_features_than_any_memory_are_refused() -> None:
+    message = "d has 1329 bits and must be at most 281474976710656. Pass the number of features."
+    with pytest.raises(InputError, match=exactly(message)):
+        Summary.empty(10**400, 2)
+
+
+@pytest.mark.parametrize("centered", [True, False])
+def test_a_weight_that_decays_to_nothing_leaves_an_empty_summary(centered: bool) -> None:
+    summary = Summary.empty(4, 2, centered=centered).update(1e9 * rows_of(35, 20)[:, :4])
+    gone = summary.merge(Summary.empty(4, 2, centered=centered), decay=1e-170)
+    assert (gone.n, gone.energy, len(gone.s), gone.rank) == (0.0, 0.0, 0, 2)
+    assert Summary.from_bytes(gone.to_bytes()).centered is centered
 
 
 @pytest.mark.parametrize("columns", [[0.0, 1.0], [False, True]], ids=repr)

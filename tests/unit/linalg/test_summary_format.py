@@ -22,6 +22,7 @@ WEIGHT = "n is negative"
 ORDER = "s is negative or not in falling order"
 ORTHONORMAL = "the rows of vt are not orthonormal"
 ENERGY = "energy or lost contradict s"
+EMPTY = "there are no rows and yet something is known of them"
 CENTRE = "rows that are not centred have a mean"
 
 
@@ -86,6 +87,7 @@ def test_every_rule_is_broken_below() -> None:
         ORDER,
         ORTHONORMAL,
         ENERGY,
+        EMPTY,
         CENTRE,
     }
 
@@ -284,3 +286,20 @@ def test_a_mean_of_rows_that_are_not_centred_is_refused() -> None:
     assert_refused({**sound(), "centered": False}, CENTRE)
     uncentred = {**sound(), "centered": False, "mean": np.zeros(3)}
     assert not Summary.from_bytes(forged(uncentred)).centered
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"energy": 5.0},
+        {"energy": 4.0, "s": np.array([2.0]), "vt": np.eye(3)[:1]},
+        {"s": np.array([0.0]), "vt": np.eye(3)[:1]},
+        {"mean": np.array([0.0, 1.0, 0.0])},
+    ],
+    ids=["energy", "direction", "direction of no length", "mean"],
+)
+def test_no_rows_have_nothing(known: dict[str, Any]) -> None:
+    nothing = {"energy": 0.0, "mean": np.zeros(3), "s": np.zeros(0), "vt": np.zeros((0, 3))}
+    empty = {**sound(), "n": 0.0, "lost": 0.0, **nothing}
+    assert Summary.from_bytes(forged(empty)).n == 0.0
+    assert_refused({**empty, **known}, EMPTY)

@@ -20,7 +20,7 @@ from eigenfed.privacy.published.noise import normal
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.power import Power
+from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.products import prepared
 from eigenfed.protocol.published.bounded import Bounded, bounded_blocks
 from eigenfed.protocol.published.covariances import checked_sd
