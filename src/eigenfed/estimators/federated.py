@@ -14,6 +14,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
+from eigenfed.estimators.groups import rows_by_site
 from eigenfed.estimators.in_process import federation
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.protection import check_private, check_secure
@@ -187,7 +188,7 @@ class FederatedPCA(Projection, BaseEstimator):
                 )
         sources = {
             name: Source(X[rows], None if weights is None else weights[rows], names)
-            for name, rows in _rows_by_site(groups, X.shape[0]).items()
+            for name, rows in rows_by_site(groups, X.shape[0]).items()
         }
         return self._fit(sources, X.dtype, policies={})
 
@@ -383,20 +384,3 @@ class FederatedPCA(Projection, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = bool(self.center)
         return tags
-
-
-def _rows_by_site(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
-    """Rows of each site, as slices where a site's rows stand together."""
-    if groups is None:
-        return {"all": slice(0, n)}
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise InputError(
-            f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
-        )
-    found = {}
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        together = rows[-1] - rows[0] + 1 == len(rows)
-        found[str(label)] = slice(rows[0], rows[-1] + 1) if together else rows
-    return found
