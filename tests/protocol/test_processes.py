@@ -24,18 +24,24 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
+from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol, Replies, drive
 from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.private import private_pca
 from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.secure_sum import SecureSum
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
+from eigenfed.transport.handover import receive_source, send_source
 from eigenfed.transport.local import LocalTransport
-from eigenfed.transport.processes import ProcessTransport, receive_source, send_source
+from eigenfed.transport.processes import ProcessTransport
 from oracles import pooled, power_law
 
 T = TypeVar("T")
@@ -334,3 +340,40 @@ def test_a_source_crosses_as_it_is_in_parts_of_any_size(
 def test_names_beyond_the_room_of_a_header_cross() -> None:
     names = tuple(f"feature number {i:09d}" for i in range(60_000))
     assert handed_over(Source.of(np.ones((1, len(names))), names=names)).names == names
+
+
+def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_path: Path) -> None:
+    names = ("a", "b", "c")
+    rng = np.random.default_rng(0)
+    sources = {name: Source.of(rng.standard_normal((2000, 3)) * [9, 1, 1]) for name in names}
+    identities = {name: Identity.generate() for name in names}
+    ledgers = {name: tmp_path / name for name in names}
+    policy = Policy(budget=Budget(1.0, 1e-5), secure_only=True)
+
+    def run() -> Decomposition:
+        with ProcessTransport(
+            sources,
+            policies=dict.fromkeys(names, policy),
+            identities=identities,
+            ledgers=ledgers,
+        ) as transport:
+            protocol = private_pca(
+                Privacy(1.0, 1e-5),
+                1,
+                method="auto",
+                center=True,
+                scale=False,
+                tol=1e-9,
+                sites=transport.sites,
+                rng=rng,
+                total=SecureSum(Roster.of(identities), run=transport.run),
+            )
+            return drive(protocol, transport)
+
+    assert abs(run().components[0, 0]) > 0.95
+    for path in ledgers.values():
+        ledger = Ledger(path, readonly=True)
+        assert ledger.totals("data").epsilon == pytest.approx(1.0, rel=1e-6)
+        assert ledger.verify().sound
+    with pytest.raises(SiteRefused, match="'budget'"):
+        run()

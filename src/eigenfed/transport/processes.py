@@ -23,8 +23,6 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Container
@@ -33,13 +31,13 @@ from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.messages import check_wire
 from eigenfed.protocol.site import Site
+from eigenfed.transport.handover import VERSION, as_bytes, receive_source, send_source
 from eigenfed.transport.local import LocalTransport
 
-_VERSION = 1
-_PART_BYTES = 4 << 20
 _READY, _END = b"ready", b"end"
 _GRACE_S = 2.0
 _METER_S = 30.0
@@ -67,6 +65,8 @@ class ProcessTransport(LocalTransport):
         How many sites to ask at a time; all of them by default.
     identities : mapping of str to Identity, optional
         Signing keys of all sites, for secure sums; their roster is handed to each.
+    ledgers : mapping of str to path, optional
+        Where sites keep their ledgers; without one, a site lets no reply with noise out.
     run : str, optional
         Name of the run, as in its transcript; a new one by default.
 
@@ -91,10 +91,11 @@ class ProcessTransport(LocalTransport):
         wire: str = "float64",
         workers: int | None = None,
         identities: Mapping[str, Identity] | None = None,
+        ledgers: Mapping[str, str | os.PathLike[str]] | None = None,
         run: str | None = None,
     ) -> None:
-        policies, meters = policies or {}, meters or {}
-        _check(sources, policies, meters, wire)
+        policies, meters, ledgers = policies or {}, meters or {}, ledgers or {}
+        _check(sources, {"policies": policies, "meters": meters, "ledgers": ledgers}, wire)
         _check_identities(sources, identities)
         roster = None if identities is None else Roster.of(identities)
         self.meters: dict[str, Meter] = {}
@@ -107,7 +108,13 @@ class ProcessTransport(LocalTransport):
                 policy = policies.get(name, Policy())
                 key = None if identities is None else identities[name]
                 self._children[name].hand_over(
-                    source, policy, meters.get(name), wire, identity=key, roster=roster
+                    source,
+                    policy,
+                    meters.get(name),
+                    wire,
+                    identity=key,
+                    roster=roster,
+                    ledger=ledgers.get(name),
                 )
             super().__init__(self._children, wire=wire, workers=workers or len(sources), run=run)
         except BaseException:
@@ -157,6 +164,7 @@ class _Child:
         *,
         identity: Identity | None,
         roster: Roster | None,
+        ledger: str | os.PathLike[str] | None,
     ) -> None:
         """Send all that the site needs, and wait until it is there."""
         keys = {} if roster is None else roster.keys
@@ -165,14 +173,15 @@ class _Child:
             "wire": wire,
             "policy": {**asdict(policy), "forbidden": sorted(policy.forbidden)},
             "roster": {name: key.hex() for name, key in keys.items()},
+            "ledger": None if ledger is None else os.path.abspath(ledger),
         }
-        arrays = {"settings": _as_bytes(settings)}
+        arrays = {"settings": as_bytes(settings)}
         if meter is not None:
             arrays["meter"] = np.frombuffer(meter.to_bytes(), np.uint8)
         if identity is not None:
             arrays["identity"] = np.frombuffer(identity.to_bytes(), np.uint8)
         try:
-            self._pipe.send_bytes(Container("site", _VERSION, {}, arrays).to_bytes())
+            self._pipe.send_bytes(Container("site", VERSION, {}, arrays).to_bytes())
             send_source(self._pipe, source)
             self._ready = self._pipe.recv_bytes() == _READY
         except (EOFError, OSError) as error:
@@ -225,88 +234,36 @@ def _serve(pipe: Connection, threads: int) -> None:
 
 
 def _received_site(pipe: Connection) -> Site:
-    arrays = Container.from_bytes(pipe.recv_bytes(), kind="site", version=_VERSION).arrays
+    arrays = Container.from_bytes(pipe.recv_bytes(), kind="site", version=VERSION).arrays
     settings = json.loads(arrays["settings"].tobytes())
     fields = settings["policy"]
     identity = roster = None
     if "identity" in arrays:
         identity = Identity.from_bytes(arrays["identity"].tobytes())
         roster = Roster({name: bytes.fromhex(key) for name, key in settings["roster"].items()})
+    budget = fields["budget"] and Budget(**fields["budget"])
+    forbidden = frozenset(fields["forbidden"])
     return Site(
         settings["name"],
         receive_source(pipe),
-        policy=Policy(**{**fields, "forbidden": frozenset(fields["forbidden"])}),
+        policy=Policy(**{**fields, "forbidden": forbidden, "budget": budget}),
         meter=Meter.from_bytes(arrays["meter"].tobytes()) if "meter" in arrays else None,
+        ledger=settings["ledger"] and Ledger(settings["ledger"]),
         wire=settings["wire"],
         identity=identity,
         roster=roster,
     )
 
 
-def send_source(pipe: Connection, source: Source) -> None:
-    """Send a source in parts, each a `Container`: dense or sparse, with weights and names."""
-    X = source.X
-    # Rows of the other memory order would go through other BLAS kernels, with other last bits.
-    turned = not source.is_sparse and X.flags.f_contiguous and not X.flags.c_contiguous
-    arrays: dict[str, npt.NDArray[Any]] = {"X": X.T if turned else X}
-    if source.is_sparse:
-        arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr}
-    if source.weights is not None:
-        arrays["weights"] = source.weights
-    described = {
-        "shape": X.shape,
-        "turned": bool(turned),
-        "names": source.names,
-        "arrays": [[name, array.dtype.str, array.shape] for name, array in arrays.items()],
-    }
-    header = Container("source", _VERSION, {}, {"described": _as_bytes(described)})
-    pipe.send_bytes(header.to_bytes())
-    for array in arrays.values():
-        step = max(1, _PART_BYTES // max(1, array[:1].nbytes))
-        for start in range(0, len(array), step):
-            part = array[start : start + step]
-            sent = part if part.dtype.kind == "f" else part.astype(np.int64)
-            pipe.send_bytes(Container("part", _VERSION, {}, {"part": sent}).to_bytes())
-
-
-def receive_source(pipe: Connection) -> Source:
-    """Put together what `send_source` sent."""
-    header = Container.from_bytes(pipe.recv_bytes(), kind="source", version=_VERSION)
-    described = json.loads(header.arrays["described"].tobytes())
-    arrays = {}
-    for name, dtype, shape in described["arrays"]:
-        arrays[name] = array = np.empty(shape, dtype)
-        start = 0
-        while start < len(array):
-            part = Container.from_bytes(pipe.recv_bytes(), kind="part", version=_VERSION)
-            rows = part.arrays["part"]
-            array[start : start + len(rows)] = rows
-            start += len(rows)
-    X: Any = arrays.get("X")
-    if X is None:
-        stored = (arrays["data"], arrays["indices"], arrays["indptr"])
-        X = sparse.csr_array(stored, shape=tuple(described["shape"]))
-    names = described["names"]
-    return Source(X.T if described["turned"] else X, arrays.get("weights"), names and tuple(names))
-
-
-def _as_bytes(values: Any) -> npt.NDArray[np.uint8]:
-    """JSON as an array: a header has no room for the names of a million features."""
-    return np.frombuffer(json.dumps(values).encode(), np.uint8)
-
-
 def _check(
-    sources: Mapping[str, Source],
-    policies: Mapping[str, Policy],
-    meters: Mapping[str, Meter],
-    wire: str,
+    sources: Mapping[str, Source], given: Mapping[str, Mapping[str, Any]], wire: str
 ) -> None:
-    unknown = sorted((policies.keys() | meters.keys()) - sources.keys())
-    if unknown:
-        raise InputError(
-            f"policies or meters names {unknown[0]!r}, which is no site of sources. "
-            "Use the same names."
-        )
+    for what, named in given.items():
+        unknown = sorted(named.keys() - sources.keys())
+        if unknown:
+            raise InputError(
+                f"{what} names {unknown[0]!r}, which is no site of sources. Use the same names."
+            )
     check_wire(wire)
 
 
