@@ -325,7 +325,7 @@ def handed_over(source: Source) -> Source:
 def test_a_source_crosses_as_it_is_in_parts_of_any_size(
     source: Source, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eigenfed.transport.processes._PART_BYTES", part_bytes)
+    monkeypatch.setattr("eigenfed.transport.handover._PART_BYTES", part_bytes)
     got = handed_over(source)
     assert (got.X.dtype, got.X.shape, got.names) == (source.X.dtype, source.X.shape, source.names)
     for name in ("data", "indices", "indptr") if source.is_sparse else ("X",):
