@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenfed.privacy.rosters import Roster, isolated_by
+from eigenfed.privacy.rosters import Sites, isolated_by
 
 SITES = "abcdefgh"
 
 
-def reach(rosters: Collection[Roster], group: Roster) -> int:
+def reach(rosters: Collection[Sites], group: Sites) -> int:
     """How many combinations are about the group alone: the rank that goes with its columns."""
     if not rosters:
         return 0
@@ -27,7 +27,7 @@ def reach(rosters: Collection[Roster], group: Roster) -> int:
     fewest=st.integers(0, 4),
 )
 def test_groups_that_are_isolated_are_those_whose_columns_hold_rank(
-    rosters: list[Roster], fewest: int
+    rosters: list[Sites], fewest: int
 ) -> None:
     new, *earlier = rosters
     found = isolated_by(new, earlier, fewest)
