@@ -27,7 +27,7 @@ from eigenfed.protocol.power import power
 from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import Answering, LocalTransport
 from oracles import pooled, power_law
 
@@ -76,7 +76,7 @@ def protocol(
     options: Power,
     sites: tuple[str, ...],
     *,
-    total: Callable[[Ask], Protocol[Arrays]] = plain_sum,
+    total: Total = plain_sum,
     tol: float = 2e-8,
     max_rounds: int = 50,
     certify: bool = False,

@@ -19,7 +19,7 @@ from eigenfed.protocol.one_shot import Merge
 from eigenfed.protocol.ops import Answer, op
 from eigenfed.protocol.orthonormalise import cholesky_qr2, gram_schmidt
 from eigenfed.protocol.pca import Method, Plan, pca
-from eigenfed.protocol.power import Power
+from eigenfed.protocol.power_options import Power
 from eigenfed.protocol.registry import OPS
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.subspace import Subspace
