@@ -1,0 +1,1 @@
+"""The command line. Modules here import nothing heavy until a command runs."""

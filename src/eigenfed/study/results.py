@@ -1,0 +1,270 @@
+"""What a result folder holds, written at once or not at all, and read again.
+
+================  ================================================================================
+result.json       method, sizes, variances, rounds, bytes, certificate, privacy, leakage, versions
+components.npy    k x d, orthonormal rows by falling variance
+mean.npy          d, what was subtracted
+scale.npy         d, by what was divided; only where features were scaled
+features.txt      d lines, a name each; x0, x1, ... where the features have none
+scores/*.npy      n x k for each site, its rows on the components; never of a private run, as
+                  projections of records are not private
+run.jsonl         a line for each ask, in order, and one at either end
+================  ================================================================================
+
+JSON has neither NaN nor infinity: null stands for both, where no bound or no guarantee is known.
+"""
+
+import json
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.errors import DataError, InputError
+from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.study.events import Asked
+from eigenfed.study.facts import FORMAT, described, plain
+
+_PARTS = {
+    "result.json",
+    "components.npy",
+    "mean.npy",
+    "scale.npy",
+    "features.txt",
+    "scores",
+    "run.jsonl",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A result as it was read from its folder.
+
+    Attributes
+    ----------
+    facts : dict
+        What ``result.json`` says.
+    components : ndarray of shape (k, d)
+    mean : ndarray of shape (d,)
+    scale : ndarray of shape (d,) or None
+    names : tuple of str or None
+        The features' names; None where they have none.
+    """
+
+    facts: dict[str, Any]
+    components: npt.NDArray[Any]
+    mean: npt.NDArray[Any]
+    scale: npt.NDArray[Any] | None
+    names: tuple[str, ...] | None
+
+    def estimator(self) -> FederatedPCA:
+        """Return an estimator that projects as the one that was fitted did."""
+        k, d = self.components.shape
+        pca = FederatedPCA(k, center=self.facts["center"], scale=self.scale is not None)
+        pca.components_, pca.mean_ = self.components, self.mean
+        pca.scale_ = np.ones(d) if self.scale is None else self.scale
+        pca.n_features_in_ = d
+        if self.names is not None:
+            pca.feature_names_in_ = np.asarray(self.names, dtype=object)
+        return pca
+
+
+def check_free(folder: Path, *, force: bool) -> None:
+    """Refuse a folder in which something is, unless it is an earlier result and `force` is set.
+
+    Raises
+    ------
+    InputError
+        Also with `force`, if the folder holds what no result has.
+    """
+    if folder.name in ("", ".."):
+        raise InputError(f"{folder} has no name of its own. Name a new folder inside it.")
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder} is there and is no folder. Name another one.")
+    if not folder.parent.is_dir():
+        raise InputError(
+            f"{folder.parent} is no folder, and {folder.name} is to go there. Make it."
+        )
+    found = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
+    if not found:
+        return
+    if not force:
+        raise InputError(
+            f"{folder} is not empty, and nothing is overwritten. Name another folder, or pass "
+            "--force to replace an earlier result."
+        )
+    foreign = sorted(found - _PARTS)
+    if foreign or "result.json" not in found:
+        other = repr(foreign[0]) if foreign else "no result.json"
+        raise InputError(
+            f"{folder} holds {other}, so it is no result, and --force replaces results only. Name "
+            "another folder."
+        )
+
+
+def write_result(
+    folder: Path,
+    pca: FederatedPCA,
+    *,
+    sites: Iterable[str],
+    events: Iterable[Asked],
+    scores: Mapping[str, npt.NDArray[Any]] | None = None,
+    force: bool = False,
+) -> dict[str, Any]:
+    """Write a result folder: all of it, or nothing.
+
+    Parameters
+    ----------
+    folder : Path
+        Not there, empty, or with `force` an earlier result.
+    pca : FederatedPCA
+        Fitted.
+    sites : iterable of str
+    events : iterable of Asked
+    scores : mapping of str to ndarray of shape (n, k), optional
+        Of each site's rows. Not for a private run.
+    force : bool, default=False
+
+    Returns
+    -------
+    dict
+        What ``result.json`` says.
+    """
+    if scores is not None and pca.privacy_ is not None:
+        raise InputError("Scores of records are not private. Leave them out of a private result.")
+    names = _names(pca)
+    sites = sorted(sites)
+    facts = described(pca, sites) | {"scores": scores is not None}
+    check_free(folder, force=force)
+    with _at_once(folder) as new:
+        _write_json(new / "result.json", facts)
+        np.save(new / "components.npy", pca.components_)
+        np.save(new / "mean.npy", pca.mean_)
+        if pca.scale:
+            np.save(new / "scale.npy", pca.scale_)
+        (new / "features.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
+        (new / "run.jsonl").write_text("".join(_log(facts, events)), "utf-8")
+        if scores is not None:
+            (new / "scores").mkdir()
+            for site, rows in scores.items():
+                np.save(new / "scores" / f"{_file_name(site)}.npy", rows)
+    return facts
+
+
+def _names(pca: FederatedPCA) -> list[str]:
+    names = getattr(pca, "feature_names_in_", None)
+    if names is None:
+        return [f"x{place}" for place in range(pca.n_features_in_)]
+    if any(len(str(name).splitlines()) != 1 for name in names):
+        raise InputError(
+            "A feature's name is empty or has a line break, and features.txt holds a name a line. "
+            "Rename it."
+        )
+    return [str(name) for name in names]
+
+
+def _file_name(site: str) -> str:
+    if site in ("", ".", "..") or not site.isprintable() or "/" in site or "\\" in site:
+        raise InputError(f"The site's name {site!r} is no file's name. Rename the site.")
+    return site
+
+
+def _log(facts: dict[str, Any], events: Iterable[Asked]) -> Iterator[str]:
+    start = {"event": "start", "method": facts["method"], "sites": facts["sites"]}
+    end = {"event": "end"} | {name: facts[name] for name in ("rounds", "bytes_up", "bytes_down")}
+    for line in (start, *({"event": "ask"} | plain(event) for event in events), end):
+        yield json.dumps(line, allow_nan=False) + "\n"
+
+
+def _write_json(path: Path, facts: dict[str, Any]) -> None:
+    path.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", "utf-8")
+
+
+@contextmanager
+def _at_once(folder: Path) -> Iterator[Path]:
+    """Give a new folder beside the one that is wanted, and put it there when all went well."""
+    mark = secrets.token_hex(4)
+    new, old = (folder.with_name(f".{folder.name}.{kind}-{mark}") for kind in ("new", "old"))
+    new.mkdir()
+    try:
+        yield new
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
+    except BaseException:
+        shutil.rmtree(new, ignore_errors=True)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def read_result(folder: Path) -> Result:
+    """Read a result folder.
+
+    Raises
+    ------
+    DataError
+        If a part is absent, damaged, of another format, or does not fit the others.
+    """
+    facts = _facts(folder)
+    components, mean = _array(folder, "components.npy"), _array(folder, "mean.npy")
+    scale = _array(folder, "scale.npy") if facts["scale"] else None
+    names = _text(folder, "features.txt").split("\n")[:-1]
+    k, d = facts["k"], facts["d"]
+    shapes = [(components, (k, d)), (mean, (d,))] + ([] if scale is None else [(scale, (d,))])
+    if any(array.shape != shape for array, shape in shapes) or len(names) != d:
+        raise DataError(
+            f"The parts of the result in {folder} do not fit together: result.json says {k} "
+            f"components of {d} features. Fit again, or fetch a whole copy."
+        )
+    return Result(facts, components, mean, scale, tuple(names) if facts["named"] else None)
+
+
+def _facts(folder: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(_text(folder, "result.json"))
+        kinds = {"k": int, "d": int, "center": bool, "scale": bool, "named": bool}
+        sound = all(isinstance(facts[name], kind) for name, kind in kinds.items())
+        found = facts["format"]
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, DataError):
+            raise
+        sound, found = False, None
+    if not sound or found != FORMAT:
+        raise DataError(
+            f"{folder / 'result.json'} is no result of format {FORMAT}. Name the folder that "
+            "eigenfed fit -o wrote."
+        )
+    checked: dict[str, Any] = facts
+    return checked
+
+
+def _text(folder: Path, part: str) -> str:
+    try:
+        return (folder / part).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        raise _unreadable(folder, part) from None
+
+
+def _array(folder: Path, part: str) -> npt.NDArray[Any]:
+    try:
+        array: npt.NDArray[Any] = np.load(folder / part, allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        raise _unreadable(folder, part) from None
+    if array.dtype not in (np.float64, np.float32) or not np.isfinite(array).all():
+        raise _unreadable(folder, part)
+    return array
+
+
+def _unreadable(folder: Path, part: str) -> DataError:
+    return DataError(
+        f"{folder / part} is not there or cannot be read. Name the folder that eigenfed fit -o "
+        "wrote."
+    )

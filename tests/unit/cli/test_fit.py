@@ -1,0 +1,280 @@
+"""``eigenfed fit`` and ``eigenfed project``: files in, a folder out, records onto it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from command_line import FEATURES, answer, as_csv, as_npy, eigenfed, rows, without_sign
+
+SITES = ("north", "south", "west")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    return as_npy(tmp_path, rows(), SITES)
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[Path]:
+    parts = np.array_split(rows(), 3)
+    return [as_csv(tmp_path / f"{name}.csv", part) for name, part in zip(SITES, parts, strict=True)]
+
+
+def test_the_folder_holds_the_pooled_pca(files: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    said = answer("fit", *files, "-k", 3, "-o", out)
+    pooled = PCA(3).fit(rows())
+    facts = json.loads((out / "result.json").read_text())
+    assert said == facts | {"folder": str(out)}
+    assert (facts["n"], facts["d"], facts["k"], facts["sites"]) == (900, 6, 3, list(SITES))
+    np.testing.assert_allclose(facts["eigenvalues"], pooled.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(facts["ratios"], pooled.explained_variance_ratio_, rtol=1e-12)
+    assert facts["total_variance"] == pytest.approx(np.var(rows(), axis=0, ddof=1).sum())
+    assert facts["certificate"]["converged"] == [True] * 3
+    assert facts["privacy"] is None
+    np.testing.assert_allclose(
+        np.load(out / "components.npy"), without_sign(pooled.components_), atol=1e-10
+    )
+    np.testing.assert_allclose(np.load(out / "mean.npy"), pooled.mean_)
+    assert (out / "features.txt").read_text().split() == [f"x{i}" for i in range(6)]
+    for path, part in zip(files, np.array_split(rows(), 3), strict=True):
+        scores = np.load(out / "scores" / path.name)
+        np.testing.assert_allclose(np.abs(scores), np.abs(pooled.transform(part)), atol=1e-9)
+    assert not (out / "scale.npy").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"out", *(path.name for path in files)}
+
+
+def test_the_log_has_a_line_for_each_ask(files: list[Path], tmp_path: Path) -> None:
+    facts = answer("fit", *files, "-k", 2, "--method", "krylov", "--seed", 3, "-o", tmp_path / "o")
+    start, *asks, end = map(json.loads, (tmp_path / "o/run.jsonl").read_text().splitlines())
+    assert start == {"event": "start", "method": "krylov", "sites": list(SITES)}
+    assert [ask["round"] for ask in asks] == list(range(facts["rounds"]))
+    assert asks[0]["op"] == "moments"
+    assert {ask["op"] for ask in asks[1:]} >= {"product"}
+    assert end["bytes_up"] == facts["bytes_up"] > sum(ask["payload_bytes_up"] for ask in asks) > 0
+    assert end["bytes_down"] > sum(ask["payload_bytes_down"] for ask in asks) > 0
+
+
+def test_a_csv_and_a_npy_of_the_same_rows_give_the_same(
+    files: list[Path], tables: list[Path]
+) -> None:
+    by_position, by_name = answer("fit", *files, "-k", 2), answer("fit", *tables, "-k", 2)
+    assert by_position["eigenvalues"] == by_name["eigenvalues"]
+    assert (by_position["named"], by_name["named"]) == (False, True)
+
+
+def test_the_page_tells_rounds_bytes_certificate_leakage_and_privacy(files: list[Path]) -> None:
+    facts, page = answer("fit", *files, "-k", 2), eigenfed("fit", *files, "-k", 2).stdout
+    heads = {line.split()[0]: line for line in page.splitlines() if line.strip()}
+    assert "900 rows x 6 features at 3 sites, by covariance" in page
+    assert heads["rounds"].split() == ["rounds", str(facts["rounds"])]
+    assert f"{facts['bytes_up'] / 1e3:.1f} kB by the sites" in heads["sent"]
+    assert "2 of 2 components converged" in heads["certificate"]
+    assert "100% of the directions" in heads["leakage"]
+    assert "none" in heads["privacy"]
+    assert f"{facts['eigenvalues'][1]:.6g}" in heads["PC2"]
+
+
+def test_scaled_uncentred_and_chosen_features_reach_the_fit(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    scaled = answer("fit", *tables, "-k", 6, "--scale", "-o", tmp_path / "s")
+    assert sum(scaled["eigenvalues"]) == pytest.approx(6.0 * 900 / 899)
+    np.testing.assert_allclose(np.load(tmp_path / "s/scale.npy"), rows().std(axis=0))
+    raw = answer("fit", *tables, "-k", 1, "--no-center")
+    top = np.linalg.svd(rows(), compute_uv=False)[0] ** 2 / 899
+    assert raw["eigenvalues"] == pytest.approx([top], rel=1e-12)
+    two = answer("fit", *tables, "-k", 2, "--column", "bmi", "--column", "age")
+    assert sum(two["eigenvalues"]) == pytest.approx(np.var(rows()[:, :2], axis=0, ddof=1).sum())
+
+
+def test_an_id_column_is_left_out_and_without_the_option_named(tmp_path: Path) -> None:
+    lines = as_csv(tmp_path / "a.csv", rows(30)).read_text().splitlines()
+    named = [f"id,{lines[0]}", *(f"p{i},{line}" for i, line in enumerate(lines[1:]))]
+    (tmp_path / "a.csv").write_text("\n".join(named) + "\n")
+    assert answer("fit", tmp_path / "a.csv", "-k", 2, "--id-column", "id")["d"] == 6
+    run = eigenfed("fit", tmp_path / "a.csv", "-k", 2)
+    assert run.exit_code == 1
+    assert "a.csv" in run.stderr
+    assert "'id'" in run.stderr
+    assert "--id-column" in run.stderr
+
+
+def test_features_that_only_some_have_are_dropped_where_asked(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    fewer = as_csv(tmp_path / "east.csv", rows(40)[:, 1:], FEATURES[1:])
+    run = eigenfed("fit", *tables, fewer, "-k", 2)
+    assert run.exit_code == 1
+    assert "--features common" in run.stderr
+    found = answer("fit", *tables, fewer, "-k", 2, "--features", "common", "-o", tmp_path / "o")
+    assert found["d"] == 5
+    assert (tmp_path / "o/features.txt").read_text().split() == list(FEATURES[1:])
+    assert np.load(tmp_path / "o/scores/north.npy").shape == (300, 2)
+
+
+def test_secure_sums_give_the_same_components(files: list[Path], tmp_path: Path) -> None:
+    for name, flags in {"plain": (), "secure": ("--secure",)}.items():
+        answer("fit", *files, "-k", 2, *flags, "-o", tmp_path / name)
+    plain, secure = (np.load(tmp_path / name / "components.npy") for name in ("plain", "secure"))
+    np.testing.assert_allclose(secure, plain, atol=1e-10)
+    assert json.loads((tmp_path / "secure/result.json").read_text())["secure"]
+
+
+def test_a_private_result_has_its_statement_and_no_scores(
+    files: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run = eigenfed("fit", *files, "-k", 1, "--epsilon", 2, "--delta", 1e-5, "-o", out)
+    assert run.exit_code == 0
+    assert "(epsilon=2, delta=1e-05)-differentially private" in run.stdout
+    assert "projections of records are not private" in run.stderr
+    facts = json.loads((out / "result.json").read_text())
+    assert (facts["privacy"]["epsilon"], facts["privacy"]["trust"]) == (2.0, "secure_sum")
+    assert facts["scores"] is False
+    assert not (out / "scores").exists()
+
+
+def test_privacy_options_reach_the_run(files: list[Path]) -> None:
+    call = ("fit", *files[:1], "-k", 1, "--epsilon", 2, "--delta", 1e-5, "--trust", "central")
+    said = answer(*call, "--clip", 80)["privacy"]
+    assert said["trust"] == "central"
+    assert "80, public" in said["text"]
+
+
+@pytest.mark.parametrize(
+    ("count", "flags", "message"),
+    [
+        (3, ("--epsilon", "1", "--delta", "0.01"), "--delta 0.01 must be below 1/n = 0.00111"),
+        (2, ("--epsilon", "1", "--delta", "1e-6"), "needs 3 sites at least and there are 2"),
+        (2, ("--secure",), "--secure needs 3 sites at least and there are 2"),
+        (3, ("--secure", "--method", "merge"), "--method merge needs replies of single sites"),
+        (3, ("--epsilon", "1", "--delta", "1e-6", "--tolerate", "1"), "--tolerate 1 must be at"),
+        (3, ("--epsilon", "1", "--delta", "1e-6", "--method", "krylov"), "--method krylov cannot"),
+    ],
+)
+def test_what_privacy_forbids_exits_with_3_and_writes_nothing(
+    files: list[Path], tmp_path: Path, count: int, flags: tuple[str, ...], message: str
+) -> None:
+    run = eigenfed("fit", *files[:count], "-k", 2, *flags, "-o", tmp_path / "out")
+    assert run.exit_code == 3
+    assert message in run.stderr
+    assert run.stdout == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_missing_entries_under_privacy_are_refused(tmp_path: Path) -> None:
+    table = rows()
+    table[5, 1] = np.nan
+    run = eigenfed("fit", *as_npy(tmp_path, table, SITES), "-k", 1, "--epsilon", 1, "--delta", 1e-6)
+    assert run.exit_code == 3
+    assert "NaN" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--epsilon", "-1", "--delta", "1e-6"), "--epsilon -1.0 must be a finite number above 0"),
+        (("--delta", "1e-6"), "--delta goes with --epsilon only"),
+        (("--tolerate", "0"), "--tolerate goes with --epsilon only"),
+        (("--trust", "local"), "--trust goes with --epsilon only"),
+        (("--epsilon", "1", "--delta", "1e-6", "--clip", "0"), "--clip 0.0 must be"),
+        (("--force",), "--force goes with -o only"),
+        (("--method", "magic"), "'magic' is not one of"),
+    ],
+)
+def test_options_that_break_a_rule_of_their_own_exit_with_2(
+    files: list[Path], flags: tuple[str, ...], message: str
+) -> None:
+    run = eigenfed("fit", *files, "-k", 2, *flags)
+    assert run.exit_code == 2
+    assert message in run.stderr
+
+
+def test_two_files_of_one_name_are_refused(files: list[Path], tables: list[Path]) -> None:
+    run = eigenfed("fit", files[0], tables[0], "-k", 2)
+    assert run.exit_code == 2
+    assert "both name the site 'north'" in run.stderr
+
+
+def test_a_folder_with_something_in_it_is_kept(files: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer("fit", *files, "-k", 2, "-o", out)
+    before = (out / "result.json").read_bytes()
+    run = eigenfed("fit", *files, "-k", 1, "-o", out)
+    assert run.exit_code == 1
+    assert "--force" in run.stderr
+    assert (out / "result.json").read_bytes() == before
+    assert answer("fit", *files, "-k", 1, "-o", out, "--force")["k"] == 1
+    assert np.load(out / "components.npy").shape == (1, 6)
+
+
+def test_new_records_are_projected_by_name(tables: list[Path], tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    answer("fit", *tables, "-k", 2, "--scale", "-o", out)
+    new = rows(25, seed=9)
+    order = [3, 0, 5, 1, 4, 2]
+    names = (*(FEATURES[i] for i in order), "new")
+    mixed = as_csv(tmp_path / "new.csv", np.hstack([new[:, order], new[:, :1]]), names)
+    said = answer("project", out, mixed, "-o", tmp_path / "scores.npy")
+    assert (said["n"], said["k"]) == (25, 2)
+    around = (new - np.load(out / "mean.npy")) / np.load(out / "scale.npy")
+    wanted = around @ np.load(out / "components.npy").T
+    np.testing.assert_allclose(np.load(tmp_path / "scores.npy"), wanted, atol=1e-12)
+    assert answer("project", out, mixed)["scores"] == np.load(tmp_path / "scores.npy").tolist()
+
+
+def test_scores_on_standard_output_are_csv_to_the_last_bit(
+    files: list[Path], tmp_path: Path
+) -> None:
+    answer("fit", *files, "-k", 2, "-o", tmp_path / "out")
+    lines = eigenfed("project", tmp_path / "out", files[0]).stdout.splitlines()
+    assert lines[0] == "PC1,PC2"
+    scores = [[float(cell) for cell in line.split(",")] for line in lines[1:]]
+    assert scores == np.load(tmp_path / "out/scores/north.npy").tolist()
+
+
+def test_records_that_do_not_fit_are_refused(
+    files: list[Path], tables: list[Path], tmp_path: Path
+) -> None:
+    answer("fit", *tables, "-k", 2, "-o", tmp_path / "named")
+    answer("fit", *files, "-k", 2, "-o", tmp_path / "unnamed")
+    np.save(tmp_path / "narrow.npy", rows()[:, :5])
+    lacking = as_csv(tmp_path / "lacking.csv", rows(9)[:, 1:], FEATURES[1:])
+    for folder, file, message in [
+        ("named", files[0], "north.npy has no names"),
+        ("unnamed", tables[0], "north.csv has names"),
+        ("unnamed", tmp_path / "narrow.npy", "has 5 features and must have 6"),
+        ("named", lacking, "'age'"),
+    ]:
+        run = eigenfed("project", tmp_path / folder, file)
+        assert run.exit_code == 1, message
+        assert message in run.stderr
+
+
+def test_scores_of_a_private_result_are_said_not_to_be_private(
+    files: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    answer("fit", *files, "-k", 1, "--epsilon", 2, "--delta", 1e-5, "-o", out)
+    run = eigenfed("project", out, files[0], "-o", tmp_path / "s.npy")
+    assert run.exit_code == 0
+    assert "These scores are not private" in run.stderr
+    again = eigenfed("project", out, files[0], "-o", tmp_path / "s.npy")
+    assert again.exit_code == 2
+    assert "--force" in again.stderr
+
+
+def test_the_installed_program_runs_from_files_to_a_folder(
+    files: list[Path], tmp_path: Path
+) -> None:
+    program = Path(sys.executable).with_name("eigenfed")
+    call = [str(program), "fit", *map(str, files), "-k", "2", "-o", str(tmp_path / "out"), "--json"]
+    run = subprocess.run(call, capture_output=True, text=True, check=True)
+    assert json.loads(run.stdout)["k"] == 2
+    assert run.stderr == ""

@@ -1,0 +1,116 @@
+"""``eigenfed ledger``: what left, what it cost, and whether anybody touched the record."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from command_line import answer, eigenfed
+from eigenfed.privacy.ledger import Budget, Key, Ledger, Refusal
+from eigenfed.privacy.release import Leaves, Release, Reveals
+
+
+def paid(ledger: Ledger, key: Key) -> None:
+    ledger.spend(key, 0.2, sensitivity=1.0, sd=5.0, relation="replace_one", mechanism="gaussian")
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A ledger with a paid reply, an exact one on another data set, and a refusal."""
+    path = tmp_path / "site.ledger"
+    with Ledger(path) as ledger:
+        ledger.set_budget("cohort", Budget(1.0, 1e-5))
+        release = Release("second moment", "d x d", Leaves.EXACT, Reveals.SCATTER)
+        key = Key("cohort", "run 1", 0, "private_scatter", ask_digest="5d41")
+        paid(ledger, key)
+        ledger.commit(key, b"noisy", release, {"scatter": (2, 2)}, paid=True)
+        with pytest.raises(Refusal):
+            paid(ledger, Key("cohort", "run 2", 0, "private_scatter", ask_digest="7d79"))
+        plain = Key("pilot", "run 3", 0, "scatter", ask_digest="aa00")
+        ledger.commit(plain, b"exact!", release, {"scatter": (2, 2)}, paid=False)
+    return path
+
+
+def test_show_tells_what_left_and_what_it_cost(file: Path) -> None:
+    said = answer("ledger", "show", file)
+    assert said["datasets"]["cohort"]["mu"] == pytest.approx(0.2)
+    assert said["datasets"]["cohort"]["budget"] == {"epsilon": 1.0, "delta": 1e-5}
+    assert said["datasets"]["pilot"]["spends"] == 0
+    kinds = [event["kind"] for event in said["events"]]
+    assert kinds == ["opened", "budgeted", "spent", "replied", "refused", "replied"]
+    page = eigenfed("ledger", "show", file).stdout
+    assert "cohort: 1 spends come to mu=0.2" in page
+    assert "budget epsilon=1 at delta=1e-05" in page
+    assert "refused: budget" in page
+    assert "second moment, 6 bytes" in page
+    assert page.splitlines()[-1] == f"head {said['head']}"
+
+
+def test_show_tells_of_sums_and_of_what_has_no_guarantee(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "l") as ledger:
+        key = Key("cohort", "run 1", 0, "noisy_covariance", ask_digest="5d41")
+        ledger.summed(key, frozenset("abc"))
+        ledger.spend_unsound(key, mechanism="DPdisPCA", allowed=True)
+    page = eigenfed("ledger", "show", tmp_path / "l").stdout
+    assert "cohort: No guarantee" in page
+    assert "in a sum over 3 sites" in page
+    assert "nothing holds, DPdisPCA" in page
+    assert answer("ledger", "show", tmp_path / "l")["datasets"]["cohort"]["mu"] is None
+
+
+def test_show_can_keep_to_one_data_set(file: Path) -> None:
+    said = answer("ledger", "show", file, "--dataset", "pilot")
+    assert list(said["datasets"]) == ["pilot"]
+    assert [event["run"] for event in said["events"]] == ["run 3"]
+    run = eigenfed("ledger", "show", file, "--dataset", "nobody's")
+    assert run.exit_code == 1
+    assert "'cohort', 'pilot'" in run.stderr
+
+
+def test_looking_changes_nothing(file: Path) -> None:
+    before = file.read_bytes()
+    answer("ledger", "show", file)
+    answer("ledger", "verify", file)
+    assert file.read_bytes() == before
+    assert [path.name for path in file.parent.iterdir()] == ["site.ledger"]
+
+
+def test_a_whole_ledger_verifies_also_against_an_old_head(file: Path) -> None:
+    with Ledger(file) as ledger:
+        head = ledger.head
+        ledger.set_budget("pilot", Budget(2.0, 1e-5))
+    said = answer("ledger", "verify", file, "--head", head)
+    assert (said["sound"], said["events"]) == (True, 7)
+    run = eigenfed("ledger", "verify", file)
+    assert run.exit_code == 0
+    assert "Pass --head" in run.stderr
+
+
+def test_a_changed_ledger_exits_with_1_and_says_where(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        sql = connection.execute("SELECT sql FROM sqlite_master WHERE name='no_change'").fetchone()
+        connection.execute("DROP TRIGGER no_change")
+        changed = "CAST(replace(body, '\"mu\":0.2', '\"mu\":0.3') AS BLOB)"
+        connection.execute(f"UPDATE events SET body = {changed} WHERE number = 3")
+        connection.execute(sql[0])
+    connection.close()
+    run = eigenfed("ledger", "verify", file)
+    assert run.exit_code == 1
+    assert run.stdout.startswith("Broken at event 3: ")
+    shown = eigenfed("ledger", "show", file)
+    assert shown.exit_code == 1
+    assert "broken at event 3" in shown.stderr
+
+
+def test_a_cut_end_shows_against_the_head(file: Path) -> None:
+    run = eigenfed("ledger", "verify", file, "--head", "00" * 32, "--json")
+    assert run.exit_code == 1
+    assert '"sound": false' in run.stdout
+
+
+def test_another_file_is_no_ledger(tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("not a database at all, but long enough to be looked at")
+    run = eigenfed("ledger", "verify", tmp_path / "notes")
+    assert run.exit_code == 1
+    assert str(tmp_path / "notes") in run.stderr
+    assert eigenfed("ledger", "show", tmp_path / "absent").exit_code == 2

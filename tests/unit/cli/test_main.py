@@ -1,0 +1,260 @@
+"""What every command has in common: help, exit codes, where words go, and what is imported."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pytest
+
+from command_line import as_csv, as_npy, eigenfed, rows
+from eigenfed.cli import audit, options
+from eigenfed.cli.answers import code_of
+from eigenfed.cli.main import cli
+from eigenfed.errors import DataError, SiteLost, SiteRefused
+from eigenfed.privacy.keys import Refusal
+from eigenfed.protocol.pca import METHODS
+from eigenfed.study.distinguishing import PUBLISHED
+
+
+def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    found = []
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            found += commands(command, (*path, name))
+        else:
+            found.append((*path, name))
+    return found
+
+
+def real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "eigenfed.cli.main", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def test_the_commands_are_those_that_work() -> None:
+    assert {" ".join(path) for path in commands()} == {
+        "fit",
+        "project",
+        "stream",
+        "merge",
+        "ledger show",
+        "ledger verify",
+        "audit reconstruct",
+        "audit epsilon",
+        "audit membership",
+        "demo",
+    }
+
+
+@pytest.mark.parametrize("path", commands(), ids=" ".join)
+def test_help_of_each_command_teaches_with_a_line_that_can_be_copied(path: tuple[str, ...]) -> None:
+    run = eigenfed(*path, "--help")
+    assert run.exit_code == 0
+    _, examples = run.stdout.split("Example", 1)
+    assert f"eigenfed {' '.join(path)}" in examples
+    for option in ("--json", "--quiet", "--debug"):
+        assert option in run.stdout
+
+
+def test_every_example_in_help_names_options_that_exist() -> None:
+    for path in commands():
+        command: click.Command = cli
+        for name in path:
+            assert isinstance(command, click.Group)
+            command = command.commands[name]
+        known = {option for parameter in command.params for option in parameter.opts}
+        for line in (command.epilog or "").splitlines():
+            words = line.partition(f"eigenfed {' '.join(path)} ")[2].split()
+            used = {word for word in words if word.startswith("-") and word != "-"}
+            assert used <= known, line
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """The package's own first file is left out: what it imports is tested where it is."""
+    code = """
+import importlib.util, sys, types
+package = types.ModuleType("eigenfed")
+package.__path__ = importlib.util.find_spec("eigenfed").submodule_search_locations
+sys.modules["eigenfed"] = package
+from eigenfed.cli.main import cli
+try:
+    cli(["--help"])
+finally:
+    print(*sorted(sys.modules))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(run.stdout.splitlines()[-1].split())
+    assert "click" in imported
+    assert not imported & {"numpy", "scipy", "sklearn", "rich", "pandas", "pyarrow", "cryptography"}
+
+
+def test_the_program_says_its_version() -> None:
+    from importlib.metadata import version
+
+    assert eigenfed("--version").stdout == f"eigenfed {version('eigenfed')}\n"
+
+
+def test_the_shell_gets_completions() -> None:
+    words = {"COMP_WORDS": "eigenfed fit --me", "COMP_CWORD": "2"}
+    found = real(_EIGENFED_COMPLETE="bash_complete", **words)
+    assert found.stdout == "plain,--method\n"
+
+
+def test_a_wrong_call_is_one_line_and_exits_with_2(tmp_path: Path) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+    calls: dict[str, list[object]] = {
+        "eigenfed: No such command 'nothing'. See 'eigenfed --help'.": ["nothing"],
+        "eigenfed: Missing option '-k'. See 'eigenfed fit --help'.": ["fit", path],
+        "eigenfed: --epsilon needs --delta. Pass --delta 1e-6, say. See 'eigenfed fit --help'.": [
+            "fit",
+            path,
+            "-k",
+            2,
+            "--epsilon",
+            1,
+        ],
+    }
+    for message, arguments in calls.items():
+        run = eigenfed(*arguments)
+        assert run.exit_code == 2
+        assert run.stderr == message + "\n"
+        assert run.stdout == ""
+
+
+def test_a_failure_is_one_line_without_a_traceback(tmp_path: Path) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+    run = real("fit", str(path), "-k", "40")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith("eigenfed: -k 40 must be at most 6, ")
+    assert run.stderr.endswith("Lower -k.\n")
+    assert run.stderr.count("\n") == 1
+
+
+def test_debug_shows_the_traceback_and_keeps_the_code(tmp_path: Path) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+    run = eigenfed("fit", path, "-k", 40, "--debug")
+    assert run.exit_code == 1
+    assert "Traceback (most recent call last)" in run.stderr
+    assert run.stderr.splitlines()[-1].startswith("eigenfed: -k 40 must be at most 6")
+
+
+def test_a_failure_is_one_json_object_too(tmp_path: Path) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+    run = eigenfed("fit", path, "-k", 40, "--json")
+    said = json.loads(run.stdout)
+    assert said["exit"] == run.exit_code == 1
+    assert run.stderr == f"eigenfed: {said['error']}\n"
+
+
+def test_an_unexpected_error_is_named_and_its_text_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("the patient's age is 93")
+
+    monkeypatch.setattr("eigenfed.study.events.ToldPCA.fit_sites", broken)
+    run = eigenfed("fit", path, "-k", 2)
+    assert run.exit_code == 1
+    assert "RuntimeError" in run.stderr
+    assert "93" not in run.output
+
+
+def test_a_file_that_cannot_be_written_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device", str(tmp_path / "s"))
+
+    monkeypatch.setattr("eigenfed.study.files.os.fsync", full)
+    run = eigenfed("stream", "-k", 1, "-o", tmp_path / "s", given="1 2\n3 4\n")
+    assert run.exit_code == 1
+    assert run.stderr.startswith(f"eigenfed: {tmp_path / 's'}: No space left on device. ")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_quiet_leaves_the_result_only(tmp_path: Path) -> None:
+    table = rows(20)
+    table[3, 2] = np.nan
+    lines = as_csv(tmp_path / "a.csv", table).read_text()
+    loud = eigenfed("stream", "-k", 2, "--header", given=lines)
+    quiet = eigenfed("stream", "-k", 2, "--header", "--quiet", given=lines)
+    assert loud.stderr == "eigenfed: 1 missing entries count as the mean of those seen before.\n"
+    assert quiet.stderr == ""
+    assert quiet.stdout == loud.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SiteRefused("north", "leakage", "product", 3), 3),
+        (SiteRefused("north", "budget", "private_scatter", 3), 3),
+        (SiteRefused("north", "failed", "product", 3), 1),
+        (SiteRefused("north", "unknown_op", "product", 3), 1),
+        (Refusal("budget"), 3),
+        (Refusal("ledger", "It cannot be used."), 1),
+        (SiteLost(("north",), "product", 3), 1),
+        (DataError("It is cut short."), 1),
+        (ValueError("anything"), 1),
+    ],
+)
+def test_no_for_the_sake_of_privacy_exits_with_3(error: Exception, code: int) -> None:
+    assert code_of(error) == code
+
+
+def test_choices_are_those_of_the_library() -> None:
+    """They are written out, as importing them would bring everything."""
+    assert options.METHODS == METHODS
+    assert tuple(PUBLISHED) == audit.PUBLISHED
+
+
+def test_it_can_be_called_without_leaving() -> None:
+    assert cli.main(["--version"], standalone_mode=False) == 0
+
+
+def test_on_a_terminal_the_rounds_are_shown_beside_the_result(tmp_path: Path) -> None:
+    files = as_npy(tmp_path, rows(), ("a", "b"))
+    call = ["fit", *map(str, files), "-k", "2", "--method", "krylov", "--json"]
+    shown = {}
+    for flag in ("--json", "--quiet"):
+        ours, theirs = os.openpty()
+        run = subprocess.run(
+            [sys.executable, "-m", "eigenfed.cli.main", *call, flag],
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            check=True,
+            env={**os.environ, "TERM": "xterm"},
+        )
+        os.close(theirs)
+        shown[flag] = b""
+        with contextlib.suppress(OSError):  # the end of a terminal that nobody holds any more
+            while part := os.read(ours, 65536):
+                shown[flag] += part
+        os.close(ours)
+        assert json.loads(run.stdout)["method"] == "krylov"
+    assert b"round " in shown["--json"]
+    assert shown["--quiet"] == b""
+
+
+def test_interrupted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (path,) = as_npy(tmp_path, rows(), ("a",))
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("eigenfed.study.events.ToldPCA.fit_sites", stopped)
+    run = eigenfed("fit", path, "-k", 2, "-o", tmp_path / "out")
+    assert run.exit_code == 1
+    assert "Stopped before the end" in run.stderr
+    assert not (tmp_path / "out").exists()

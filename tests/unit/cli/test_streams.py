@@ -1,0 +1,159 @@
+"""``eigenfed stream`` and ``eigenfed merge``: rows into summaries, summaries into one."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.decomposition import PCA
+
+from command_line import answer, eigenfed, rows, without_sign
+from eigenfed import StreamingPCA, Summary
+from eigenfed.arrays import Array
+
+
+def lines_of(table: Array, mark: str = " ") -> str:
+    return "".join(mark.join(map(repr, row)) + "\n" for row in table.tolist())
+
+
+@pytest.mark.parametrize("mark", [" ", ",", "\t", ", "])
+def test_rows_on_standard_input_become_the_summary_of_a_stream(tmp_path: Path, mark: str) -> None:
+    out = tmp_path / "a.summary"
+    said = answer("stream", "-", "-k", 2, "-o", out, given=lines_of(rows(300), mark))
+    pooled = PCA(2).fit(rows(300))
+    assert (said["n"], said["d"], said["bytes"]) == (300, 6, out.stat().st_size)
+    np.testing.assert_allclose(said["eigenvalues"], pooled.explained_variance_, rtol=1e-10)
+    summary = Summary.from_bytes(out.read_bytes())
+    assert summary.n == 300.0
+    np.testing.assert_allclose(
+        without_sign(summary.vt[:2]), without_sign(pooled.components_), atol=1e-9
+    )
+
+
+def test_a_file_is_read_like_standard_input(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text(lines_of(rows(50)))
+    assert answer("stream", path, "-k", 2) == answer("stream", "-k", 2, given=path.read_text())
+
+
+def test_every_so_many_rows_the_file_is_written_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+
+    def watched(path: Path, data: bytes) -> None:
+        sizes.append(Summary.from_bytes(data).n)
+        path.write_bytes(data)
+
+    monkeypatch.setattr("eigenfed.study.files.write_at_once", watched)
+    call = ("stream", "-k", 2, "-o", tmp_path / "s", "--every")
+    answer(*call, 100, given=lines_of(rows(350)))
+    assert sizes == [100.0, 200.0, 300.0, 350.0]
+    sizes.clear()
+    answer(*call, 1500, "--force", given=lines_of(rows(3100)))
+    assert sizes == [1500.0, 3000.0, 3100.0]
+
+
+def test_settings_of_a_stream_reach_it() -> None:
+    text = lines_of(rows(100))
+    wanted = StreamingPCA(2, forgetting=0.9, center=False).fit(rows(100))
+    said = answer("stream", "-k", 2, "--forgetting", 0.9, "--no-center", given=text)
+    np.testing.assert_allclose(said["eigenvalues"], wanted.explained_variance_, rtol=1e-12)
+
+
+def test_a_header_is_passed_over_where_asked() -> None:
+    said = answer("stream", "-k", 1, "--header", given="a,b\n1,2\n3,5\n")
+    assert (said["n"], said["d"]) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("age,bmi\n1,2\n", "Line 1 holds something that is no number"),
+        ("1,2\n\n3,x9371\n", "Line 3 holds something that is no number"),
+        ("1,2\n3,4,9371\n", "Line 2 has 3 fields and the lines before have 2"),
+        ("1,2\n9371,inf\n", "Line 2 holds an infinite number"),
+        ("", "has no rows"),
+        ("\n \n", "has no rows"),
+    ],
+)
+def test_bad_lines_are_told_by_number_and_never_quoted(
+    tmp_path: Path, given: str, message: str
+) -> None:
+    run = eigenfed("stream", "-k", 1, "-o", tmp_path / "s", given=given)
+    assert run.exit_code == 1
+    assert message in run.stderr
+    assert "9371" not in run.output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_is_no_text_is_refused() -> None:
+    run = eigenfed("stream", "-k", 1, given=b"1 2\n\xff\xfe\n")
+    assert run.exit_code == 1
+    assert "no text in UTF-8" in run.stderr
+
+
+def test_summaries_merge_into_that_of_all_rows(tmp_path: Path) -> None:
+    parts = {"a": rows(300), "b": rows(200, seed=1) + 7, "c": rows(40, seed=2)}
+    for name, part in parts.items():
+        answer("stream", "-k", 2, "-o", tmp_path / name, given=lines_of(part))
+    files = [tmp_path / name for name in parts]
+    said = answer("merge", *files, "-o", tmp_path / "all", "-k", 2)
+    pooled = PCA(2).fit(np.vstack(list(parts.values())))
+    assert (said["n"], said["k"], said["summaries"]) == (540.0, 2, 3)
+    np.testing.assert_allclose(said["eigenvalues"], pooled.explained_variance_, rtol=1e-10)
+    np.testing.assert_allclose(said["ratios"], pooled.explained_variance_ratio_, rtol=1e-10)
+    assert Summary.from_bytes((tmp_path / "all").read_bytes()).rank == 2
+    whole = answer("merge", *reversed(files), "-o", tmp_path / "whole")
+    assert whole["k"] == 6
+    np.testing.assert_allclose(whole["eigenvalues"][:2], said["eigenvalues"], rtol=1e-10)
+
+
+def test_the_bound_of_a_merged_summary_holds(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((600, 200)) * 0.8 ** np.arange(200)
+    for name, part in {"a": X[:400], "b": X[400:]}.items():
+        pca = StreamingPCA(3, memory="low_rank").fit(part)
+        (tmp_path / name).write_bytes(pca.summary_.to_bytes())
+    said = answer("merge", tmp_path / "a", tmp_path / "b", "-k", 3, "-o", tmp_path / "m")
+    found = Summary.from_bytes((tmp_path / "m").read_bytes())
+    pooled = PCA(3).fit(X).components_
+    sine = np.linalg.norm(pooled.T @ pooled - found.vt.T @ found.vt, 2)
+    assert 0 < sine <= said["sine_bound"]
+
+
+def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:
+    for name, d in {"a": 2, "b": 3}.items():
+        summary = Summary.empty(d, 2).update(np.eye(d))
+        (tmp_path / name).write_bytes(summary.to_bytes())
+    (tmp_path / "junk").write_bytes(b"not a summary")
+    out = tmp_path / "out"
+    for files, code, message in [
+        (("a", "b"), 1, f"{tmp_path / 'b'}: other has 3 features and must have 2"),
+        (("a", "junk"), 1, f"{tmp_path / 'junk'}: "),
+        (("a", "a"), 2, "is named twice"),
+    ]:
+        run = eigenfed("merge", *(tmp_path / name for name in files), "-o", out)
+        assert run.exit_code == code
+        assert message in run.stderr
+        assert not out.exists()
+
+
+def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    out.write_text("mine")
+    for call in (("stream", "-k", 1), ("merge", out)):
+        run = eigenfed(*call, "-o", out, given="1 2\n2 5\n")
+        assert run.exit_code == 2
+        assert "--force" in run.stderr
+        assert out.read_text() == "mine"
+    run = eigenfed("stream", "-k", 1, "-o", tmp_path / "nowhere/s", given="1 2\n")
+    assert run.exit_code == 2
+    run = eigenfed("stream", "-k", 1, "--every", 5, given="1 2\n")
+    assert run.exit_code == 2
+
+
+def test_asking_for_more_directions_than_there_are_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(Summary.empty(2, 2).update(np.eye(2)).to_bytes())
+    run = eigenfed("merge", tmp_path / "a", "-k", 5, "-o", tmp_path / "out")
+    assert run.exit_code == 0
+    assert "fewer than -k 5" in run.stderr

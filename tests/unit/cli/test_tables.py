@@ -1,0 +1,79 @@
+"""Pages that people read: nothing on them is made up where something is not known."""
+
+import numpy as np
+import pytest
+
+from eigenfed import FederatedPCA
+from eigenfed.cli.tables import fit_text, size, summary_text
+from eigenfed.cli.wording import in_options
+from eigenfed.study.facts import described
+
+X = np.random.default_rng(0).standard_normal((80, 30))
+
+
+def test_of_many_components_the_first_are_shown_and_the_rest_counted() -> None:
+    page = fit_text(described(FederatedPCA(25).fit_sites({"a": X}), ["a"]))
+    assert "PC20" in page
+    assert "PC21" not in page
+    assert "and 5 more, which hold" in page
+    assert "at 1 site, by" in page
+
+
+def test_what_is_not_known_is_said_not_to_be() -> None:
+    facts = described(FederatedPCA(2).fit_sites({"a": X}), ["a"])
+    facts |= {"certificate": None, "ratios": [None, None], "eigenvalues": [1.0, None]}
+    lines = {line.split()[0]: line.split() for line in fit_text(facts).splitlines() if line}
+    assert lines["PC1"] == ["PC1", "1", "unknown", "unknown"]
+    assert lines["PC2"][1] == "unknown"
+    assert lines["certificate"] == ["certificate", "none"]
+
+
+def test_leakage_of_a_secure_run_is_said_to_be_hidden_in_sums() -> None:
+    sites = {"a": X[:30], "b": X[30:50], "c": X[50:]}
+    facts = described(FederatedPCA(2, secure=True).fit_sites(sites), sites)
+    assert "in secure sums, so its own part is hidden" in fit_text(facts)
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"),
+    [
+        (0.0, "0: nothing of the rows' scatter was let go"),
+        (0.5, "at most 3.0e+01 degrees"),
+        (1.5, "unknown"),
+        (np.inf, "unknown"),
+        (None, "unknown"),
+    ],
+)
+def test_the_angle_of_a_summary_is_told_as_far_as_it_is_known(
+    bound: float | None, words: str
+) -> None:
+    facts = {"n": 1e7, "d": 3, "eigenvalues": [2.0], "ratios": [0.5], "sine_bound": bound}
+    page = summary_text(facts)
+    assert page.startswith("10000000 rows x 3 features")
+    assert words in page.splitlines()[-1]
+
+
+def test_bytes_are_told_in_units() -> None:
+    assert [size(n) for n in (999, 1000, 2_500_000, 7e9)] == [
+        "999 bytes",
+        "1.0 kB",
+        "2.5 MB",
+        "7.0 GB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("secure=True goes with it. Pass secure=False.", "--secure goes with it. Drop --secure."),
+        ("Impute it first or pass center=True.", "Impute it first or drop --no-center."),
+        ("epsilon=-1.0 must be above 0.", "--epsilon -1.0 must be above 0."),
+        ("delta=1e-06 must be lower. Lower delta.", "--delta 1e-06 must be lower. Lower --delta."),
+        ("pass features='common' to go on", "pass --features common to go on"),
+        ("pass id_column='' if", "pass --id-column NAME if"),
+        ("id_column='id' is not", "--id-column id is not"),
+        ("a file of rows", "a file of rows"),
+    ],
+)
+def test_messages_name_options(said: str, shown: str) -> None:
+    assert in_options(said) == shown
