@@ -11,22 +11,7 @@ from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
 from eigenfed.baselines import uda
 from eigenfed.linalg.angles import sines
-
-FEATURES, K = 120, 4
-ROWS = {"north": 3000, "south": 900, "island": 150}
-
-
-def records(rng: np.random.Generator) -> dict[str, Array]:
-    """Rows of each hospital: unequal numbers, a level of its own, and 2 % of entries missing."""
-    basis = np.linalg.qr(rng.standard_normal((FEATURES, FEATURES)))[0]
-    spread = 0.85 ** np.arange(FEATURES)
-    hospitals = {}
-    for name, n in ROWS.items():
-        rows = (rng.standard_normal((n, FEATURES)) * spread) @ basis.T
-        rows += 0.25 * rng.standard_normal(FEATURES)
-        rows[rng.random(rows.shape) < 0.02] = np.nan
-        hospitals[name] = rows
-    return hospitals
+from eigenfed.study.hospitals import FEATURES, ROWS, K, records
 
 
 def main() -> None:
@@ -43,15 +28,21 @@ def main() -> None:
 
     heads = f"{'rounds':>8}{'sent up':>11}{'angle to pooled':>18}{'bound':>14}{'leakage':>16}"
     print(f"\n{'':<26}{heads}")
-    for method in ("covariance", "krylov", "merge"):
-        ours = FederatedPCA(K, method=method, random_state=0).fit_sites(hospitals)
+    for method, secure in (
+        ("covariance", False),
+        ("covariance", True),
+        ("krylov", False),
+        ("krylov", True),
+        ("merge", False),
+    ):
+        ours = FederatedPCA(K, method=method, secure=secure, random_state=0).fit_sites(hospitals)
         grade = ours.certificate_
         if grade is None:
             raise SystemExit("certify=True brings a certificate")
         angle = degrees(np.arcsin(sines(ours.components_, exact.components_)[0]))
         leaked = f"{ours.leakage_.rank_fraction:.2f} / {ours.leakage_.variance_fraction:.2f}"
         print(
-            f"{method:<26}{ours.n_rounds_:>8}{ours.bytes_up_ / 1e3:>8.0f} kB{angle:>18}"
+            f"{method + ', secure' * secure:<26}{ours.n_rounds_:>8}{ours.bytes_up_ / 1e3:>8.0f} kB{angle:>18}"
             f"{degrees(grade.angle_bound):>14}{leaked:>16}"
         )
     averaged = uda([part - np.nanmean(part, axis=0) for part in split(filled)], K)

@@ -76,7 +76,8 @@ class Totals:
             )
         at = "" if self.delta is None else f" and epsilon={self.epsilon:.3g} at delta={self.delta}"
         figures = f"mu={self.mu:.4g}, rho={self.rho:.4g}{at}"
-        return f"{self.spends} spends come to {figures} under {self.relation}."
+        counted = "1 spend comes" if self.spends == 1 else f"{self.spends} spends come"
+        return f"{counted} to {figures} under {self.relation}."
 
 
 @dataclass

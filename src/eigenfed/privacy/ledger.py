@@ -77,7 +77,7 @@ class Ledger(EventLog):
     >>> ledger.commit(key, b"noisy", release, {"scatter": (2, 2)}, paid=True)
     b'noisy'
     >>> ledger.totals("cohort").text
-    '1 spends come to mu=0.2, rho=0.02 and epsilon=0.726 at delta=1e-05 under replace_one.'
+    '1 spend comes to mu=0.2, rho=0.02 and epsilon=0.726 at delta=1e-05 under replace_one.'
     >>> ledger.spend(Key("cohort", "run 2", 0, "scatter", ask_digest="7d79"), 0.2, **terms)
     Traceback (most recent call last):
     ...

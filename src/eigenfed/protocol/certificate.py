@@ -121,6 +121,9 @@ def certificate(
     answer = yield from products.total(Ask(products.outside, {"known": known}, bounds=bounds))
     variance = products.trace / products.divisor
     rounding = wire_error(products.moments, variance, known.shape[1])
+    # Sums in fixed point are off by a little in each entry.
+    step = float(np.max(products.total.error(products.moments.most)))
+    rounding += step * math.sqrt(known.size) / products.divisor
     outside = float(answer["largest"][0]) / products.divisor + rounding
     largest = values[0] if values[0] > 0 else 1.0
     size = rounding + (float(np.linalg.norm(residual, 2)) if residual.size else 0.0)
@@ -161,7 +164,7 @@ def wire_error(moments: Moments, variance: float, directions: int) -> float:
     >>> import numpy as np
     >>> wire_error(Moments(9.0, np.zeros(2), np.ones(2)), 1.0, 3)
     0.0
-    >>> f"{wire_error(Moments(9.0, np.zeros(2), np.ones(2), 'float32'), 1.0, 4):.1e}"
+    >>> f"{wire_error(Moments(9.0, np.zeros(2), np.ones(2), wire='float32'), 1.0, 4):.1e}"
     '4.8e-07'
     """
     if moments.wire == "float64":

@@ -49,6 +49,7 @@ def covariance(moments: Moments, k: int, *, tol: float, total: Total) -> Protoco
     answer = yield from total(Ask("scatter", moments.arrays, bounds={"triangle": moments.most}))
     matrix = symmetric(answer["triangle"] / max(moments.n - 1.0, 1.0), len(moments.mean))
     rounding = wire_error(moments, float(matrix.trace()), 1)
+    rounding += len(matrix) * float(np.max(total.error(moments.most))) / max(moments.n - 1.0, 1.0)
     return whole_spectrum(
         matrix,
         k,

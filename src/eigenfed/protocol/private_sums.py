@@ -132,8 +132,9 @@ def radius_about(
     deviation = spender.deviation(noise, each) / COUNT_UNIT
     if deviation > spender.n / 2:
         raise ProtocolError(
-            f"{spender.n} rows are too few to find a clip privately at this epsilon: counts would "
-            f"have noise of {deviation:.0f}. Pass a public clip, or raise epsilon."
+            f"{spender.n} rows are too few to be counted privately at this epsilon: counts would "
+            f"have noise of {deviation:.0f}. Raise epsilon, or leave no search to be made: pass a "
+            "public clip and shares={'scree': 0.0}."
         )
     below, above = 0, 1 << asks
     while above - below > 1:

@@ -39,7 +39,7 @@ def test_show_tells_what_left_and_what_it_cost(file: Path) -> None:
     kinds = [event["kind"] for event in said["events"]]
     assert kinds == ["opened", "budgeted", "spent", "replied", "refused", "replied"]
     page = eigenfed("ledger", "show", file).stdout
-    assert "cohort: 1 spends come to mu=0.2" in page
+    assert "cohort: 1 spend comes to mu=0.2" in page
     assert "budget epsilon=1 at delta=1e-05" in page
     assert "refused: budget" in page
     assert "second moment, 6 bytes" in page
