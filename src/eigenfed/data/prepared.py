@@ -138,12 +138,14 @@ class Prepared:
 
     def _sparse_squares(self) -> Array:
         """Entries that are stored, and as many times the squared mean as are not."""
-        X, d = self._filled, self.source.d
-        w = np.ones(self.source.n) if self.source.weights is None else self.source.weights
-        by_entry = np.repeat(w, np.diff(X.indptr))
-        around = X.data - self.mean[X.indices]
-        stored = np.bincount(X.indices, by_entry * around**2, minlength=d)
-        absent = np.maximum(w.sum() - np.bincount(X.indices, by_entry, minlength=d), 0.0)
+        weights, d = self.source.weights, self.source.d
+        stored, there = np.zeros(d), np.zeros(d)
+        for values, columns, by_entry in self.source.entries():
+            around = values - self.mean[columns]
+            around[np.isnan(around)] = 0.0
+            stored += np.bincount(columns, by_entry * around**2, minlength=d)
+            there += np.bincount(columns, by_entry, minlength=d)
+        absent = np.maximum((self.source.n if weights is None else weights.sum()) - there, 0.0)
         squares: Array = (stored + absent * self.mean**2) / self.scale**2
         return squares
 

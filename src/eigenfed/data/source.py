@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.csr import row_parts
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import checked_weights, real_array
 
@@ -120,15 +121,23 @@ class Source:
         return n, count, total
 
     def _sparse_totals(self) -> tuple[float, Array, Array]:
-        w = np.ones(self.n) if self.weights is None else self.weights
-        by_entry = np.repeat(w, np.diff(self.X.indptr))
-        values = self.X.data.astype(np.float64, copy=False)
-        gaps = np.isnan(values)
-        n, count, total = float(w.sum()), np.full(self.d, w.sum()), np.zeros(self.d)
-        count -= np.bincount(self.X.indices[gaps], by_entry[gaps], minlength=self.d)
-        held = by_entry * np.where(gaps, 0.0, values)
-        total += np.bincount(self.X.indices, held, minlength=self.d)
+        n = float(self.n if self.weights is None else self.weights.sum())
+        count, total = np.full(self.d, n), np.zeros(self.d)
+        for values, columns, by_entry in self.entries():
+            gaps = np.isnan(values)
+            count -= np.bincount(columns[gaps], by_entry[gaps], minlength=self.d)
+            held = by_entry * np.where(gaps, 0.0, values)
+            total += np.bincount(columns, held, minlength=self.d)
         return n, count, total
+
+    def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array]]:
+        """Yield the stored entries of sparse rows: values, columns, and weights of their rows."""
+        X = self.X
+        for start, stop in row_parts(X.indptr):
+            part = slice(X.indptr[start], X.indptr[stop])
+            w = np.ones(stop - start) if self.weights is None else self.weights[start:stop]
+            by_entry = np.repeat(w, np.diff(X.indptr[start : stop + 1]))
+            yield X.data[part].astype(np.float64, copy=False), X.indices[part], by_entry
 
     @cached_property
     def has_missing(self) -> bool:

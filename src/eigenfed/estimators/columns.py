@@ -1,15 +1,17 @@
 """Sites that hold different features of the same rows: rows matched by key, never by position."""
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.data.files import Table, open_table
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import DataError, InputError
 from eigenfed.estimators.frames import listed
-from eigenfed.estimators.sites import loaded, named_source
+from eigenfed.estimators.sites import columns_of, named_source, of_site, shape_of
 
 
 def as_column_sources(
@@ -19,9 +21,10 @@ def as_column_sources(
 
     Parameters
     ----------
-    sites : mapping of str to array-like, sparse matrix, data frame or path of an .npy file
+    sites : mapping of str to array-like, sparse matrix, data frame, path, Source or Table
     keys : mapping of str to array-like, optional
-        The key of each row of each site; a data frame's index is its key without this.
+        The key of each row of each site; without this, a data frame's index, or the row ids of a
+        file or a Table, are its key.
 
     Returns
     -------
@@ -40,20 +43,37 @@ def as_column_sources(
     >>> sources["b"].X.tolist()
     [[10.0], [20.0]]
     """
-    tables = {str(name): loaded(name, sites[name]) for name in sorted(sites, key=str)}
+    tables = {str(name): _opened(name, sites[name]) for name in sorted(sites, key=str)}
     given = {name: _key(name, table, keys) for name, table in tables.items()}
     first = next(iter(given.values()))
     sources = {}
     for name, table in tables.items():
-        columns = list(map(str, table.columns)) if hasattr(table, "columns") else None
-        source = named_source(name, table, columns, None)
+        is_file = isinstance(table, Table)
+        records = table.source if is_file else table
+        source = named_source(name, records, columns_of(records), None)
+        if source.weights is not None:
+            raise InputError(f"Site {name!r} has weights, and split='features' none. Drop them.")
         order = _order(name, given[name], first)
-        sources[name] = Source(source.X[order], None, source.names)
+        # What is mapped from a file stays so where it can.
+        if not (is_file and np.array_equal(order, np.arange(source.n))):
+            source = Source(source.X[order], None, source.names)
+        sources[name] = source
     return sources, _joined_names(sources)
 
 
+def _opened(name: str, table: Any) -> Any:
+    """Return a site's table, read with its rows' ids where it is a path."""
+    if not isinstance(table, str | os.PathLike):
+        return table
+    try:
+        return open_table(table)
+    except (InputError, DataError) as error:
+        raise of_site(name, error) from None
+
+
 def _key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
-    index = getattr(table, "index", None)
+    index = table.row_ids if isinstance(table, Table) else getattr(table, "index", None)
+    n = shape_of(table.source if isinstance(table, Table) else table)[0]
     if keys is not None and name in keys:
         key = np.asarray(keys[name])
     elif index is not None and not callable(index) and type(index).__name__ != "RangeIndex":
@@ -61,12 +81,12 @@ def _key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt
     else:
         raise InputError(
             f"Site {name!r} has no row key, and rows are matched by it. Pass keys={{{name!r}: ids}}"
-            " or a data frame with an index."
+            ", a data frame with an index, or open_table(path, id_column=...)."
         )
-    if key.shape != (np.shape(table)[0],):
+    if key.shape != (n,):
         raise InputError(
             f"The key of site {name!r} has shape {key.shape} and must have one entry for each of "
-            f"its {np.shape(table)[0]} rows. Reshape it."
+            f"its {n} rows. Reshape it."
         )
     if len(np.unique(key)) < len(key):
         raise InputError(

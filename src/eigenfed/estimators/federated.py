@@ -205,7 +205,7 @@ class FederatedPCA(Projection, BaseEstimator):
 
         Parameters
         ----------
-        sites : mapping of str to array-like, sparse matrix, data frame or path of an .npy file
+        sites : mapping of str to array-like, sparse matrix, data frame, path, Source or Table
         sample_weight : mapping of str to array-like, optional
             Weights of the rows of some sites.
         features : {"same", "common"}, default="same"

@@ -1,17 +1,29 @@
 """What people hand over as sites, turned into sources with the same features in one order."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.data.files import Table, column_names, open_source
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import DataError, InputError
 from eigenfed.estimators.frames import aligned, listed
+from eigenfed.linalg.checks import checked_weights
 
 FEATURES = ("same", "common")
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file that names its columns, and is not read before their order is known."""
+
+    path: Path
+    columns: tuple[str, ...]
 
 
 def as_sources(
@@ -24,7 +36,7 @@ def as_sources(
 
     Parameters
     ----------
-    sites : mapping of str to array-like, sparse matrix, data frame or path of an .npy file
+    sites : mapping of str to array-like, sparse matrix, data frame, path, Source or Table
     weights : mapping of str to array-like, optional
         Weights of the rows of some sites.
     features : {"same", "common"}, default="same"
@@ -52,9 +64,8 @@ def as_sources(
     names = _shared_names(tables, features)
     sources = {}
     for name, table in tables.items():
-        chosen = table[names] if names is not None and features == "common" else table
         own = None if weights is None else weights.get(name)
-        sources[name] = named_source(name, chosen, names, own)
+        sources[name] = named_source(name, _chosen(table, names, features), names, own)
     return sources
 
 
@@ -68,32 +79,71 @@ def check_sites(sites: Any) -> None:
 
 
 def loaded(name: str, table: Any) -> Any:
-    """Return a site's table, read from its file where it is a path."""
-    if not isinstance(table, str | Path):
+    """Return a site's table: of a path its source, or the file where its columns have names."""
+    if isinstance(table, Table):
+        return table.source
+    if not isinstance(table, str | os.PathLike):
         return table
-    if Path(table).suffix != ".npy":
-        raise InputError(
-            f"Site {name!r} is a path that does not end in .npy, the one kind of file that is "
-            "read so far. Load the table and pass it."
-        )
-    return np.load(table, mmap_mode="r", allow_pickle=False)
+    try:
+        columns = column_names(table)
+        return open_source(table) if columns is None else NamedFile(Path(table), columns)
+    except (InputError, DataError) as error:
+        raise of_site(name, error) from None
 
 
 def named_source(name: str, table: Any, names: list[str] | None, weights: Any) -> Source:
     """Return a site's table as a source with features of these names, or refuse it by name."""
     try:
+        if isinstance(table, NamedFile):
+            table = open_source(table.path, columns=_order(table.columns, names))
+        if isinstance(table, Source):
+            return _weighted(_aligned_source(table, names), weights)
         values = aligned(table, names)
         return Source.of(
             values.to_numpy() if hasattr(values, "to_numpy") else values,
             weights=weights,
             names=names,
         )
-    except InputError as error:
-        raise InputError(f"Site {name!r}: {error}") from None
+    except (InputError, DataError) as error:
+        raise of_site(name, error) from None
+
+
+def of_site(name: str, error: InputError | DataError) -> InputError | DataError:
+    """Say in an error which site it is about."""
+    return type(error)(f"Site {name!r}: {error}")
+
+
+def _chosen(table: Any, names: list[str] | None, features: str) -> Any:
+    """Leave out of a frame what is not common; files and sources are cut when they are read."""
+    if names is None or features != "common" or isinstance(table, NamedFile | Source):
+        return table
+    return table[names]
+
+
+def _order(columns: Sequence[str], names: list[str] | None) -> list[str] | None:
+    """Return what to ask of a file; None is all of it as it is."""
+    return None if names is None or list(columns) == names else names
+
+
+def _aligned_source(source: Source, names: list[str] | None) -> Source:
+    if source.names is None or names is None or list(source.names) == names:
+        return source
+    places = {name: place for place, name in enumerate(source.names)}
+    order = [places[name] for name in names]
+    return Source(source.X[:, order], source.weights, tuple(names))
+
+
+def _weighted(source: Source, weights: Any) -> Source:
+    if weights is None:
+        return source
+    if source.weights is not None:
+        raise InputError("Its rows have weights, and sample_weight has others. Drop one of them.")
+    return replace(source, weights=checked_weights(weights, source.n))
 
 
 def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
-    named = {name: list(map(str, t.columns)) for name, t in tables.items() if hasattr(t, "columns")}
+    given = {name: columns_of(table) for name, table in tables.items()}
+    named = {name: columns for name, columns in given.items() if columns is not None}
     if not named:
         _check_widths(tables)
         return None
@@ -107,13 +157,25 @@ def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
     common = [column for column in first if all(column in columns for columns in named.values())]
     differing = {column for columns in named.values() for column in columns} - set(common)
     if differing and features == "same":
+        lacking = [name for name, columns in named.items() if differing - set(columns)]
         raise InputError(
-            f"The sites differ in the features {listed(differing)}. Bring them everywhere, or "
-            "pass features='common' to go on with the others."
+            f"The sites differ in the features {listed(differing)}: {listed(lacking)} lack some. "
+            "Bring them everywhere, or pass features='common' to go on with the others."
         )
     if not common:
         raise InputError("The sites have no feature in common. Check their columns' names.")
     return common
+
+
+def columns_of(table: Any) -> list[str] | None:
+    """Return the names of a table's columns; None where they have none."""
+    names = table.names if isinstance(table, Source) else getattr(table, "columns", None)
+    return None if names is None else list(map(str, names))
+
+
+def shape_of(table: Any) -> tuple[int, ...]:
+    """Return the shape of a table, or of the table that a source has."""
+    return np.shape(table.X if isinstance(table, Source) else table)
 
 
 def _check_widths(tables: Mapping[str, Any]) -> None:
@@ -122,13 +184,13 @@ def _check_widths(tables: Mapping[str, Any]) -> None:
         shown = ", ".join(f"{name!r} has {shape[0]}" for name, shape in widths.items() if shape)
         raise InputError(
             f"All sites must have the same number of features: {shown}. Bring the same features, "
-            "or name them in data frames."
+            "name them in data frames, or open .svm files with one n_features."
         )
 
 
 def _shape(name: str, table: Any) -> tuple[int, ...]:
     try:
-        return np.shape(table)
+        return shape_of(table)
     except ValueError:
         raise InputError(
             f"Site {name!r}: X has rows of different lengths and must be a table. "

@@ -182,8 +182,8 @@ def test_paths_of_arrays_are_sites(tmp_path: Any) -> None:
     np.testing.assert_array_equal(
         FederatedPCA(3).fit_sites(paths).components_, FederatedPCA(3).fit_sites(sites).components_
     )
-    with pytest.raises(InputError, match=r"does not end in .npy"):
-        FederatedPCA().fit_sites({"a": "table.csv"})
+    with pytest.raises(InputError, match=r"^Site 'a': table.txt is of no kind that is read"):
+        FederatedPCA().fit_sites({"a": "table.txt"})
 
 
 @pytest.mark.parametrize(
