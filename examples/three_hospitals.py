@@ -42,7 +42,8 @@ def main() -> None:
         angle = degrees(np.arcsin(sines(ours.components_, exact.components_)[0]))
         leaked = f"{ours.leakage_.rank_fraction:.2f} / {ours.leakage_.variance_fraction:.2f}"
         print(
-            f"{method + ', secure' * secure:<26}{ours.n_rounds_:>8}{ours.bytes_up_ / 1e3:>8.0f} kB{angle:>18}"
+            f"{method + ', secure' * secure:<26}{ours.n_rounds_:>8}"
+            f"{ours.bytes_up_ / 1e3:>8.0f} kB{angle:>18}"
             f"{degrees(grade.angle_bound):>14}{leaked:>16}"
         )
     averaged = uda([part - np.nanmean(part, axis=0) for part in split(filled)], K)

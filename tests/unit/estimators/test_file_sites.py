@@ -30,8 +30,9 @@ def written(folder: Path, kinds: list[str]) -> dict[str, Path]:
 
 
 def assert_same(ours: FederatedPCA, other: FederatedPCA) -> None:
-    np.testing.assert_array_equal(ours.components_, other.components_)
-    np.testing.assert_array_equal(ours.explained_variance_, other.explained_variance_)
+    # Rows that lie otherwise in memory go through other kernels, with other last bits.
+    np.testing.assert_allclose(ours.components_, other.components_, rtol=0, atol=1e-13)
+    np.testing.assert_allclose(ours.explained_variance_, other.explained_variance_, rtol=1e-13)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in WRITERS if "columns" not in kind])
