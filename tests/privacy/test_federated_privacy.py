@@ -181,8 +181,9 @@ def test_a_scale_that_noise_has_swallowed_is_refused() -> None:
 def test_scaling_is_done_after_the_noise_where_it_stands_out() -> None:
     rows = spiked(n=20_000, d=5, k=2) * [1.0, 2.0, 3.0, 4.0, 5.0]
     run = FederatedPCA(2, scale=True, privacy=Privacy(2.0, 1e-6, trust="central")).fit(rows)
-    ratio = run.scale_ / rows.std(axis=0)
-    assert ratio.max() / ratio.min() < 1.5
+    ratio = run.scale_ / rows.std(axis=0)  # of clipped rows: all shorter, and not all alike
+    assert np.all(ratio < 1.0)
+    assert ratio.max() / ratio.min() < 2.5
 
 
 @pytest.mark.parametrize(
