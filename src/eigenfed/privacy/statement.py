@@ -90,9 +90,12 @@ def sound_statement(
 
 def _trusted(privacy: Privacy, sites: int) -> str:
     if privacy.trust == "secure_sum":
+        lost = (
+            f"at most {privacy.tolerate} of them drop" if privacy.tolerate else "none of them drops"
+        )
         return (
             f"Each of {sites} sites adds a part of it inside a sum that nobody can open; it is "
-            f"enough while at most {privacy.tolerate} of them drop out or collude."
+            f"enough while {lost} out or collude{'' if privacy.tolerate else 's'}."
         )
     if privacy.trust == "local":
         return "Each site adds all of it before anything leaves; nobody else is trusted."
