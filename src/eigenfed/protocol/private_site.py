@@ -11,7 +11,6 @@ are only how much privacy to spend (``privacy.mu``), over how many sites the noi
 are neighbours (``privacy.relation``).
 """
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -204,21 +203,10 @@ def _orthonormal(basis: Array, d: int) -> Array:
     return basis
 
 
-def _positive(payload: Arrays, name: str) -> float:
-    """Read a number with which a sensitivity can be computed."""
-    value = float(payload[name][0])
-    if not 0.0 < value < math.inf:
-        raise ProtocolError(f"The {name} of a private ask must be finite and above 0.")
-    return value
-
-
 def _blocks(source: Source, payload: Arrays) -> Iterator[Array]:
     """Yield rows about the centre."""
     if source.weights is not None or source.has_missing:
         raise ProtocolError("Rows of a private ask must be whole and of equal weight.")
-    center = payload["center"]
-    if center.shape != (source.d,) or not np.isfinite(center).all():
-        raise ProtocolError("The centre of a private ask must be finite, one number a feature.")
     center = _center(payload, source.d)
     for rows, _ in source.blocks():
         yield about(rows, center)
