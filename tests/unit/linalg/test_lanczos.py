@@ -130,3 +130,12 @@ def test_no_columns_and_zero_columns_span_nothing() -> None:
         frame, coefficients = independent_columns(a, 1e-14)
         assert frame.shape == (4, 0)
         assert coefficients.shape == (0, a.shape[1])
+
+
+def test_a_basis_that_outgrows_its_room_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = symmetric(3, SPECTRA["falling"])
+    roomy = grown(matrix, 4, 12)
+    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", 8)
+    tight = grown(matrix, 4, 12)
+    np.testing.assert_array_equal(tight.basis, roomy.basis)
+    assert tight.basis.shape == (120, 48)
