@@ -17,8 +17,9 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.gaussian import discrete_gaussian
-from eigenfed.privacy.grid import lengths, on_grid, sketch_slack, sketched
+from eigenfed.privacy.grid import about, lengths, on_grid, sketch_slack, sketched
 from eigenfed.privacy.noise import Draw, Noise
+from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS, WIDEST
 from eigenfed.privacy.sensitivity import of_second_moment, of_sketch, of_total
 from eigenfed.privacy.statement import Statement, stream_statement
 from eigenfed.privacy.terms import Privacy
@@ -28,8 +29,6 @@ _GRID = 1 << 13
 _ROWS = 4096
 _WIDTH = 4
 _UPDATE_MARGIN = 1.5
-_WIDEST = (-24.0, 40.0)
-_WIDE_ASKS, _NARROW_ASKS = 7, 4
 _QUANTILE = 0.2
 _REACH = 4.0
 
@@ -130,7 +129,7 @@ class PrivateStream:
     def _begin(self) -> None:
         """Set the first step of the warm-up, where one is needed."""
         if self._privacy.clip is None:
-            self._step = self._search(*_WIDEST, _WIDE_ASKS)
+            self._step = self._search(*WIDEST, WIDE_ASKS)
         elif self._centered:
             self._step = self._averaging(self._clip)
 
@@ -166,11 +165,11 @@ class PrivateStream:
             if self._privacy.clip is not None:
                 return None
             middle = math.log2(self._radius)
-            return self._search(middle - 3, middle + 1, _NARROW_ASKS)
+            return self._search(middle - 3, middle + 1, NARROW_ASKS)
         first = math.isnan(self._radius)
         if first and step.at_end:
             raise InputError(
-                f"The norms of the rows are not between 2^{_WIDEST[0]:g} and 2^{_WIDEST[1]:g}, as "
+                f"The norms of the rows are not between 2^{WIDEST[0]:g} and 2^{WIDEST[1]:g}, as "
                 "far as noisy counts tell. Pass a public clip, or rows in other units."
             )
         if first and self._centered:
@@ -180,7 +179,7 @@ class PrivateStream:
         return None
 
     def _add(self, rows: Array) -> None:
-        around = rows - self._mean
+        around = about(rows, self._mean)
         whole = on_grid(around, self._clip, _GRID)
         self._sketch += (whole.T @ sketched(whole, self._basis, self._update_clip)).astype(np.int64)
         self._total += whole.sum(axis=0).astype(np.int64)

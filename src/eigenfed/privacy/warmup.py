@@ -12,12 +12,10 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.privacy.gaussian import discrete_gaussian
-from eigenfed.privacy.grid import lengths, on_grid
+from eigenfed.privacy.grid import about, lengths, on_grid
 from eigenfed.privacy.noise import Draw, Noise
+from eigenfed.privacy.radii import COUNT_UNIT, edge
 from eigenfed.privacy.sensitivity import of_count, of_total
-
-COUNT_UNIT = 1024
-"""A count is noised in these parts, so that its noise is as good as continuous."""
 
 _GRID = 1 << 20
 _COUNT_DEVIATIONS = 12.0
@@ -83,7 +81,7 @@ class RadiusStep:
             wanted = (self.room - 1) % self._block + 1
             here, rows = rows[:wanted], rows[wanted:]
             middle = self._edge((self._below + self._above) // 2)
-            self._count += int((lengths(here - self._center) <= middle).sum())
+            self._count += int((lengths(about(here, self._center)) <= middle).sum())
             self.room -= len(here)
             if self.room % self._block == 0:
                 self._halve()
@@ -99,7 +97,7 @@ class RadiusStep:
             self._below = middle
 
     def _edge(self, i: float) -> float:
-        return float(2.0 ** (self._low + (self._high - self._low) * i / (1 << self._asks)))
+        return edge(i, self._low, self._high, self._asks)
 
 
 class MeanStep:

@@ -29,6 +29,7 @@ from eigenfed.linalg.orthonormal import signed_rows
 from eigenfed.privacy.gaussian import discrete_gaussian
 from eigenfed.privacy.grid import grid_for
 from eigenfed.privacy.noise import Draw
+from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS, WIDEST
 from eigenfed.privacy.statement import sound_statement
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol
@@ -47,9 +48,6 @@ from eigenfed.protocol.totals import Total
 METHODS = ("auto", "covariance", "power")
 
 _FEW_FEATURES = 2000
-_WIDEST = (-24.0, 40.0)
-"""Between which powers of two a radius is looked for when nothing is known."""
-_WIDE_ASKS, _NARROW_ASKS = 7, 4
 _RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
 _REACH_SHARE = 0.3
 _POWER_SHARES = (0.3, 0.7)
@@ -149,20 +147,20 @@ def _prepared(
         if public is not None:
             return origin, public
         clip = yield from radius_about(
-            spender, split["clip"], origin, _CLIP_QUANTILE, *_WIDEST, _WIDE_ASKS
+            spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_ASKS
         )
         return origin, clip
     radius = public
     if radius is None:
         radius = yield from radius_about(
-            spender, split["radius"], origin, _RADIUS_QUANTILE, *_WIDEST, _WIDE_ASKS
+            spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS
         )
     mean = yield from _mean(spender, split["mean"], origin, radius)
     if public is not None:
         return mean, public
     low, high = math.log2(radius) - 3, math.log2(radius) + 1
     clip = yield from radius_about(
-        spender, split["clip"], mean, _CLIP_QUANTILE, low, high, _NARROW_ASKS, open_ended=True
+        spender, split["clip"], mean, _CLIP_QUANTILE, low, high, NARROW_ASKS, open_ended=True
     )
     return mean, clip
 
@@ -203,11 +201,11 @@ def _covariance(
 def _scales(matrix: Array, deviation: float) -> Array:
     """Take standard deviations from the noisy diagonal, where that stands out of its noise."""
     diagonal = matrix.diagonal()
-    if np.any(diagonal < _LEAST_SIGNAL * deviation):
+    hidden = int(np.count_nonzero(diagonal < _LEAST_SIGNAL * deviation))
+    if hidden:
         raise ProtocolError(
-            f"scale=True: the noisy variance of {int((diagonal < 3 * deviation).sum())} features "
-            "is under three deviations of its noise. Scale by public numbers beforehand, or raise "
-            "epsilon."
+            f"scale=True: the noisy variance of {hidden} features is under three deviations of its "
+            "noise. Scale by public numbers beforehand, or raise epsilon."
         )
     return np.sqrt(diagonal)
 
@@ -270,7 +268,7 @@ def _scree(
         _REACH_QUANTILE,
         low,
         low + 4,
-        _NARROW_ASKS,
+        NARROW_ASKS,
         open_ended=True,
     )
     payload = {

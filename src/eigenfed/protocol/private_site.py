@@ -30,6 +30,7 @@ from eigenfed.privacy.grid import (
     sketched,
 )
 from eigenfed.privacy.noise import Noise
+from eigenfed.privacy.radii import COUNT_UNIT
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.sensitivity import (
     RELATIONS,
@@ -39,9 +40,6 @@ from eigenfed.privacy.sensitivity import (
     of_total,
 )
 from eigenfed.protocol.ops import Answer, op
-
-COUNT_UNIT = 1024
-"""A count is sent in these parts, so that its noise is as good as continuous."""
 
 SHARE_UNIT = 1 << 30
 """What all of a row's squared length becomes in `private_scree`."""

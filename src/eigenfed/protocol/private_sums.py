@@ -9,10 +9,11 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.gaussian import discrete_gaussian
 from eigenfed.privacy.noise import Draw, Noise
+from eigenfed.privacy.radii import COUNT_UNIT, edge
 from eigenfed.privacy.sensitivity import RELATIONS
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.private_site import COUNT_UNIT, noise_of_count
+from eigenfed.protocol.private_site import noise_of_count
 from eigenfed.protocol.totals import Total
 
 _MOST_DEVIATIONS = 40.0
@@ -139,7 +140,7 @@ def radius_about(
     below, above = 0, 1 << asks
     while above - below > 1:
         middle = (below + above) // 2
-        payload = {"center": center, "radius": np.array([_edge(middle, low, high, asks)])}
+        payload = {"center": center, "radius": np.array([edge(middle, low, high, asks)])}
         count = yield from spender.sum_of(
             "private_within", "count", payload, noise, each, float(COUNT_UNIT)
         )
@@ -152,8 +153,4 @@ def radius_about(
             f"The norms of the rows are not between 2^{low:g} and 2^{high:g}, as far as noisy "
             "counts tell. Pass a public clip, or rows in other units."
         )
-    return _edge(below + 0.5, low, high, asks)
-
-
-def _edge(i: float, low: float, high: float, asks: int) -> float:
-    return float(2.0 ** (low + (high - low) * i / (1 << asks)))
+    return edge(below + 0.5, low, high, asks)
