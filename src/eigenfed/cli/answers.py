@@ -19,12 +19,15 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from eigenfed.cli.wording import in_options
 from eigenfed.errors import EigenfedError, InputError, SiteRefused
+
+if TYPE_CHECKING:
+    from eigenfed.transport.log import Asked
 
 DONE, FAILED, REFUSED = 0, 1, 3
 
@@ -68,13 +71,34 @@ class Voice:
     @contextmanager
     def progress(self) -> Iterator[Callable[[str], None] | None]:
         """Give what shows how far a run is, on a terminal that listens; None elsewhere."""
-        if self.quiet or not sys.stderr.isatty():
+        if not self._is_heard:
             yield None
             return
-        from rich.console import Console
+        from eigenfed.cli.progress import shown
 
-        with Console(stderr=True).status("starting") as status:
-            yield status.update
+        said = ["starting"]
+
+        def show(text: str) -> None:
+            said[0] = text
+
+        with shown(lambda: said[0]):
+            yield show
+
+    @contextmanager
+    def rounds(self, tol: float) -> Iterator["Callable[[Asked], None] | None"]:
+        """Give what a run tells of its asks, on a terminal that listens; None elsewhere."""
+        if not self._is_heard:
+            yield None
+            return
+        from eigenfed.cli.progress import Rounds, shown
+
+        rounds = Rounds(tol)
+        with shown(lambda: rounds.text, lambda: rounds.done):
+            yield rounds.take
+
+    @property
+    def _is_heard(self) -> bool:
+        return not self.quiet and sys.stderr.isatty()
 
 
 def answering(function: Callable[..., Answer]) -> Callable[..., None]:

@@ -39,7 +39,7 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
     """
     import numpy as np
 
-    from eigenfed.study.events import ToldPCA
+    from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.study.hospitals import (
         K,
         apart,
@@ -55,12 +55,11 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
     runs = {}
     for method in _METHODS:
         voice.say(f"Running {method} over {', '.join(sorted(hospitals))}.")
-        runs[method] = ToldPCA(K, method=method, random_state=seed).fit_sites(hospitals)
+        pca = FederatedPCA(K, method=method, random_state=seed)
+        runs[method] = pca.fit_sites(hospitals, by_site=True)
     ours = runs["covariance"]
     scores = {name: ours.transform(rows) for name, rows in hospitals.items()}
-    facts = write_result(
-        out, ours, sites=hospitals, events=ours.events_, scores=scores, force=force
-    )
+    facts = write_result(out, ours, sites=hospitals, scores=scores, force=force)
     found = {
         method: {
             "rounds": pca.n_rounds_,

@@ -81,7 +81,7 @@ def fit(
     """
     sites = options.site_names(files)
     privacy = options.privacy_of(epsilon, delta, clip=clip, tolerate=tolerate, trust=trust)
-    from eigenfed.study.events import Asked, ToldPCA
+    from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.study.facts import described
     from eigenfed.study.results import check_free, write_result
 
@@ -89,7 +89,7 @@ def fit(
         check_free(out, force=force)
     elif force:
         raise click.UsageError("--force goes with -o only. Name the folder to replace.")
-    pca = ToldPCA(
+    pca = FederatedPCA(
         k,
         method=method,
         center=not no_center,
@@ -98,20 +98,18 @@ def fit(
         privacy=privacy,
         random_state=seed,
     )
-    with voice.progress() as show:
-        if show is not None:
-
-            def told(event: Asked) -> None:
-                show(f"round {event.round + 1}: {event.op}")
-
-            pca.on_ask = told
-        pca.fit_sites(_tables(sites, column, id_column), features=features)
-        pca.on_ask = None
+    with voice.rounds(pca.tol) as told:
+        pca.fit_sites(
+            _tables(sites, column, id_column),
+            features=features,
+            by_site=out is not None and privacy is None and not secure,
+            told=told,
+        )
     if out is None:
         facts = described(pca, sites)
         return Answer(facts, fit_text(facts))
     scores = None if privacy is not None else _scores(pca, sites)
-    facts = write_result(out, pca, sites=sites, events=pca.events_, scores=scores, force=force)
+    facts = write_result(out, pca, sites=sites, scores=scores, force=force)
     if scores is None:
         voice.say("No scores were written: projections of records are not private.")
     return Answer(facts | {"folder": str(out)}, f"{fit_text(facts)}\nresult       {out}")

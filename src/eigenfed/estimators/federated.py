@@ -1,6 +1,6 @@
 """Federated PCA with the contract of scikit-learn: sites live in this process."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -15,24 +15,23 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.groups import rows_by_site
-from eigenfed.estimators.in_process import federation
+from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.protection import check_private, check_secure
+from eigenfed.estimators.protection import check_by_site, check_private, check_secure
+from eigenfed.estimators.protocols import protocol_of
 from eigenfed.estimators.settings import check_choice, check_flag, check_seed
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
 from eigenfed.linalg.checks import check_count, checked_weights
+from eigenfed.privacy.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published import Published
 from eigenfed.privacy.statement import Statement, published_statement
 from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.core import Protocol, drive
-from eigenfed.protocol.features import features_pca
-from eigenfed.protocol.pca import METHODS, Method, Plan, pca
-from eigenfed.protocol.private import private_pca
-from eigenfed.protocol.published import published_pca
-from eigenfed.protocol.result import Certificate, Decomposition
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.core import drive
+from eigenfed.protocol.pca import METHODS, Method, Plan
+from eigenfed.protocol.result import Certificate, Decomposition, SiteLevel
+from eigenfed.transport.log import Asked
 
 
 class Leakage(NamedTuple):
@@ -104,6 +103,12 @@ class FederatedPCA(Projection, BaseEstimator):
         What is guaranteed, in words; None without `privacy`.
     method_, reason_ : str
         What was used, and why.
+    rounds_ : tuple of Asked
+        The asks of the fit: what was asked, bytes by site, and how far it had come.
+    egress_ : dict of str to tuple of Egress
+        What left each site, as its gate wrote it down.
+    by_site_ : dict of str to SiteLevel, or None
+        Where each site's rows lie on the components, if `fit_sites` was told to ask.
 
     Examples
     --------
@@ -190,7 +195,7 @@ class FederatedPCA(Projection, BaseEstimator):
             name: Source(X[rows], None if weights is None else weights[rows], names)
             for name, rows in rows_by_site(groups, X.shape[0]).items()
         }
-        return self._fit(sources, X.dtype, policies={})
+        return self._fit(sources, X.dtype, conditions=Conditions())
 
     def fit_sites(
         self,
@@ -200,6 +205,11 @@ class FederatedPCA(Projection, BaseEstimator):
         features: str = "same",
         keys: Mapping[str, npt.ArrayLike] | None = None,
         policies: Mapping[str, Policy] | None = None,
+        ledgers: Mapping[str, Ledger] | None = None,
+        datasets: Mapping[str, str] | None = None,
+        by_site: bool = False,
+        deadline_s: float | None = None,
+        told: Callable[[Asked], None] | None = None,
     ) -> Self:
         """Fit the tables of several sites.
 
@@ -215,6 +225,17 @@ class FederatedPCA(Projection, BaseEstimator):
             serves without it.
         policies : mapping of str to Policy, optional
             What some sites allow.
+        ledgers : mapping of str to Ledger, optional
+            Where some sites write down and pay for what leaves, over all runs.
+        datasets : mapping of str to str, optional
+            What those ledgers call the rows; "data" by default.
+        by_site : bool, default=False
+            Ask each site, at the end, where its rows lie on the components (`by_site_`). That is
+            told by single sites, so not with `secure` or `privacy`.
+        deadline_s : float, optional
+            How long to wait for the sites' answers to an ask.
+        told : callable, optional
+            Called with each ask (an `Asked`) when it is over.
 
         Returns
         -------
@@ -233,26 +254,39 @@ class FederatedPCA(Projection, BaseEstimator):
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         dtype = np.result_type(*(source.X.dtype for source in sources.values()))
-        return self._fit(sources, dtype, policies=dict(policies or {}))
+        conditions = Conditions(policies or {}, ledgers or {}, datasets or {}, deadline_s, told)
+        return self._fit(sources, dtype, conditions=conditions, by_site=by_site)
 
     def _fit(
-        self, sources: dict[str, Source], dtype: npt.DTypeLike, *, policies: dict[str, Policy]
+        self,
+        sources: dict[str, Source],
+        dtype: npt.DTypeLike,
+        *,
+        conditions: Conditions,
+        by_site: bool = False,
     ) -> Self:
         by_rows = self.split == "samples"
         counts = [source.n for source in sources.values()]
         self.n_samples_ = sum(counts) if by_rows else counts[0]
-        plan = self._plan(sources, policies)
+        conditions.check(sources)
+        plan = self._plan(sources, conditions.policies, by_site)
         run = federation(
-            sources, policies, secure=self.secure, by_rows=by_rows, privacy=self.privacy
+            sources, conditions, secure=self.secure, by_rows=by_rows, privacy=self.privacy
         )
         transport = run.transport
-        found = drive(self._run(plan, transport.sites, run.total), transport)
+        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        protocol = protocol_of(
+            plan, self.privacy, transport.sites, run.total, rng, rows=None if by_rows else counts[0]
+        )
+        found = drive(protocol, transport)
         if isinstance(self.privacy, Published):
             truth = self.privacy.truth(counts, self.n_features_in_, k=plan.k, center=plan.center)
             found = replace(found, privacy=published_statement(truth))
         self._take(found, np.dtype(dtype))
         self.n_rounds_ = transport.rounds
         self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
+        self.rounds_ = tuple(transport.log)
+        self.egress_ = {name: tuple(site.egress) for name, site in run.sites.items()}
         self._meters = [site.meter for site in run.sites.values()]
         self.__dict__.pop("leakage_", None)
         return self
@@ -275,37 +309,6 @@ class FederatedPCA(Projection, BaseEstimator):
         state: dict[str, Any] = super().__getstate__()
         return state
 
-    def _run(self, plan: Plan, sites: tuple[str, ...], total: Total) -> Protocol[Decomposition]:
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        if isinstance(self.privacy, Published):
-            return published_pca(self.privacy, plan.k, sites=sites, rng=rng, center=plan.center)
-        if self.privacy is not None:
-            return private_pca(
-                self.privacy,
-                plan.k,
-                method=str(plan.method),
-                center=plan.center,
-                scale=plan.scale,
-                tol=plan.tol,
-                sites=sites,
-                rng=rng,
-                total=total,
-            )
-        if self.split == "samples":
-            return pca(plan, sites=sites, rng=rng, total=total)
-        return features_pca(
-            self.n_samples_,
-            plan.k,
-            center=plan.center,
-            scale=plan.scale,
-            tol=plan.tol,
-            stop=plan.stop,
-            max_rounds=plan.max_rounds,
-            certify=plan.certify,
-            rng=rng,
-            total=total,
-        )
-
     def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
         self.components_ = found.components.astype(dtype)
         self.explained_variance_ = found.variances.astype(dtype)
@@ -321,6 +324,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self.certificate_: Certificate | None = found.certificate
         self.method_, self.reason_ = found.method, found.why
         self.privacy_: Statement | None = found.privacy
+        self.by_site_: dict[str, SiteLevel] | None = found.by_site
 
     def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:
         by_columns = self.split == "features"
@@ -329,7 +333,9 @@ class FederatedPCA(Projection, BaseEstimator):
         if by_columns and (sample_weight is not None or features != "same"):
             raise InputError("sample_weight and features go with split='samples' only. Drop them.")
 
-    def _plan(self, sources: dict[str, Source], policies: dict[str, Policy]) -> Plan:
+    def _plan(
+        self, sources: dict[str, Source], policies: Mapping[str, Policy], by_site: bool
+    ) -> Plan:
         self._check_parameters(self.n_samples_)
         if self.secure:
             check_secure(len(sources), self.split, self.method)
@@ -339,9 +345,8 @@ class FederatedPCA(Projection, BaseEstimator):
             )
             if isinstance(self.privacy, Published) and self.scale:
                 raise InputError("scale=True does not go with a published mechanism. Drop it.")
-        unknown = set(policies) - set(sources)
-        if unknown:
-            raise InputError(f"policies names {sorted(unknown)}, which are not sites. Drop them.")
+        if by_site:
+            check_by_site(self.secure, self.privacy, self.split)
         return Plan(
             int(self.n_components),
             self.method,
@@ -352,6 +357,7 @@ class FederatedPCA(Projection, BaseEstimator):
             int(self.max_rounds),
             self.certify,
             all(policy.allows("scatter") for policy in policies.values()),
+            by_site=by_site,
         )
 
     def _check_parameters(self, n: int) -> None:

@@ -26,6 +26,18 @@ def check_secure(n_sites: int, split: str, method: Method) -> None:
     check_summable(method)
 
 
+def check_by_site(secure: bool, privacy: object, split: str) -> None:
+    """Refuse that single sites tell where their rows lie, where they must not or cannot."""
+    if secure or privacy is not None:
+        name = "secure=True" if secure else "privacy"
+        raise InputError(
+            f"by_site=True has single sites tell of their rows, which {name} forbids. Pass "
+            "by_site=False: a site can still compare itself with the result."
+        )
+    if split == "features":
+        raise InputError("by_site=True goes with split='samples' only. Pass by_site=False.")
+
+
 def check_private(
     privacy: object, sources: Mapping[str, Source], *, split: str, method: Method, secure: bool
 ) -> None:

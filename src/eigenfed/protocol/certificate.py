@@ -118,7 +118,8 @@ def certificate(
     tol : float
     """
     bounds = {"largest": products.moments.most}
-    answer = yield from products.total(Ask(products.outside, {"known": known}, bounds=bounds))
+    ask = Ask(products.outside, {"known": known}, bounds=bounds, residual=products.residual)
+    answer = yield from products.total(ask)
     variance = products.trace / products.divisor
     rounding = wire_error(products.moments, variance, known.shape[1])
     # Sums in fixed point are off by a little in each entry.

@@ -50,6 +50,9 @@ class Ask:
     bounds : mapping of str to Bound, or None
         For each array of the reply, the largest magnitude of an entry of one site's. Only sums
         that need bounds look at it; none of it is sent by others.
+    residual : float or None
+        Largest residual of the components, relative to the first eigenvalue, as far as it was
+        known before. It is for whoever watches the run and is never sent.
     """
 
     op: str
@@ -60,6 +63,7 @@ class Ask:
     quorum: int | None = None
     deadline_s: float | None = None
     bounds: Mapping[str, Bound] | None = None
+    residual: float | None = None
 
     def for_site(self, site: str) -> Arrays:
         """Return what one site is sent."""

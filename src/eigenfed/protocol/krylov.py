@@ -15,7 +15,7 @@ from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_r
 from eigenfed.protocol.certificate import certificate
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.products import Products, relative
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.totals import Total
 
@@ -79,6 +79,7 @@ def lanczos(
         values, vectors = space.ritz(k)
         residual = space.residuals(vectors)
         sizes = column_lengths(residual)[_wanted(values, k, stop)]
+        products.residual = relative(sizes, values[0])
         done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
         if done or not space.room or products.rounds >= max_rounds:
             break

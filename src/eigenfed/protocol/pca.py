@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.errors import InputError
+from eigenfed.protocol.by_site import levels
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.krylov import krylov
@@ -44,6 +45,8 @@ class Plan:
         Whether every site answers with its whole scatter; "auto" asks for it only then.
     wire : {"float64", "float32"}
         Precision of the floats in messages, as the transport and the sites have it.
+    by_site : bool
+        Ask each site, at the end, where its rows lie on the components.
     """
 
     k: int
@@ -56,6 +59,7 @@ class Plan:
     certify: bool = True
     whole_allowed: bool = True
     wire: str = "float64"
+    by_site: bool = False
 
 
 def chosen(plan: Plan, d: int) -> tuple[Method, str]:
@@ -140,7 +144,8 @@ def pca(
     )
     method, why = chosen(plan, len(moments.mean))
     found = yield from _run(method, plan, moments, sites, rng, total)
-    return replace(found, method=_name(method), why=why)
+    found = replace(found, method=_name(method), why=why)
+    return replace(found, by_site=(yield from levels(found))) if plan.by_site else found
 
 
 def _run(

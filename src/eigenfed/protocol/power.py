@@ -34,7 +34,7 @@ from eigenfed.protocol.core import Ask, Protocol, Replies
 from eigenfed.protocol.finish import finished, ritz
 from eigenfed.protocol.moments import Moments
 from eigenfed.protocol.power_options import Power
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.products import Products, relative
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.totals import Total
 
@@ -123,18 +123,19 @@ def _distributed(
     """Take all steps together (004 Alg. 1): each product also tells the residuals, for nothing."""
     while True:
         image = yield from products.of(basis)
-        if products.rounds >= max_rounds or _settled(basis, image, k, tol):
+        products.residual = _largest_residual(basis, image, k)
+        if products.rounds >= max_rounds or products.residual <= tol:
             return (yield from ritz(products, basis, image, k, tol=tol, certify=certify))
         basis = np.linalg.qr(image).Q
 
 
-def _settled(basis: Array, image: Array, k: int, tol: float) -> bool:
-    """Say whether the first k Ritz pairs have residuals within the tolerance."""
+def _largest_residual(basis: Array, image: Array, k: int) -> float:
+    """Return the largest residual of the first k Ritz pairs, relative to the first value."""
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
     left = image @ vectors - (basis @ vectors) * values
-    return bool(column_lengths(left).max() <= tol * max(values[0], 0.0))
+    return relative(column_lengths(left), values[0])
 
 
 def _single(ask: Ask) -> Protocol[Replies]:

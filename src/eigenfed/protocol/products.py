@@ -6,6 +6,7 @@ site         Q, the directions asked about
 ===========  ==================================================================================
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +64,20 @@ def spread(source: Source, payload: Arrays, state: Arrays) -> Answer:
 OPS = (product, spread)
 
 
+def relative(sizes: Array, largest: float) -> float:
+    """Return the largest of some residuals, relative to the first eigenvalue.
+
+    Examples
+    --------
+    >>> relative(np.array([0.5, 1.0]), 4.0), relative(np.array([1.0]), 0.0)
+    (0.25, inf)
+    """
+    most = float(sizes.max(initial=0.0))
+    if most == 0.0:
+        return 0.0
+    return most / float(largest) if largest > 0.0 else math.inf
+
+
 @dataclass(eq=False)
 class Products:
     """Asks for products, and remembers how many were had.
@@ -78,6 +93,9 @@ class Products:
     op, outside : str
         The operations that answer with a product, and with the largest eigenvalue outside
         directions.
+    residual : float or None
+        Largest residual of the components after the last product, relative to the first
+        eigenvalue, where the method works it out.
     first : mapping of str to ndarray, optional
         What the first ask brings besides; the mean and scale by default.
     """
@@ -89,6 +107,7 @@ class Products:
     op: str = "product"
     outside: str = "remainder"
     first: Arrays | None = None
+    residual: float | None = None
 
     @property
     def divisor(self) -> float:
@@ -102,7 +121,7 @@ class Products:
         # With orthonormal directions no entry exceeds the largest eigenvalue, nor that the trace.
         most = self.moments.most
         bounds = {"product": most, "trace": most}
-        answer = yield from self.total(Ask(self.op, payload, bounds=bounds))
+        answer = yield from self.total(Ask(self.op, payload, bounds=bounds, residual=self.residual))
         self.rounds += 1
         self.trace = float(answer["trace"][0])
         image: Array = answer["product"] / self.divisor

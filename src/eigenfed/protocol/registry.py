@@ -1,6 +1,7 @@
 """The table of all operations a site knows: what a reviewer reads."""
 
 from eigenfed.protocol import (
+    by_site,
     certificate,
     covariance,
     features,
@@ -30,6 +31,7 @@ OPS: dict[str, Op] = {
         local_steps,
         one_shot,
         features,
+        by_site,
         private_site,
         published,
         sealing,

@@ -40,6 +40,24 @@ class Certificate:
 
 
 @dataclass(frozen=True, eq=False)
+class SiteLevel:
+    """Where one site's rows lie on the components.
+
+    Attributes
+    ----------
+    weight : float
+    mean : ndarray of shape (k,)
+        Mean score of its rows, about the mean of all rows.
+    square : ndarray of shape (k,)
+        Mean square of the scores.
+    """
+
+    weight: float
+    mean: Array
+    square: Array
+
+
+@dataclass(frozen=True, eq=False)
 class Decomposition:
     """Leading components of all sites' rows.
 
@@ -60,6 +78,8 @@ class Decomposition:
         Why that method.
     privacy : Statement or None
         What noise guarantees, where there is any.
+    by_site : dict of str to SiteLevel, or None
+        Where each site's rows lie, if that was asked for.
     """
 
     components: Array
@@ -73,3 +93,4 @@ class Decomposition:
     method: str = ""
     why: str = ""
     privacy: Statement | None = None
+    by_site: dict[str, SiteLevel] | None = None

@@ -226,6 +226,7 @@ class SecureSum:
             summed=True,
             quorum=needed,
             deadline_s=ask.deadline_s,
+            residual=ask.residual,
         )
         words = {name: np.array(array) for name, array in replies[TOTAL].items()}
         fields = {*bounds, form.PLACE, form.CHECK}

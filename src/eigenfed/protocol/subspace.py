@@ -22,6 +22,7 @@ import numpy as np
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.linalg.orthonormal import column_lengths
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.finish import finished, ritz
@@ -36,7 +37,7 @@ from eigenfed.protocol.orthonormalise import (
     opened,
     orthonormal_columns,
 )
-from eigenfed.protocol.products import Products, prepared
+from eigenfed.protocol.products import Products, prepared, relative
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.totals import Total
 
@@ -157,7 +158,8 @@ def subspace(
         image = product @ factor / products.divisor
         over = products.rounds >= max_rounds
         if basis is not None and options.criterion == "residual":
-            if over or _is_small(basis, image, tol):
+            products.residual = _largest_residual(basis, image)
+            if over or products.residual <= tol:
                 found = yield from ritz(products, basis, image, k, tol=tol, certify=certify)
                 break
         elif over or (basis is not None and _has_settled(following, basis, tol)):
@@ -183,7 +185,8 @@ def sided_total(products: Products, payload: Arrays) -> Protocol[Array]:
         "product": _largest_product(products.moments, payload),
         "trace": products.moments.most,
     }
-    answer = yield from products.total(Ask("sided_product", payload, bounds=bounds))
+    ask = Ask("sided_product", payload, bounds=bounds, residual=products.residual)
+    answer = yield from products.total(ask)
     products.rounds += 1
     products.trace = float(answer["trace"][0])
     return answer["product"]
@@ -233,15 +236,12 @@ def _steps(products: Products, opening: Arrays, k: int, options: Subspace) -> Pr
     return (yield from gram_schmidt_steps(k, products.total, opening, most))
 
 
-def _is_small(basis: Array, image: Array, tol: float) -> bool:
-    """Say whether all true residuals of the basis's Ritz vectors are within the tolerance."""
+def _largest_residual(basis: Array, image: Array) -> float:
+    """Return the largest true residual of the basis's Ritz vectors, relative to the first value."""
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     residual = image @ vectors - (basis @ vectors) * values
-    largest = max(float(values[-1]), 0.0)
-    unit = largest if largest > 0.0 else 1.0
-    sizes = np.sqrt(np.sum((residual / unit) ** 2, axis=0))
-    return bool(np.all(sizes <= tol * largest / unit))
+    return relative(column_lengths(residual), values[-1])
 
 
 def _has_settled(following: Array, basis: Array, tol: float) -> bool:

@@ -12,7 +12,7 @@ from eigenfed.audit.reconstruct import correlation, nystrom, watch
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.estimators.in_process import federation
+from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.estimators.sites import as_sources
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import drive
@@ -60,7 +60,7 @@ def rebuild(sites: Mapping[str, Path], k: int, *, method: str, rng: np.random.Ge
     """
     sources = as_sources(sites)
     _check_components(k, sources)
-    run = federation(sources, {}, secure=False)
+    run = federation(sources, Conditions(), secure=False)
     watched = watch(run.transport)
     drive(pca(Plan(k, method), sites=watched.sites, rng=rng, total=run.total), watched)
     guess, truth = nystrom(watched.seen), _scatter(list(sources.values()))

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.protocol.by_site import compared
+from eigenfed.protocol.pca import Method
 
 FORMAT = 1
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
@@ -44,6 +46,10 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "scale": pca.scale,
         "secure": pca.secure,
         "seed": pca.random_state,
+        "asked": {
+            "method": _method(pca.method),
+            **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds", "certify")},
+        },
         "named": hasattr(pca, "feature_names_in_"),
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
@@ -54,10 +60,32 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "certificate": pca.certificate_,
         "privacy": pca.privacy_,
         "leakage": pca.leakage_._asdict(),
+        "by_site": _by_site(pca),
         "versions": {"python": python_version()} | {name: version(name) for name in _PACKAGES},
     }
     described: dict[str, Any] = plain(facts)
     return described
+
+
+def _method(method: Method) -> str:
+    return method if isinstance(method, str) else repr(method)
+
+
+def _by_site(pca: FederatedPCA) -> dict[str, Any] | None:
+    if pca.by_site_ is None:
+        return None
+    found = compared(pca.by_site_)
+    return {
+        "explained": found.explained,
+        "sites": {
+            site: {
+                "rows": level.weight,
+                "contribution": found.contribution[site],
+                "shift": found.shift[site],
+            }
+            for site, level in pca.by_site_.items()
+        },
+    }
 
 
 def _total_variance(pca: FederatedPCA) -> float:

@@ -8,7 +8,10 @@ scale.npy         d, by what was divided; only where features were scaled
 features.txt      d lines, a name each; x0, x1, ... where the features have none
 scores/*.npy      n x k for each site, its rows on the components; never of a private run, as
                   projections of records are not private
-run.jsonl         a line for each ask, in order, and one at either end
+run.jsonl         a line for each ask and for each reply that left a site, and one at either end
+report.html       the page for everybody, and what it shows as run.json
+sites/*.html      a page for each site alone
+multiqc/          the same for MultiQC
 ================  ================================================================================
 
 JSON has neither NaN nor infinity: null stands for both, where no bound or no guarantee is known.
@@ -28,8 +31,8 @@ import numpy.typing as npt
 
 from eigenfed.errors import DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.study.events import Asked
-from eigenfed.study.facts import FORMAT, described, plain
+from eigenfed.study.facts import FORMAT, described
+from eigenfed.study.run_log import log_lines
 
 _PARTS = {
     "result.json",
@@ -39,6 +42,10 @@ _PARTS = {
     "features.txt",
     "scores",
     "run.jsonl",
+    "report.html",
+    "run.json",
+    "sites",
+    "multiqc",
 }
 
 
@@ -113,7 +120,6 @@ def write_result(
     pca: FederatedPCA,
     *,
     sites: Iterable[str],
-    events: Iterable[Asked],
     scores: Mapping[str, npt.NDArray[Any]] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
@@ -126,7 +132,6 @@ def write_result(
     pca : FederatedPCA
         Fitted.
     sites : iterable of str
-    events : iterable of Asked
     scores : mapping of str to ndarray of shape (n, k), optional
         Of each site's rows. Not for a private run.
     force : bool, default=False
@@ -149,7 +154,7 @@ def write_result(
         if pca.scale:
             np.save(new / "scale.npy", pca.scale_)
         (new / "features.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
-        (new / "run.jsonl").write_text("".join(_log(facts, events)), "utf-8")
+        (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
         if scores is not None:
             (new / "scores").mkdir()
             for site, rows in scores.items():
@@ -173,13 +178,6 @@ def _file_name(site: str) -> str:
     if site in ("", ".", "..") or not site.isprintable() or "/" in site or "\\" in site:
         raise InputError(f"The site's name {site!r} is no file's name. Rename the site.")
     return site
-
-
-def _log(facts: dict[str, Any], events: Iterable[Asked]) -> Iterator[str]:
-    start = {"event": "start", "method": facts["method"], "sites": facts["sites"]}
-    end = {"event": "end"} | {name: facts[name] for name in ("rounds", "bytes_up", "bytes_down")}
-    for line in (start, *({"event": "ask"} | plain(event) for event in events), end):
-        yield json.dumps(line, allow_nan=False) + "\n"
 
 
 def _write_json(path: Path, facts: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
@@ -15,6 +15,7 @@ from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Ask
 from eigenfed.protocol.messages import Message, check_wire
+from eigenfed.transport.log import Asked
 
 
 class Answering(Protocol):
@@ -36,6 +37,10 @@ class LocalTransport:
         How many sites to ask at a time; as many as there are processors by default.
     run : str, optional
         Name of the run, to take up one that was interrupted; a new one by default.
+    deadline_s : float, optional
+        How long to wait for the replies to an ask that says nothing of it; without end by default.
+    told : callable, optional
+        Called with each `Asked` as it is over.
 
     Attributes
     ----------
@@ -45,6 +50,8 @@ class LocalTransport:
         Numbers in the replies.
     rounds : int
         Asks so far.
+    log : list of Asked
+        What went where, ask by ask.
     """
 
     def __init__(
@@ -54,6 +61,8 @@ class LocalTransport:
         wire: str = "float64",
         workers: int | None = None,
         run: str | None = None,
+        deadline_s: float | None = None,
+        told: Callable[[Asked], None] | None = None,
     ) -> None:
         if not sites:
             raise InputError("sites is empty and must name at least one site. Add a site.")
@@ -62,6 +71,9 @@ class LocalTransport:
         self._wire = wire
         self._workers = min(workers or os.cpu_count() or 1, len(sites))
         self._run = run or uuid.uuid4().hex
+        self._deadline_s = deadline_s
+        self._told = told
+        self.log: list[Asked] = []
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
 
     @property
@@ -83,9 +95,29 @@ class LocalTransport:
                 "Address those that are."
             )
         names = [name for name in self._sites if ask.to is None or name in ask.to]
-        ends = None if ask.deadline_s is None else time.monotonic() + ask.deadline_s
+        wait = self._deadline_s if ask.deadline_s is None else ask.deadline_s
+        ends = None if wait is None else time.monotonic() + wait
         self.rounds += 1
-        lost = []
+        lost: list[str] = []
+        sizes: dict[str, tuple[int, int]] = {}
+        try:
+            yield from self._replies(names, round_, ask, ends, sizes, lost)
+        finally:
+            self._write_down(round_, ask, sizes, lost)
+        needed = len(names) if ask.quorum is None else ask.quorum
+        if len(names) - len(lost) < needed:
+            raise SiteLost(tuple(lost), ask.op, round_)
+
+    def _replies(
+        self,
+        names: list[str],
+        round_: int,
+        ask: Ask,
+        ends: float | None,
+        sizes: dict[str, tuple[int, int]],
+        lost: list[str],
+    ) -> Iterator[tuple[str, Arrays]]:
+        """Yield the replies, and note how large they and the asks were, and who is lost."""
         with one_blas_thread if self._workers > 1 else nullcontext():
             for name, waiting in self._waiting(names, round_, ask, bounded=ends is None):
                 left = None if ends is None else max(ends - time.monotonic(), 0.0)
@@ -94,10 +126,17 @@ class LocalTransport:
                 except (ConnectionError, FutureTimeout):
                     lost.append(name)
                 else:
+                    sizes[name] = (sent_bytes, len(data))
                     yield name, self._received(name, round_, ask, sent_bytes, data)
-        needed = len(names) if ask.quorum is None else ask.quorum
-        if len(names) - len(lost) < needed:
-            raise SiteLost(tuple(lost), ask.op, round_)
+
+    def _write_down(
+        self, round_: int, ask: Ask, sizes: dict[str, tuple[int, int]], lost: list[str]
+    ) -> None:
+        sent = {name: down for name, (down, _) in sizes.items()}
+        received = {name: up for name, (_, up) in sizes.items()}
+        self.log.append(Asked(round_, ask.op, sent, received, tuple(lost), ask.residual))
+        if self._told is not None:
+            self._told(self.log[-1])
 
     def _waiting(
         self, names: list[str], round_: int, ask: Ask, *, bounded: bool

@@ -19,7 +19,7 @@ SITES = {"a": X[:20], "b": X[20:45], "c": X[45:]}
 
 def written(folder: Path, **settings: Any) -> FederatedPCA:
     pca = FederatedPCA(2, **settings).fit_sites(SITES)
-    write_result(folder, pca, sites=SITES, events=[])
+    write_result(folder, pca, sites=SITES)
     return pca
 
 
@@ -41,7 +41,7 @@ def test_a_result_that_is_read_projects_as_the_one_that_was_fitted(tmp_path: Pat
 def test_names_are_kept_in_their_order(tmp_path: Path) -> None:
     frames = {name: pd.DataFrame(t, columns=["d", "a", "c", "ß x"]) for name, t in SITES.items()}
     pca = FederatedPCA(2).fit_sites(frames)
-    write_result(tmp_path / "r", pca, sites=frames, events=[])
+    write_result(tmp_path / "r", pca, sites=frames)
     result = read_result(tmp_path / "r")
     assert result.names == ("d", "a", "c", "ß x")
     mixed = frames["a"][["a", "ß x", "d", "c"]]
@@ -50,7 +50,7 @@ def test_names_are_kept_in_their_order(tmp_path: Path) -> None:
 
 def test_single_precision_stays(tmp_path: Path) -> None:
     pca = FederatedPCA(2).fit_sites({"a": X.astype(np.float32)})
-    write_result(tmp_path / "r", pca, sites=["a"], events=[])
+    write_result(tmp_path / "r", pca, sites=["a"])
     assert read_result(tmp_path / "r").components.dtype == np.float32
 
 
@@ -59,7 +59,7 @@ def test_the_facts_are_json_without_nan(tmp_path: Path) -> None:
     pca = FederatedPCA(1).fit_sites({"a": flat, "b": -flat})
     assert pca.certificate_ is not None
     assert not np.isfinite(pca.certificate_.angle_bound)
-    write_result(tmp_path / "r", pca, sites=["a", "b"], events=[])
+    write_result(tmp_path / "r", pca, sites=["a", "b"])
     text = (tmp_path / "r/result.json").read_text()
     facts = json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} in JSON"))
     assert facts["certificate"]["angle_bound"] is None
@@ -93,7 +93,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr("eigenfed.study.results.np.save", full)
     for name, force in {"new": False, "before": True}.items():
         with pytest.raises(OSError, match="No space"):
-            write_result(tmp_path / name, pca, sites=SITES, events=[], force=force)
+            write_result(tmp_path / name, pca, sites=SITES, force=force)
     assert [path.name for path in tmp_path.iterdir()] == ["before"]
     assert {path.name: path.read_bytes() for path in (tmp_path / "before").iterdir()} == kept
 
@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_put_in_place_leaves_the_earlier_one(
 
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OSError, match="Input/output"):
-        write_result(tmp_path / "r", pca, sites=SITES, events=[], force=True)
+        write_result(tmp_path / "r", pca, sites=SITES, force=True)
     assert [path.name for path in tmp_path.iterdir()] == ["r"]
     assert (tmp_path / "r/result.json").read_bytes() == kept
 
@@ -126,13 +126,11 @@ def test_an_empty_folder_is_taken(tmp_path: Path) -> None:
 def test_force_replaces_results_and_nothing_else(tmp_path: Path) -> None:
     pca = written(tmp_path / "r", scale=True)
     (tmp_path / "r/scores").mkdir()
-    write_result(
-        tmp_path / "r", FederatedPCA(1).fit_sites(SITES), sites=SITES, events=[], force=True
-    )
+    write_result(tmp_path / "r", FederatedPCA(1).fit_sites(SITES), sites=SITES, force=True)
     assert not (tmp_path / "r/scale.npy").exists()
     (tmp_path / "r/thesis.txt").write_text("years of work")
     with pytest.raises(InputError, match=r"holds 'thesis\.txt', so it is no result"):
-        write_result(tmp_path / "r", pca, sites=SITES, events=[], force=True)
+        write_result(tmp_path / "r", pca, sites=SITES, force=True)
     assert (tmp_path / "r/thesis.txt").exists()
     (tmp_path / "half").mkdir()
     (tmp_path / "half/mean.npy").touch()
@@ -158,7 +156,7 @@ def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
     private = Privacy(5.0, 1e-3, clip=20.0)
     pca = FederatedPCA(1, privacy=private).fit_sites(SITES)
     with pytest.raises(InputError, match="not private"):
-        write_result(tmp_path / "r", pca, sites=SITES, events=[], scores={"a": X})
+        write_result(tmp_path / "r", pca, sites=SITES, scores={"a": X})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -166,7 +164,7 @@ def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
 def test_a_site_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
     pca = FederatedPCA(2).fit_sites(SITES)
     with pytest.raises(InputError, match="no file's name"):
-        write_result(tmp_path / "r", pca, sites=[name], events=[], scores={name: X})
+        write_result(tmp_path / "r", pca, sites=[name], scores={name: X})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,7 +172,7 @@ def test_a_name_with_a_line_break_is_refused(tmp_path: Path) -> None:
     frame = pd.DataFrame(X, columns=["a", "b\nc", "d", "e"])
     pca = FederatedPCA(2).fit_sites({"s": frame})
     with pytest.raises(InputError, match="line break"):
-        write_result(tmp_path / "r", pca, sites=["s"], events=[])
+        write_result(tmp_path / "r", pca, sites=["s"])
 
 
 def damaged(folder: Path, part: str, how: str) -> None:

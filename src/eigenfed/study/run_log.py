@@ -1,0 +1,102 @@
+"""``run.jsonl``: a line for each ask, in order, one for each reply that left a site, and the ends.
+
+=======  ========================================================================================
+start    method, sites
+ask      round, op, bytes to and from each site, sites lost, residual before the ask
+left     site, round, op; what the reply is and reveals and how it left; shapes, bytes, digest
+end      rounds, bytes up and down
+=======  ========================================================================================
+
+When anything happened is not told: noise does not cover how long answers take.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from eigenfed.errors import DataError
+from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.protocol.site import Egress
+from eigenfed.study.facts import plain
+from eigenfed.transport.log import Asked
+
+
+def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
+    """Write down a run.
+
+    Parameters
+    ----------
+    facts : mapping
+        What ``result.json`` says of it.
+    pca : FederatedPCA
+        Fitted.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
+    >>> facts = {"method": "covariance", "sites": ["a", "b"]}
+    >>> facts |= {"rounds": 2, "bytes_up": 9, "bytes_down": 9}
+    >>> [json.loads(line)["event"] for line in log_lines(facts, pca)]
+    ['start', 'ask', 'left', 'left', 'ask', 'left', 'left', 'end']
+    """
+    for event in _events(facts, pca):
+        yield json.dumps(plain(event), allow_nan=False) + "\n"
+
+
+def _events(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[dict[str, Any]]:
+    yield {"event": "start", "method": facts["method"], "sites": facts["sites"]}
+    for asked in pca.rounds_:
+        yield {"event": "ask"} | _ask(asked)
+        for site in sorted(pca.egress_):
+            for left in pca.egress_[site]:
+                if left.round_ == asked.round:
+                    yield {"event": "left", "site": site} | _left(left)
+    yield {"event": "end"} | {name: facts[name] for name in ("rounds", "bytes_up", "bytes_down")}
+
+
+def _ask(asked: Asked) -> dict[str, Any]:
+    return {
+        "round": asked.round,
+        "op": asked.op,
+        "bytes_down": asked.sent,
+        "bytes_up": asked.received,
+        "lost": asked.lost,
+        "residual": asked.residual,
+    }
+
+
+def _left(left: Egress) -> dict[str, Any]:
+    return {
+        "round": left.round_,
+        "op": left.op,
+        "what": left.release.kind,
+        "leaves": left.release.leaves.value,
+        "reveals": left.release.reveals.value,
+        "masked": left.masked,
+        "shapes": left.shapes,
+        "bytes": left.sent_bytes,
+        "digest": left.digest,
+    }
+
+
+def read_log(folder: Path) -> list[dict[str, Any]]:
+    """Read the log of a result folder.
+
+    Raises
+    ------
+    DataError
+        If it is not there or damaged.
+    """
+    path = folder / "run.jsonl"
+    try:
+        events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+        whole = [event["event"] for event in (events[0], events[-1])] == ["start", "end"]
+    except (OSError, ValueError, TypeError, KeyError, IndexError):
+        whole = False
+    if not whole:
+        raise DataError(
+            f"{path} is not there, or not whole. Name the folder that eigenfed fit -o wrote."
+        )
+    return events

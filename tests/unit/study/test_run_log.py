@@ -1,0 +1,87 @@
+"""The log of a run: bytes as they crossed, and every reply that left a site."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenfed import FederatedPCA
+from eigenfed.errors import DataError, SiteRefused
+from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.power_options import Power
+from eigenfed.study.results import write_result
+from eigenfed.study.run_log import read_log
+from eigenfed.transport.log import Asked
+
+X = np.random.default_rng(0).standard_normal((90, 5)) * [5, 4, 3, 2, 1]
+SITES = {name: X[i::3] + i for i, name in enumerate("abc")}
+
+
+@pytest.mark.parametrize("settings", [{}, {"method": "krylov"}, {"secure": True}])
+def test_bytes_by_ask_and_site_add_up_to_those_of_the_run(settings: dict[str, object]) -> None:
+    pca = FederatedPCA(2, random_state=0, **settings).fit_sites(SITES)  # type: ignore[arg-type]
+    assert [asked.round for asked in pca.rounds_] == list(range(pca.n_rounds_))
+    assert sum(asked.bytes_up for asked in pca.rounds_) == pca.bytes_up_
+    assert sum(asked.bytes_down for asked in pca.rounds_) == pca.bytes_down_
+
+
+def test_what_left_each_site_is_what_came_from_it() -> None:
+    pca = FederatedPCA(2, method="krylov").fit_sites(SITES, by_site=True)
+    for site, left in pca.egress_.items():
+        assert [entry.sent_bytes for entry in left] == [
+            asked.received[site] for asked in pca.rounds_
+        ]
+
+
+def test_residuals_fall_from_ask_to_ask_to_the_certified_one() -> None:
+    pca = FederatedPCA(2, method="krylov", random_state=0).fit_sites(SITES)
+    known = [asked.residual for asked in pca.rounds_ if asked.residual is not None]
+    assert pca.certificate_ is not None
+    assert len(known) == pca.n_rounds_ - 2  # the moments, and the first block, come before
+    assert known[-1] == pytest.approx(float(pca.certificate_.residuals.max()), rel=1e-6, abs=1e-14)
+
+
+@pytest.mark.parametrize("method", ["subspace", Power(local_steps=1)])
+def test_other_iterations_tell_how_far_they_are(method: str | Power) -> None:
+    rows = np.random.default_rng(1).standard_normal((90, 30)) * 0.8 ** np.arange(30)
+    pca = FederatedPCA(1, method=method, random_state=0).fit_sites({"a": rows})
+    known = [asked.residual for asked in pca.rounds_ if asked.residual is not None]
+    assert known[-1] < known[0]
+
+
+def test_each_ask_is_told_as_it_happens() -> None:
+    heard: list[Asked] = []
+    pca = FederatedPCA(2, method="krylov").fit_sites(SITES, told=heard.append)
+    assert tuple(heard) == pca.rounds_
+
+
+def test_a_refused_ask_is_told_too() -> None:
+    heard: list[Asked] = []
+    with pytest.raises(SiteRefused, match="leakage"):
+        FederatedPCA(2).fit_sites(
+            SITES, policies={"a": Policy(max_rank_fraction=0.1)}, told=heard.append
+        )
+    assert [asked.op for asked in heard] == ["moments", "scatter"]
+
+
+def test_the_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    pca = FederatedPCA(2).fit_sites(SITES)
+    write_result(tmp_path / "out", pca, sites=SITES)
+    events = read_log(tmp_path / "out")
+    asks = [event for event in events if event["event"] == "ask"]
+    left = [event for event in events if event["event"] == "left"]
+    assert [event["op"] for event in asks] == ["moments", "scatter"]
+    assert sum(sum(event["bytes_up"].values()) for event in asks) == pca.bytes_up_
+    assert sum(event["bytes"] for event in left) == pca.bytes_up_
+    assert {event["reveals"] for event in left} == {"means", "scatter"}
+    assert left[-1]["shapes"] == {"triangle": [15]}
+
+
+@pytest.mark.parametrize("text", ["", "{}\n", "no json\n", json.dumps({"event": "start"}) + "\n"])
+def test_a_log_that_is_not_whole_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "run.jsonl").write_text(text)
+    with pytest.raises(DataError, match=r"run\.jsonl is not there, or not whole"):
+        read_log(tmp_path)
+    with pytest.raises(DataError, match="not there"):
+        read_log(tmp_path / "nowhere")
