@@ -10,6 +10,7 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.linalg.angles import sines
 from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.subspace import Subspace, subspace
 from eigenfed.protocol.totals import plain_sum
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
@@ -37,6 +38,36 @@ def test_ten_rounds_and_four_hundred_thousand_floats_on_data_like_mnist() -> Non
 
 def test_ten_rounds_and_four_hundred_thousand_floats_on_mnist() -> None:
     check_figures(mnist(), range(2))
+
+
+def as_published(X: Array) -> tuple[int, int, float]:
+    """RI-FULL with its own criterion: products, floats up, and degrees off."""
+    protocol = partial(
+        subspace,
+        k=10,
+        options=Subspace(criterion="change"),
+        tol=1e-9,
+        max_rounds=1000,
+        certify=False,
+        rng=np.random.default_rng(0),
+        total=plain_sum,
+    )
+    found, transport, _ = run(protocol, in_sites(X, 5))
+    angle = np.degrees(sines(found.components, pooled(X).vt[:10])[0])
+    return found.products, transport.floats_up, float(angle)
+
+
+def test_the_published_iteration_takes_ten_times_the_rounds_and_floats() -> None:
+    products, floats, _ = as_published(mnist_like())
+    assert products >= 100
+    assert floats >= 10 * 4e5
+
+
+def test_the_published_iteration_stops_on_mnist_before_it_is_there() -> None:
+    products, floats, degrees = as_published(mnist())
+    assert products >= 100
+    assert floats >= 10 * 4e5
+    assert degrees > 1e-2
 
 
 @pytest.mark.parametrize("tol", [1e-4, 1e-8, 1e-12])
