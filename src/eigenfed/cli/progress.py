@@ -107,14 +107,15 @@ def shown(
     from rich.progress_bar import ProgressBar
     from rich.spinner import Spinner
     from rich.table import Table
+    from rich.text import Text
 
     spinner = Spinner("dots")
 
     def line() -> Table:
         share = done()
-        bar = [] if share is None else [ProgressBar(completed=100.0 * share, width=24)]
+        bar = [] if share is None else [ProgressBar(completed=100.0 * share, width=16)]
         grid = Table.grid(padding=(0, 1))
-        grid.add_row(spinner, *bar, text())
+        grid.add_row(spinner, *bar, Text(text(), overflow="ellipsis", no_wrap=True))
         return grid
 
     live = Live(

@@ -85,4 +85,4 @@ def test_a_line_and_a_bar_are_shown(screen: io.StringIO, monkeypatch: pytest.Mon
                 break
             time.sleep(0.02)
     assert "round 4" in screen.getvalue()
-    assert 12 * "━" in screen.getvalue()
+    assert 8 * "━" in screen.getvalue()
