@@ -280,6 +280,34 @@ def test_threads_on_one_ledger_never_exceed_the_budget(name: str | None, tmp_pat
     assert ledger.verify().sound
 
 
+def test_closed_while_threads_write_it_refuses_what_comes_later(tmp_path: Path) -> None:
+    outcomes: list[str] = []
+    for attempt in range(5):
+        ledger = Ledger(tmp_path / f"{attempt}.ledger")
+        begun = threading.Barrier(3)
+
+        def spend(run: str, ledger: Ledger = ledger, begun: threading.Barrier = begun) -> None:
+            begun.wait()
+            for round_ in range(40):
+                key = Key("cohort", run, round_, "scatter", ask_digest="ask")
+                try:
+                    outcomes.append(ledger.spend(key, MU, **TERMS).value)
+                except Refusal as refusal:
+                    outcomes.append(refusal.code)
+
+        threads = [threading.Thread(target=spend, args=(f"run {i}",)) for i in range(2)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        ledger.close()
+        for thread in threads:
+            thread.join()
+        with Ledger(tmp_path / f"{attempt}.ledger", readonly=True) as kept:
+            assert kept.verify().sound
+    assert set(outcomes) <= {"new", "ledger"}
+    assert "ledger" in outcomes
+
+
 def test_another_process_that_holds_the_ledger_for_long_makes_it_refuse(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     ledger, other = Ledger(path, timeout_s=0.05), Ledger(path)

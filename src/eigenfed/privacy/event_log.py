@@ -61,8 +61,9 @@ class EventLog:
                 self._catch_up()
 
     def close(self) -> None:
-        """Close the file. Whatever was promised is on disk already."""
-        self._file.close()
+        """Close the file, once nobody is writing. Whatever was promised is on disk already."""
+        with self._file.lock:
+            self._file.close()
 
     def __enter__(self) -> Self:
         return self
