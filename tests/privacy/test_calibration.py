@@ -131,8 +131,9 @@ def test_what_is_no_delta_is_refused(delta: float) -> None:
 
 
 def test_no_noise_at_all_is_refused() -> None:
-    with pytest.raises(InputError, match="below 1e6"):
-        mu_of(1e15, 1e-5)
+    for epsilon in (1e15, 1e300):
+        with pytest.raises(InputError, match="below 1e6"):
+            mu_of(epsilon, 1e-5)
     for mu in (-1.0, math.nan):
         with pytest.raises(InputError, match="mu="):
             epsilon_of(1e-5, mu)

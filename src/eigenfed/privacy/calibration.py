@@ -89,7 +89,8 @@ def mu_of(epsilon: float, delta: float) -> float:
     """
     check_epsilon(epsilon)
     _check_delta(delta)
-    if delta_of(epsilon, _LARGEST_MU) <= delta:
+    # Beyond all bounds it is NaN, which is above nothing.
+    if not delta_of(epsilon, _LARGEST_MU) > delta:
         raise InputError(
             f"epsilon={epsilon} asks for next to no noise at all. Pass an epsilon below 1e6."
         )
