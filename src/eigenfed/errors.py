@@ -57,7 +57,7 @@ class SiteLost(ProtocolError):
 
 
 class SiteRefused(ProtocolError):
-    """A site answered with a code instead of a reply; the reason stays in its own log.
+    """A site answered with a code instead of a reply; anything more stays in its own log.
 
     Attributes
     ----------
@@ -65,10 +65,10 @@ class SiteRefused(ProtocolError):
     code : str
     """
 
-    def __init__(self, site: str, code: str, op: str, round_: int) -> None:
+    def __init__(self, site: str, code: str, op: str, round_: int, why: str = "") -> None:
         self.site = site
         self.code = code
         super().__init__(
             f"Site {site!r} refused {op!r} in round {round_} with the code {code!r}. "
-            "Its own log says why; ask the people there."
+            f"{why or 'Its own log says why.'} Ask the people there."
         )

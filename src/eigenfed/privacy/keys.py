@@ -13,7 +13,7 @@ from eigenfed.privacy.sensitivity import RELATIONS
 
 _LONGEST_NAME = 200
 _LAST_ROUND = 2**31 - 1
-_TEXTS = {
+TEXTS = {
     "budget": "The data set's budget does not allow this spend. Wait for a larger budget, or ask "
     "for less.",
     "no_guarantee": "Nothing holds for this mechanism, and the site's policy does not allow that. "
@@ -148,7 +148,7 @@ class Refusal(EigenfedError):
     def __init__(self, code: str, text: str = "", *, recorded: bool = False) -> None:
         self.code = code
         self.recorded = recorded
-        super().__init__(text or _TEXTS[code])
+        super().__init__(text or TEXTS[code])
 
 
 def check_name(name: str, value: object) -> None:

@@ -11,6 +11,7 @@ from eigenfed.privacy.ledger import Key, Ledger, Refusal
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves
 from eigenfed.privacy.sensitivity import RELATIONS
+from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.ops import Answer, Op
 
@@ -146,11 +147,11 @@ class Books:
         """Refuse to leave noise to others who may not add it, or whose part would not be hidden."""
         policy = self._policy
         if parties == 0 and (masked_by or not policy.trusts_coordinator):
-            raise Refusal("untrusted", "The policy lets nobody else add the noise.")
+            raise Refusal("untrusted", WHY["untrusted"])
         if parties > 1 and not masked_by:
             raise Refusal("unmasked", "A part of the noise is enough in a secure sum only.")
         if masked_by and parties > masked_by - policy.tolerate:
-            raise Refusal("collusion", "The noise must be enough without sites that may collude.")
+            raise Refusal("collusion", WHY["collusion"])
 
     def _required(self) -> Ledger:
         if self._ledger is None:

@@ -38,25 +38,10 @@ from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.rosters import isolated_by
 from eigenfed.protocol import sum_format as form
+from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.ops import Answer, Op
 from eigenfed.protocol.sum_format import PublicKeys, Purpose
 from eigenfed.protocol.sum_keys import Batch
-
-_WHY = {
-    "no_identity": "The site has no identity and no roster, and secure sums need both.",
-    "malformed": "An ask of a secure sum lacks a field, or has one of another shape or type.",
-    "sum": "No keys were made and shared for this sum, or it is not the one at hand.",
-    "sum_again": "Keys, shares, a mask or an opening were asked for a second time.",
-    "signature": "Something is not signed by whom it is said to come from, or not for this.",
-    "shares": "Sealed shares are missing, or were not made for this site, sum and run.",
-    "few_sites": "Fewer sites take part or have signed than the threshold.",
-    "survivors": "The list of sites is not one that this site can be in, or not the one it signed.",
-    "thin": "So many neighbours on the ring are gone that a few colluding sites might cut it.",
-    "isolates": "Beside earlier sums over the same rows this one would tell of few sites alone.",
-    "bounds": "The bounds stated are not of the arrays that the operation answers with.",
-    "range": "The reply is not finite, or beyond its bounds.",
-}
-"""The codes that leave, and what they mean."""
 
 
 class Sums(TypingProtocol):
@@ -361,7 +346,7 @@ class Sealer:
 
 
 def _refusal(code: str) -> Refusal:
-    return Refusal(code, _WHY[code])
+    return Refusal(code, WHY[code])
 
 
 def _keyed(run: _SealedRun, number: int) -> Batch:

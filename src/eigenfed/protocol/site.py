@@ -21,6 +21,7 @@ from eigenfed.privacy.ledger import Key, Ledger, Refusal
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.books import Books
+from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.messages import Message, check_wire
 from eigenfed.protocol.ops import Answer, Op
 from eigenfed.protocol.registry import OPS
@@ -28,22 +29,6 @@ from eigenfed.protocol.sealing import Sealer, Sums
 from eigenfed.protocol.sum_format import parted
 
 _log = logging.getLogger(__name__)
-
-_WHY = {
-    "unknown_op": "The site knows no such operation.",
-    "forbidden": "The policy forbids the operation.",
-    "few_rows": "The site has fewer rows than its policy wants.",
-    "answered": "The round was answered with another ask.",
-    "rounds": "The policy allows no more rounds.",
-    "bound_again": "A bound is given once a run.",
-    "bound_beyond": "A bound is given outside directions that were answered about, and only there.",
-    "leakage": "The answers so far and this one would tell more than the policy allows.",
-    "undeclared": "The operation declares directions and names none.",
-    "not_a_sum": "The reply is not meant for a sum.",
-    "unmasked": "The policy lets replies leave inside secure sums only.",
-    "no_identity": "The site has no identity and no roster, and secure sums need both.",
-}
-"""The gate's own codes, and what they mean."""
 
 _FREE = (Reveals.SIZE, Reveals.RANGE, Reveals.NOTHING)
 """What leaves outside of sums even where all else must not."""
@@ -285,7 +270,7 @@ class Site:
 
 
 def _refusal(code: str) -> Refusal:
-    return Refusal(code, _WHY[code])
+    return Refusal(code, WHY[code])
 
 
 def _counted(meter: Meter, reveals: Reveals, answer: Answer) -> Meter:

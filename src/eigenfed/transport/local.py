@@ -13,6 +13,7 @@ from typing import Protocol
 from eigenfed.arrays import Arrays
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.threads import one_blas_thread
+from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.core import Ask
 from eigenfed.protocol.messages import Message, check_wire
 from eigenfed.transport.log import Asked
@@ -171,7 +172,8 @@ class LocalTransport:
     def _received(self, name: str, round_: int, ask: Ask, sent_bytes: int, data: bytes) -> Arrays:
         reply = Message.from_bytes(data, "reply", "refusal")
         if reply.kind == "refusal":
-            raise SiteRefused(name, reply.label, ask.op, round_)
+            why = WHY.get(reply.label, "")
+            raise SiteRefused(name, reply.label, ask.op, round_, why)
         if (reply.run, reply.round_, reply.label) != (self._run, round_, ask.op):
             raise ProtocolError(
                 f"Site {name!r} answered another ask than {ask.op!r} of round {round_}. "
