@@ -1,7 +1,7 @@
 """Columns of a file with a header: which are features, and which one names the rows."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from eigenfed.errors import DataError, InputError
@@ -89,6 +89,33 @@ def listed(names: Iterable[str]) -> str:
     every = list(names)
     shown = ", ".join(map(repr, every[:_SHOWN]))
     return shown if len(every) <= _SHOWN else f"{shown} and {len(every) - _SHOWN} more"
+
+
+def differences(columns: Mapping[str, Sequence[str]]) -> str:
+    """Say of each feature that not all sites have who lacks it, or who alone has it.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence of str
+        The features of each site.
+
+    Examples
+    --------
+    >>> differences({"north": ["age", "bmi"], "south": ["age", "bmi"], "island": ["age", "BMI"]})
+    "'BMI' (only at 'island'), 'bmi' (not at 'island')"
+    """
+    every: dict[str, set[str]] = {site: set(names) for site, names in columns.items()}
+    common = set.intersection(*every.values())
+    said = []
+    for feature in sorted(set.union(*every.values()) - common):
+        having = [site for site, names in every.items() if feature in names]
+        lacking = [site for site in every if site not in having]
+        where = f"not at {listed(lacking)}"
+        if len(having) < len(lacking):
+            where = f"only at {listed(having)}"
+        said.append(f"{feature!r} ({where})")
+    more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
+    return ", ".join(said[:_SHOWN]) + more
 
 
 def repeated(names: Iterable[str]) -> list[str]:

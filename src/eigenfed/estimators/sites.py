@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.data.columns import differences
 from eigenfed.data.files import Table, column_names, open_source
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
@@ -157,10 +158,9 @@ def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
     common = [column for column in first if all(column in columns for columns in named.values())]
     differing = {column for columns in named.values() for column in columns} - set(common)
     if differing and features == "same":
-        lacking = [name for name, columns in named.items() if differing - set(columns)]
         raise InputError(
-            f"The sites differ in the features {listed(differing)}: {listed(lacking)} lack some. "
-            "Bring them everywhere, or pass features='common' to go on with the others."
+            f"The sites differ in {differences(named)}. Rename or bring them, or pass "
+            "features='common' to go on with the others."
         )
     if not common:
         raise InputError("The sites have no feature in common. Check their columns' names.")
