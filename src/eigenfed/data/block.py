@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from eigenfed.errors import EigenfedError
 
 BLOCK_BYTES = 4 << 20
@@ -18,10 +21,13 @@ class Block:
     ----------
     rows : ndarray or csr_array of shape (rows, d)
     ids : sequence of str, or None
+    places : ndarray of shape (rows,) or None
+        Where the rows stand in the file, counted from 0; None where none were left out.
     """
 
     rows: Any
     ids: Sequence[str] | None = None
+    places: npt.NDArray[np.intp] | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)

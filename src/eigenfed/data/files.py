@@ -17,7 +17,7 @@ The numbers are the same whichever kind of file holds them. No message quotes a 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -25,13 +25,14 @@ from eigenfed.data.block import Block, guarded
 from eigenfed.data.cache import Slot, forget_cache
 from eigenfed.data.columns import features_of
 from eigenfed.data.csv import csv_blocks, read_header
-from eigenfed.data.h5ad import h5ad_blocks, h5ad_names
+from eigenfed.data.h5ad import h5ad_blocks, h5ad_names, obs_names
 from eigenfed.data.npy import array_blocks, is_ready, npy_array
 from eigenfed.data.npz import npz_blocks
 from eigenfed.data.parquet import check_pandas_index, parquet_blocks, parquet_names
 from eigenfed.data.source import Source
 from eigenfed.data.store import check_unique, kept, store
 from eigenfed.data.svm import svm_blocks
+from eigenfed.data.where import Condition, check_columns, conditions_of, named_rows
 from eigenfed.errors import DataError, InputError
 from eigenfed.linalg.checks import check_count
 
@@ -73,6 +74,7 @@ def open_table(
     columns: Sequence[str] | None = None,
     id_column: str | None = None,
     n_features: int | None = None,
+    where: Sequence[str] | None = None,
     cache: PathLike | None = None,
 ) -> Table:
     r"""Open a file of records.
@@ -88,6 +90,11 @@ def open_table(
         ``.h5ad`` file names its rows itself.
     n_features : int, optional
         Width of a ``.svm`` file, which says no more than its largest index.
+    where : sequence of str, optional
+        Rows to take of a file that names its columns: those for which all of these conditions
+        hold, each a column, one of ``< <= == != >= >`` and a number, as in ``"age >= 18"``. The
+        column need not be a feature; of a ``.h5ad`` file it is one of ``obs``. A missing entry
+        fulfils none.
     cache : path, optional
         Folder for parsed copies; without it they lie beside the file, in ``<file>.eigenfed``.
 
@@ -113,20 +120,24 @@ def open_table(
     (('age', 'bmi'), ('p1', 'p2'))
     >>> table.source.X.tolist()
     [[34.0, 21.5], [nan, 30.0]]
+    >>> open_table(path, columns=["bmi"], id_column="id", where=["age >= 18"]).row_ids
+    ('p1',)
     >>> folder.cleanup()
     """
     path = Path(path)
     kind = _kind(path)
     _check_options(path, kind, columns, id_column, n_features)
+    conditions = _conditions(path, kind, where, id_column)
     if kind == ".npy":
         X = npy_array(path)
         if is_ready(X):
             return Table(_mapped_source(path, X), path, None, None)
     features = _features(path, kind, columns, id_column)
-    slot = Slot.of(path, [features, id_column, n_features], cache)
+    wanted = [features, id_column, n_features, *map(astuple, conditions)]
+    slot = Slot.of(path, wanted, cache)
     stored = kept(slot)
     if stored is None:
-        blocks = _blocks(path, kind, features, id_column, n_features)
+        blocks = _blocks(path, kind, features, id_column, n_features, conditions)
         fault = DataError(f"{path} cannot be read to its end. Check the disk that it lies on.")
         stored = store(guarded(blocks, (OSError,), fault), slot, features)
     return Table(Source(stored.X, None, features), path, stored.place, stored.ids)
@@ -138,6 +149,7 @@ def open_source(
     columns: Sequence[str] | None = None,
     id_column: str | None = None,
     n_features: int | None = None,
+    where: Sequence[str] | None = None,
     cache: PathLike | None = None,
 ) -> Source:
     r"""Open a file of records as a source: `open_table` without the rows' names.
@@ -153,7 +165,12 @@ def open_source(
     >>> folder.cleanup()
     """
     table = open_table(
-        path, columns=columns, id_column=id_column, n_features=n_features, cache=cache
+        path,
+        columns=columns,
+        id_column=id_column,
+        n_features=n_features,
+        where=where,
+        cache=cache,
     )
     return table.source
 
@@ -219,6 +236,22 @@ def _check_options(
         check_count("n_features", n_features, "Pass the largest index of all sites.")
 
 
+def _conditions(
+    path: Path, kind: str, where: Sequence[str] | None, id_column: str | None
+) -> tuple[Condition, ...]:
+    conditions = conditions_of(where)
+    if not conditions:
+        return ()
+    if kind not in _NAMES:
+        raise InputError(
+            f"{path} does not name its columns, and where cannot compare them. Drop where, or "
+            f"bring one of {', '.join(_NAMES)}."
+        )
+    names = obs_names(path) if kind == ".h5ad" else _NAMES[kind](path)
+    check_columns(path, conditions, names, id_column)
+    return conditions
+
+
 def _mapped_source(path: Path, X: object) -> Source:
     try:
         return Source.of(X)
@@ -245,13 +278,17 @@ def _blocks(
     features: tuple[str, ...] | None,
     id_column: str | None,
     n_features: int | None,
+    conditions: tuple[Condition, ...],
 ) -> Iterator[Block]:
     if kind == ".svm":
         return svm_blocks(path, n_features)
     if features is None:
         return npz_blocks(path) if kind == ".npz" else array_blocks(npy_array(path))
     if kind == ".h5ad":
-        return h5ad_blocks(path, features)
+        return h5ad_blocks(path, features, conditions)
     read = parquet_blocks if kind == ".parquet" else csv_blocks
-    blocks = read(path, features, id_column)
+    if conditions:
+        blocks = named_rows(read, path, features, id_column, conditions)
+    else:
+        blocks = read(path, features, id_column)
     return blocks if id_column is None else check_unique(blocks, path, id_column)

@@ -12,7 +12,8 @@ from eigenfed.data.block import BLOCK_BYTES, Block, guarded
 from eigenfed.data.csr import csr_rows
 from eigenfed.data.extras import needed
 from eigenfed.data.npy import check_table, rows_of_a_block
-from eigenfed.errors import DataError, EigenfedError
+from eigenfed.data.where import Condition, filtered
+from eigenfed.errors import DataError, EigenfedError, InputError
 
 _SMALL_BYTES = 64 << 20
 _BROKEN = (OSError, KeyError, ValueError, TypeError, RuntimeError)
@@ -32,7 +33,24 @@ def h5ad_names(path: Path) -> tuple[str, ...]:
     return names
 
 
-def h5ad_blocks(path: Path, features: Sequence[str]) -> Iterator[Block]:
+def obs_names(path: Path) -> tuple[str, ...]:
+    """Return the names of what is known of the rows beside ``X``."""
+    names = None
+    try:
+        with _opened(path) as file:
+            names = tuple(name for name in file["obs"] if name != file["obs"].attrs["_index"])
+    except EigenfedError:
+        raise
+    except _BROKEN:
+        pass
+    if names is None:
+        raise _damaged(path)
+    return names
+
+
+def h5ad_blocks(
+    path: Path, features: Sequence[str], conditions: Sequence[Condition] = ()
+) -> Iterator[Block]:
     """Yield the rows of ``X``, dense or sparse as they are stored, with their names.
 
     Rows that are stored by column (csc) are read whole, up to 64 MB.
@@ -42,13 +60,56 @@ def h5ad_blocks(path: Path, features: Sequence[str]) -> Iterator[Block]:
     path : Path
     features : sequence of str
         Features to take, in this order.
+    conditions : sequence of Condition
+        On columns of ``obs``, that rows must fulfil.
 
     Raises
     ------
+    InputError
+        If a condition is on a column that does not hold numbers.
     DataError
         If the file is damaged, has no ``X``, or is large and stored by column.
     """
-    return guarded(_blocks(path, features), _BROKEN, _damaged(path))
+    return guarded(_chosen(path, features, conditions), _BROKEN, _damaged(path))
+
+
+def _chosen(
+    path: Path, features: Sequence[str], conditions: Sequence[Condition]
+) -> Iterator[Block]:
+    blocks = _blocks(path, features)
+    if not conditions:
+        yield from blocks
+        return
+    with _opened(path) as file:
+        readers = {c.column: _numbers(path, file["obs"], c.column) for c in conditions}
+
+        def entries(block: Block, start: int, column: str) -> npt.NDArray[Any]:
+            return readers[column](start, start + block.rows.shape[0])
+
+        yield from filtered(blocks, path, conditions, entries)
+
+
+def _numbers(path: Path, obs: Any, name: str) -> Callable[[int, int], npt.NDArray[np.float64]]:
+    """Return what reads some entries of a column of numbers; missing ones are NaN."""
+    stored = obs[name]
+    nullable = stored.attrs.get("encoding-type") in ("nullable-integer", "nullable-boolean")
+    values, mask = (stored["values"], stored["mask"]) if nullable else (stored, None)
+    # A dataset with categories holds codes, which are no numbers to compare.
+    if (
+        not hasattr(values, "dtype")
+        or values.dtype.kind not in "biuf"
+        or "categories" in values.attrs
+    ):
+        raise InputError(
+            f"where compares {name!r} in {path} with a number, and the column does not hold "
+            "numbers. Compare a column of obs that does."
+        )
+
+    def read(start: int, stop: int) -> npt.NDArray[np.float64]:
+        taken = np.asarray(values[start:stop], np.float64)
+        return taken if mask is None else np.where(mask[start:stop], np.nan, taken)
+
+    return read
 
 
 def _blocks(path: Path, features: Sequence[str]) -> Iterator[Block]:

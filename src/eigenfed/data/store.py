@@ -70,10 +70,12 @@ def kept(slot: Slot) -> Stored | None:
 def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[Block]:
     """Pass blocks on, and refuse a file at its end if two rows have the same id.
 
-    16 bytes are held for each row, whatever the length of its id.
+    16 bytes are held for each row, whatever the length of its id, and 8 where rows are left out.
     """
-    digests = array("Q")
+    digests, places = array("Q"), array("Q")
     for block in blocks:
+        if block.places is not None:
+            places.extend(block.places.tolist())
         for row_id in block.ids or ():
             digests.frombytes(blake2b(row_id.encode(), digest_size=16).digest())
         yield block
@@ -81,7 +83,8 @@ def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[B
     order = np.lexsort(halves.T)
     repeated = np.flatnonzero((halves[order[1:]] == halves[order[:-1]]).all(axis=1))
     if len(repeated):
-        first, again = sorted(order[repeated[0] : repeated[0] + 2] + 1)
+        pair = order[repeated[0] : repeated[0] + 2].tolist()
+        first, again = sorted((places[row] if places else row) + 1 for row in pair)
         raise DataError(
             f"{path} has the same id in {column!r} in the rows {first} and {again}. "
             "Give each row its own id, or pass id_column=None."
@@ -97,10 +100,11 @@ def _checked(blocks: Iterable[Block], path: Path, names: Sequence[str] | None) -
         place = _infinity(rows)
         if place is not None:
             where, column = place
+            row = before + where if block.places is None else int(block.places[where])
             called = f"column {column + 1}" if names is None else repr(names[column])
             raise DataError(
-                f"{path} holds infinity in row {before + where + 1} of {called}, and entries must "
-                "be finite or missing. Leave that entry empty."
+                f"{path} holds infinity in row {row + 1} of {called}, and entries must be finite "
+                "or missing. Leave that entry empty."
             )
         before += rows.shape[0]
         if rows.shape[0]:
