@@ -1,0 +1,140 @@
+"""The JSON schemas that are shipped: made of the same table, and of the same opinion."""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from importlib.resources import files
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from eigenfed.errors import DataError
+from eigenfed.study.checking import checked
+from eigenfed.study.keys import Key, Table
+from eigenfed.study.schema import schema_of
+from eigenfed.study.site_keys import SITE
+from eigenfed.study.study_keys import STUDY
+from eigenfed.study.toml import template, toml
+
+TABLES = {"study": STUDY, "site": SITE}
+BASES: dict[str, dict[str, Any]] = {
+    "study": {"name": "heart", "sites": ["a", "b"], "components": 2},
+    "site": {"name": "a", "data": "a.csv"},
+}
+VALUES: tuple[Any, ...] = (
+    *(True, False, 0, 1, 2, 4.0, -1, 0.5, 1.0, 1e-6, 2.5, 2**40),
+    *("", "a", "auto", "merge", "same", "local", "zero_out", "a b", "-a", "age > 3", "a\nb"),
+    *([], ["a"], ["a", "a"], ["a", "b", "c"], ["scatter"], ["age > 3"], ["age"], [1], [["a"]]),
+    *({}, {"a": 3}, {"a": 0}, {"a b": 3}, {"epsilon": 1, "delta": 1e-6}, {"epsilon": 1}),
+)
+
+
+def keys_of(table: Table, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Key]]:
+    for key in table.keys:
+        yield (*above, key.name), key
+    for inner in table.tables:
+        yield from keys_of(inner, (*above, inner.name))
+
+
+def placed(name: str, settings: dict[tuple[str, ...], Any]) -> dict[str, Any]:
+    """Put values into a file that has what is needed around them."""
+    data: dict[str, Any] = json.loads(json.dumps(BASES[name]))
+    for (*headers, last), value in settings.items():
+        inner = data
+        for header in headers:
+            inner = inner.setdefault(header, {})
+            if header in ("privacy", "budget"):
+                inner |= {"epsilon": 1.0, "delta": 1e-6} | inner
+        inner[last] = value
+    return data
+
+
+def is_accepted(name: str, data: dict[str, Any]) -> bool:
+    try:
+        checked(Path("a.toml"), data, TABLES[name])
+    except DataError:
+        return False
+    return True
+
+
+def validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(schema_of(TABLES[name], f"{name}.toml"))
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_shipped_schema_is_up_to_date(name: str) -> None:
+    shipped = files("eigenfed.study").joinpath("schemas", f"{name}.json").read_text("utf-8")
+    schema = schema_of(TABLES[name], f"{name}.toml")
+    Draft202012Validator.check_schema(schema)
+    assert json.loads(shipped) == schema, (
+        f"Run eigenfed init --schema {name} > src/eigenfed/study/schemas/{name}.json"
+    )
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_both_say_the_same_of_every_key_with_many_values(name: str) -> None:
+    oracle, seen = validator(name), set()
+    for path, key in keys_of(TABLES[name]):
+        for value in (*VALUES, key.example):
+            data = placed(name, {path: value})
+            accepted = is_accepted(name, data)
+            assert accepted == oracle.is_valid(data), (path, value)
+            seen.add((path, accepted))
+    assert {path for path, accepted in seen if not accepted} == {
+        p for p, _ in keys_of(TABLES[name])
+    }
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_both_say_the_same_of_every_two_keys_together(name: str) -> None:
+    oracle = validator(name)
+    choices: list[tuple[tuple[str, ...], Any]] = [
+        (path, key.example) for path, key in keys_of(TABLES[name])
+    ]
+    choices += [
+        (("secure",), True),
+        (("method",), "merge"),
+        (("method",), "krylov"),
+        (("sites",), ["a", "b", "c"]),
+        (("quorum",), 2),
+        (("privacy", "trust"), "local"),
+        (("privacy", "tolerate"), 1),
+    ] * (name == "study")
+    verdicts = set()
+    for one, other in combinations(choices, 2):
+        data = placed(name, dict([one, other]))
+        accepted = is_accepted(name, data)
+        assert accepted == oracle.is_valid(data), (one, other)
+        verdicts.add(accepted)
+    assert verdicts == {True, False}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_both_refuse_keys_that_there_are_not(name: str) -> None:
+    for data in ({**BASES[name], "more": 1}, {}, {"name": "a"}):
+        assert not is_accepted(name, data)
+        assert not validator(name).is_valid(data)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_example_and_default_holds_and_a_template_shows_it(name: str) -> None:
+    needed = {".".join(path): key.example for path, key in keys_of(TABLES[name]) if key.required}
+    text = template(TABLES[name], needed, {})
+    for path, key in keys_of(TABLES[name]):
+        assert key.rule.taken(key.example) is not None
+        if key.default is not None:
+            key.rule.taken(key.default)
+        assert tomllib.loads(f"v = {toml(key.example)}") == {"v": key.example}
+        assert f"{path[-1]} = {toml(key.example)}\n" in text
+        assert key.comment.endswith(".")
+        assert key.remedy.endswith(".")
+    assert max(map(len, text.splitlines())) <= 100
+    assert set(tomllib.loads(text)) == {name.partition(".")[0] for name in needed}
+
+
+def test_toml_gives_back_what_was_written() -> None:
+    value = {"a-b": [1, 2.5, 1e-6, True], "x y": 'say "hi"\\ \n\t\u00e9\U0001f600', "t": {"u": []}}
+    assert tomllib.loads(f"v = {toml(value)}") == {"v": value}

@@ -1,0 +1,117 @@
+"""Site files: what they mean, and one sentence for each way to get them wrong."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from eigenfed.errors import DataError
+from eigenfed.privacy.keys import Budget
+from eigenfed.privacy.policy import Policy
+from eigenfed.study.site_file import read_site
+from eigenfed.study.site_keys import SITE
+
+BASE = 'name = "north"\ndata = "rows/north.csv"\n'
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "north.toml"
+    path.write_text(text)
+    return path
+
+
+def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
+    site = read_site(written(tmp_path, BASE))
+    assert site.data == tmp_path / "rows/north.csv"
+    assert (site.id_column, site.where, site.ledger) == (None, (), None)
+    assert (site.dataset, site.share_scores) == ("data", False)
+    assert site.policy == Policy()
+
+
+def test_a_policy_table_without_keys_is_a_policy_without_limits(tmp_path: Path) -> None:
+    assert read_site(written(tmp_path, BASE + "[policy]\n")).policy == Policy()
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    text = BASE + (
+        'id_column = ""\nwhere = ["age >= 18", "cohort == 2"]\nledger = "/books/north.ledger"\n'
+        'dataset = "visits 2026"\nshare_scores = true\n[policy]\nmax_rank_fraction = 0.5\n'
+        "max_variance_fraction = 0.9\nmax_rounds = 30\nmin_rows = 20\nforbidden = "
+        '["scatter", "product"]\nsecure_only = true\nleast_roster_change = 2\nsound_only = true\n'
+        "tolerate = 1\ntrusts_coordinator = true\n[policy.budget]\nepsilon = 2\ndelta = 1e-6\n"
+        'relation = "zero_out"\n'
+    )
+    site = read_site(written(tmp_path, text))
+    assert (site.id_column, site.where) == ("", ("age >= 18", "cohort == 2"))
+    assert site.ledger == Path("/books/north.ledger")
+    assert (site.dataset, site.share_scores) == ("visits 2026", True)
+    assert site.policy == Policy(
+        max_rank_fraction=0.5,
+        max_variance_fraction=0.9,
+        max_rounds=30,
+        min_rows=20,
+        forbidden=frozenset({"scatter", "product"}),
+        secure_only=True,
+        least_roster_change=2,
+        budget=Budget(2.0, 1e-6, "zero_out"),
+        sound_only=True,
+        tolerate=1,
+        trusts_coordinator=True,
+    )
+
+
+def test_a_policy_can_be_written_in_full() -> None:
+    (policy,) = SITE.tables
+    named = {key.name for key in policy.keys} | {table.name for table in policy.tables}
+    assert named == {field.name for field in fields(Policy)}
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ('where = "age > 3"', 'where = "age > 3" must be a list of conditions, each once, of a c'),
+        ('where = ["age"]', 'where = ["age"] must be a list of conditions'),
+        (f'where = ["age > {"9" * 400}"]', "in where, where has 'age > 999"),
+        ('data = ""', 'data = "" must be the path of a file, in quotes. Write "north.csv", say.'),
+        ('name = "a/b"', 'name = "a/b" must be 1 to 64 letters, digits, - and _'),
+        ('ledger = "l"\ndataset = ""', 'dataset = "" must be 1 to 200 printable characters.'),
+        ('ledger = "l"\ndataset = "\\u200b"', "in dataset, dataset = "),
+        ('dataset = "d"', "dataset is the ledger's name for the rows, and there is no ledger."),
+        ('share_scores = "no"', 'share_scores = "no" must be true or false.'),
+        ("[policy]\nmin_rows = -1", "policy.min_rows = -1 must be a whole number of at least 0."),
+        ("[policy]\nmax_rounds = 0", "policy.max_rounds = 0 must be a whole number of at least 1"),
+        (
+            "[policy]\nmax_rank_fraction = 1.5",
+            "policy.max_rank_fraction = 1.5 must be a number of at least 0 and at most 1.",
+        ),
+        (
+            '[policy]\nforbidden = ["scater"]',
+            'policy.forbidden = ["scater"] must be a list of operations that there are, each once.',
+        ),
+        ("[policy]\nmin_row = 3", "'min_row' is no key of [policy]. Write 'min_rows' if that is"),
+        (
+            "[policy.budget]\nepsilon = 1\ndelta = 1e-6",
+            "[policy.budget] limits what is spent over all runs, and only a ledger remembers them.",
+        ),
+        (
+            "[policy]\nbudget = 3",
+            "policy.budget = 3 must be a table. Write its keys below [policy.budget].",
+        ),
+        (
+            'ledger = "l"\n[policy.budget]\nepsilon = 1',
+            "policy.budget.delta is needed and must be a number above 0 and below 1.",
+        ),
+        (
+            'ledger = "l"\n[policy.budget]\nepsilon = 1e300\ndelta = 1e-6',
+            "policy.budget.epsilon = 1e+300 must be a number above 0 and below 1e+06.",
+        ),
+    ],
+)
+def test_a_key_that_breaks_its_rule_is_named_with_rule_and_remedy(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    key = text.split(" ")[0]
+    base = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(f"{key} "))
+    with pytest.raises(DataError) as caught:
+        read_site(written(tmp_path, base + text + "\n"))
+    assert str(caught.value).startswith(f"{tmp_path / 'north.toml'}: {fault}")

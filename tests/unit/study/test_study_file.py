@@ -1,0 +1,264 @@
+"""Study files: what they mean, and one sentence for each way to get them wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from eigenfed.errors import DataError, InputError
+from eigenfed.study.study_file import Expected, read_study
+
+BASE = 'name = "heart"\nsites = ["north", "south", "island"]\ncomponents = 4\n'
+PRIVATE = BASE + "[privacy]\nepsilon = 1\ndelta = 1e-6\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def fault_of(folder: Path, text: str) -> str:
+    with pytest.raises((DataError, InputError)) as caught:
+        read_study(written(folder, text))
+    assert caught.value.__cause__ is None
+    return str(caught.value)
+
+
+def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
+    study = read_study(written(tmp_path, BASE))
+    assert (study.name, study.sites) == ("heart", ("north", "south", "island"))
+    assert (study.components, study.method, study.features, study.quorum) == (4, "auto", "same", 3)
+    assert (study.center, study.scale, study.secure, study.by_site) == (True, False, False, False)
+    assert (study.deadline_s, study.seed, study.engine) == (None, None, "in_process")
+    assert study.privacy is None
+    assert study.expected is None
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    (tmp_path / "spectrum.txt").write_text("4.0\n2\n\n0.5\n")
+    study = read_study(
+        written(
+            tmp_path,
+            BASE
+            + 'method = "power"\ncenter = false\nscale = true\nfeatures = ["a b", "c"]\n'
+            + "quorum = 3\ndeadline_s = 2\nseed = 9\nsecure = false\nby_site = false\n"
+            + '[privacy]\nepsilon = 2\ndelta = 1e-7\nrelation = "zero_out"\nclip = 3\n'
+            + 'trust = "secure_sum"\ntolerate = 0\nshares = { mean = 0.5 }\n'
+            + "[expected]\nrows = { north = 30 }\nfeatures = 12\nlatency_ms = 0\n"
+            + 'bandwidth_mbps = 1.5\nspectrum = "spectrum.txt"\n',
+        )
+    )
+    assert (study.method, study.center, study.scale) == ("power", False, True)
+    assert (study.features, study.quorum, study.deadline_s) == (("a b", "c"), 3, 2.0)
+    assert study.seed == 9
+    assert study.privacy is not None
+    assert (study.privacy.epsilon, study.privacy.delta, study.privacy.clip) == (2.0, 1e-7, 3.0)
+    assert study.privacy.relation == "zero_out"
+    assert study.privacy.split(["mean", "covariance"])["mean"] == pytest.approx(0.5 / 1.25)
+    assert study.expected == Expected({"north": 30}, 12, 0.0, 1.5, None, (4.0, 2.0, 0.5))
+
+
+def test_a_manifest_beside_the_file_lists_the_features(tmp_path: Path) -> None:
+    (tmp_path / "features.txt").write_bytes("\ufeffage\r\nsystolic pressure\r\n\r\n".encode())
+    study = read_study(written(tmp_path, 'manifest = "features.txt"\n' + BASE))
+    assert study.features == ("age", "systolic pressure")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "features.txt names no feature. Write the name of a feature a line."),
+        ("a\nb\na\n", "features.txt names the feature 'a' more than once. Name it once."),
+        (None, "features.txt cannot be read: No such file or directory. Check the path."),
+    ],
+)
+def test_a_manifest_that_lists_nothing_is_refused(
+    tmp_path: Path, text: str | None, fault: str
+) -> None:
+    if text is not None:
+        (tmp_path / "features.txt").write_text(text)
+    assert fault_of(tmp_path, 'manifest = "features.txt"\n' + BASE).endswith(fault)
+
+
+@pytest.mark.parametrize("text", ["1\n2\n", "1\n-1\n", "one\n", "nan\n", "0\n", "", "inf\n"])
+def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.txt").write_text(text)
+    fault = fault_of(tmp_path, BASE + '[expected]\nspectrum = "s.txt"\n')
+    assert "s.txt" in fault
+    assert "eigenvalue" in fault
+    assert "one" not in fault.replace("the one before", "").replace("Write one a line", "")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "components = 0",
+            "components = 0 must be a whole number of at least 1. Ask for one component or more.",
+        ),
+        ("components = 2.5", "components = 2.5 must be a whole number of at least 1."),
+        ("components = true", "components = true must be a whole number"),
+        ('components = "4"', 'components = "4" must be a whole number of at least 1.'),
+        (
+            'method = "magic"',
+            'method = "magic" must be one of "auto", "covariance", "krylov", "randomized", '
+            '"subspace", "power", "merge". Write "auto" if in doubt.',
+        ),
+        ('secure = "yes"', 'secure = "yes" must be true or false. Write one of them, without q'),
+        ("center = 1", "center = 1 must be true or false."),
+        ('engine = "flower"', 'engine = "flower" must be "in_process". Leave it out.'),
+        ("seed = -1", "seed = -1 must be a whole number from 0 to 4294967295."),
+        ("deadline_s = 0", "deadline_s = 0 must be a number above 0. Write 600, say."),
+        ("deadline_s = nan", "deadline_s = nan must be a number above 0."),
+        ("deadline_s = inf", "deadline_s = inf must be a number above 0."),
+        ("quorum = 4", "quorum = 4 must be at most 3, the number of sites. Lower it, or leave"),
+        ('features = "all"', 'features = "all" must be one of "same", "common", or a list of nam'),
+        ('features = ["a", "a"]', 'features = ["a", "a"] must be one of "same", "common", or a'),
+        ("features = []", "features = [] must be"),
+        ("seed = 1979-05-27", "seed = 1979-05-27 must be a whole number"),
+        ("privacy = 1", "privacy = 1 must be a table. Write its keys below [privacy]."),
+        ('methods = "auto"', "'methods' is no key of this file. Write 'method' if that is meant"),
+        ("epsilon = 1.0", "'epsilon' is no key of this file. Write it below [privacy]."),
+        ("mean = 1.0", "'mean' is no key of this file. Write it below [privacy.shares]."),
+        ("zzzz = 1", "'zzzz' is no key of this file. Take it out; it may have name, sites, comp"),
+        ('manifest = "f"\nfeatures = "same"', "manifest and features both say which features"),
+        ("by_site = true\nsecure = true", "by_site = true lets sites tell of their own rows"),
+        ('method = "merge"\nsecure = true', "method must be one that needs sums only"),
+        ("quorum = 2\nsecure = true", "quorum must be at least 3 with secure = true"),
+    ],
+)
+def test_a_key_that_breaks_its_rule_is_named_with_rule_and_remedy(
+    tmp_path: Path, text: str, fault: str
+) -> None:
+    key = text.split(" ")[0]
+    base = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(f"{key} "))
+    said = fault_of(tmp_path, base + text)
+    assert said.startswith(f"{tmp_path / 'study.toml'}: {fault}")
+    assert said.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (
+            "epsilon = 0\ndelta = 1e-6",
+            "privacy.epsilon = 0 must be a number above 0 and below 1e+06.",
+        ),
+        ("epsilon = 1", "privacy.delta is needed and must be a number above 0 and below 1. Write"),
+        ("epsilon = 1\ndelta = 1", "privacy.delta = 1 must be a number above 0 and below 1."),
+        (
+            'epsilon = 1\ndelta = 1e-6\nrelation = "add_one"',
+            'privacy.relation = "add_one" must be one of "replace_one", "zero_out".',
+        ),
+        (
+            'epsilon = 1\ndelta = 1e-6\ntrust = "me"',
+            'privacy.trust = "me" must be one of "secure_sum", "local", "central".',
+        ),
+        ("epsilon = 1\ndelta = 1e-6\ntolerate = 1", "privacy.tolerate = 1 must be at most 0 wi"),
+        (
+            'epsilon = 1\ndelta = 1e-6\ntolerate = 1\ntrust = "local"',
+            'tolerate in [privacy] goes with trust = "secure_sum" only. Leave it out.',
+        ),
+        (
+            "epsilon = 1\ndelta = 1e-6\nshares = { men = 1 }",
+            "'men' is no key of [privacy.shares]. Write 'mean' if that is meant, or take it out.",
+        ),
+        (
+            "epsilon = 1\ndelta = 1e-6\nseed = 3",
+            "'seed' is no key of [privacy]. Write it at the top, above every [table].",
+        ),
+        ("epsilon = 1e300\ndelta = 1e-6", "privacy.epsilon = 1e+300 must be a number above 0 and"),
+    ],
+)
+def test_privacy_that_breaks_its_rules_is_refused(tmp_path: Path, text: str, fault: str) -> None:
+    assert fault_of(tmp_path, f"{BASE}[privacy]\n{text}\n").partition(": ")[2].startswith(fault)
+
+
+@pytest.mark.parametrize(
+    ("base", "extra", "fault"),
+    [
+        (PRIVATE, "by_site = true\n", "by_site = true tells of a site's rows without noise"),
+        (PRIVATE, 'method = "krylov"\n', "method must be one of auto, covariance, power with [pr"),
+        (PRIVATE, "quorum = 2\n", "quorum must be at least 3 with [privacy]"),
+        (
+            PRIVATE.replace(', "island"', ""),
+            "",
+            '[privacy] with trust = "secure_sum" needs 3 sites at least',
+        ),
+        (BASE.replace(', "island"', ""), "secure = true\n", "secure = true needs 3 sites at least"),
+        (
+            PRIVATE + 'trust = "central"\n',
+            "secure = true\n",
+            'secure = true goes with trust = "secure_sum" in [privacy] only',
+        ),
+        (
+            BASE + '[expected]\ndecay = 0.5\nspectrum = "s"\n',
+            "",
+            "decay and spectrum in [expected] both say how eigenvalues fall",
+        ),
+        (
+            BASE + "[expected]\nrows = { west = 3 }\n",
+            "",
+            "expected.rows names 'west', which is not one of sites",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    tmp_path: Path, base: str, extra: str, fault: str
+) -> None:
+    assert fault_of(tmp_path, extra + base).partition(": ")[2].startswith(fault)
+
+
+def test_two_sites_may_add_all_of_the_noise_themselves(tmp_path: Path) -> None:
+    text = PRIVATE.replace(', "island"', "") + 'trust = "local"\n'
+    assert read_study(written(tmp_path, text)).quorum == 2
+
+
+@pytest.mark.parametrize("key", ["name", "sites", "components"])
+def test_a_key_that_is_needed_is_asked_for(tmp_path: Path, key: str) -> None:
+    text = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(key))
+    fault = fault_of(tmp_path, text)
+    assert f": {key} is needed and must be " in fault
+    assert f"Write {key} = " in fault
+
+
+def test_a_broken_line_is_counted_and_not_quoted(tmp_path: Path) -> None:
+    fault = fault_of(tmp_path, BASE + "name\n")
+    assert fault.endswith(
+        "study.toml is no TOML: line 4 cannot be read. Write a key = value a line, text in quotes, "
+        "each key once."
+    )
+    assert "ends too early" in fault_of(tmp_path, 'name = "x')
+    assert "secret" not in fault_of(tmp_path, "age,name\n34,secret\n")
+
+
+def test_a_key_twice_is_no_toml(tmp_path: Path) -> None:
+    assert "line 4 cannot be read" in fault_of(tmp_path, BASE + "components = 5\n")
+
+
+def test_a_file_that_is_not_there_not_text_or_too_large(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.toml cannot be read: No such file"):
+        read_study(tmp_path / "nowhere.toml")
+    (tmp_path / "bytes.toml").write_bytes(b"name = \xff\n")
+    with pytest.raises(DataError, match=r"bytes\.toml is not UTF-8 text"):
+        read_study(tmp_path / "bytes.toml")
+    (tmp_path / "long.toml").write_bytes(b"#" * ((1 << 20) + 1))
+    with pytest.raises(DataError, match="more than 1 MB"):
+        read_study(tmp_path / "long.toml")
+
+
+def test_a_long_value_is_cut_in_the_message(tmp_path: Path) -> None:
+    fault = fault_of(tmp_path, BASE.replace("4", f'"{"x" * 5000}"'))
+    assert len(fault) < 400
+
+
+def test_checks_of_the_library_itself_are_told_as_the_file_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(epsilon: float, delta: float) -> float:
+        raise InputError(f"epsilon={epsilon} asks for next to no noise at all. Pass less.")
+
+    monkeypatch.setattr("eigenfed.privacy.terms.mu_of", refusing)
+    assert fault_of(tmp_path, PRIVATE).endswith(
+        "study.toml: in [privacy], epsilon = 1.0 asks for next to no noise at all. Pass less."
+    )
