@@ -490,3 +490,19 @@ def test_an_empty_array_of_impossible_lengths_is_refused() -> None:
 
 def test_an_array_without_dimensions_keeps_its_shape() -> None:
     assert round_trip(x=np.array(3.0))["x"].shape == ()
+
+
+def test_bytes_known_to_be_intact_have_no_checksum_made_again() -> None:
+    data = bytearray(small())
+    data[-1] ^= 1
+    with pytest.raises(DataError, match=f"^{CHECKSUM}$"):
+        read(bytes(data))
+    found = Container.from_bytes(bytes(data), kind="note", version=1, intact=True)
+    np.testing.assert_array_equal(found.arrays["x"], [1.5, -2.0])
+
+
+def test_bytes_known_to_be_intact_still_have_to_be_of_the_kind_and_of_full_length() -> None:
+    with pytest.raises(DataError, match="where a 'summary' is expected"):
+        Container.from_bytes(small(), kind="summary", version=1, intact=True)
+    with pytest.raises(DataError, match="cut short"):
+        Container.from_bytes(small()[:-1], kind="note", version=1, intact=True)

@@ -52,8 +52,15 @@ class Message:
         return Container(self.kind, VERSION, scalars, arrays).to_bytes()
 
     @classmethod
-    def from_bytes(cls, data: bytes, *kinds: str) -> "Message":
+    def from_bytes(cls, data: bytes, *kinds: str, intact: bool = False) -> "Message":
         """Read and check a message of one of the kinds.
+
+        Parameters
+        ----------
+        data : bytes
+        *kinds : str
+        intact : bool, default=False
+            Whether the bytes never left the process, so that their checksum must fit.
 
         Raises
         ------
@@ -63,7 +70,7 @@ class Message:
         if len(data) > MAX_BYTES:
             raise DataError(f"The message has {len(data)} bytes and may have {MAX_BYTES}. Cut it.")
         kind = next((k for k in kinds if f'"kind": "{k}"'.encode() in data[:64]), kinds[0])
-        container = Container.from_bytes(data, kind=kind, version=VERSION)
+        container = Container.from_bytes(data, kind=kind, version=VERSION, intact=intact)
         fields = container.scalars
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
             raise DataError("The message lacks a field or has a foreign one. Use one release.")

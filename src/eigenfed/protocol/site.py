@@ -141,7 +141,7 @@ class Site:
         least = self._policy.least_roster_change
         return Sealer(self.name, identity, roster, least_change=least, sums=sums or self._books)
 
-    def answer(self, data: bytes) -> bytes:
+    def answer(self, data: bytes, *, intact: bool = False) -> bytes:
         """Answer one ask.
 
         A site answers a round of a run once. The same ask again brings the same bytes; another
@@ -151,6 +151,9 @@ class Site:
         ----------
         data : bytes
             An ask, as `Message` writes it.
+        intact : bool, default=False
+            Whether it was written in this process and never left it, so that its checksum, which
+            finds accidents on the way, need not be made again at every site.
 
         Returns
         -------
@@ -158,7 +161,7 @@ class Site:
             A reply or a refusal.
         """
         try:
-            ask = Message.from_bytes(data, "ask")
+            ask = Message.from_bytes(data, "ask", intact=intact)
         except DataError:
             return Message("refusal", "", -1, "malformed", {}).to_bytes()
         digest = checksum(data)

@@ -1,0 +1,88 @@
+"""How often messages are checked: once written within a process, and again on every way out."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from eigenfed import arrays
+from eigenfed.data.source import Source
+from eigenfed.errors import DataError
+from eigenfed.protocol.core import Ask
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.site import Site
+from eigenfed.transport.local import Answering, LocalTransport
+
+ROWS = np.arange(12.0).reshape(4, 3)
+ASK = Ask("moments")
+
+
+class Elsewhere:
+    """A way to a site, on which a bit of the reply may turn over."""
+
+    def __init__(self, *, damaged: bool = False) -> None:
+        self._site = Site("a", Source.of(ROWS))
+        self._damaged = damaged
+
+    def answer(self, data: bytes) -> bytes:
+        reply = self._site.answer(data)
+        return turned(reply) if self._damaged else reply
+
+
+def turned(data: bytes) -> bytes:
+    """Turn over a bit of the last number before the checksum."""
+    at = len(data) - 17
+    return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The checksums made so far."""
+    found: list[bytes] = []
+
+    def digest(*pieces: bytes | memoryview) -> bytes:
+        found.append(hashlib.sha256(b"".join(pieces)).digest()[:16])
+        return found[-1]
+
+    monkeypatch.setattr(arrays, "_digest", digest)
+    return found
+
+
+def transport(site: Answering, others: int = 0) -> LocalTransport:
+    more = {f"b{i}": Site(f"b{i}", Source.of(ROWS + i + 1)) for i in range(others)}
+    return LocalTransport({"a": site, **more})
+
+
+def test_in_one_process_each_message_has_its_checksum_made_once(made: list[bytes]) -> None:
+    run = transport(Site("a", Source.of(ROWS)), others=3)
+    replies = dict(run.ask(0, ASK))
+    assert len(replies) == 4
+    assert len(made) == len(set(made)) == 1 + 4
+
+
+def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -> None:
+    replies = dict(transport(Elsewhere()).ask(0, ASK))
+    np.testing.assert_array_equal(replies["a"]["total"], ROWS.sum(axis=0))
+    assert len(made) == 4
+    assert len(set(made)) == 2
+
+
+def test_a_reply_that_was_damaged_on_the_way_is_refused() -> None:
+    with pytest.raises(DataError, match="checksum does not fit"):
+        dict(transport(Elsewhere(damaged=True)).ask(0, ASK))
+
+
+def test_an_ask_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
+    site = Site("a", Source.of(ROWS))
+    ask = Message("ask", "r", 0, "moments", {"x": np.ones(1)}).to_bytes()
+    refusal = Message.from_bytes(site.answer(turned(ask)), "refusal")
+    assert refusal.label == "malformed"
+    assert not site.egress
+
+
+def test_egress_names_the_checksum_that_the_reply_ends_with() -> None:
+    site = Site("a", Source.of(ROWS))
+    ask = Message("ask", "r", 0, "moments", {}).to_bytes()
+    reply = site.answer(ask, intact=True)
+    assert site.egress[0].digest == hashlib.sha256(reply[:-16]).digest()[:16].hex()
+    assert reply == Site("a", Source.of(ROWS)).answer(ask)
