@@ -184,4 +184,4 @@ def _subtract_outer(a: Array, x: Array, y: Array) -> None:
     """Take ``outer(x, y)`` from `a`, in place and a few rows at a time: no second array."""
     for start in range(0, len(a), _ROWS_AT_A_TIME):
         span = slice(start, start + _ROWS_AT_A_TIME)
-        a[span] -= x[span, None] * y
+        a[span] -= np.einsum("i,j->ij", x[span], y)

@@ -19,7 +19,7 @@ _NEGLIGIBLE = 1e-14
 _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
 _LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
-_ROWS_AT_A_TIME = 4096
+_ROWS_AT_A_TIME = 2048
 _FIRST_ROOM_BYTES = 64 << 20
 
 
@@ -152,7 +152,7 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     >>> frame.shape, (frame @ coefficients).round(12)
     ((2, 1), array([[2., 2.], [0., 0.]]))
     """
-    peak = float(np.abs(a).max(initial=0.0))
+    peak = max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
     if not peak > 0.0:
         return a[:, :0], np.zeros((0, a.shape[1]))
     # Squares of its entries must neither overflow nor vanish.
