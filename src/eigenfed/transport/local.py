@@ -16,8 +16,8 @@ from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.core import Ask
 from eigenfed.protocol.messages import Message, check_wire
-from eigenfed.transport.log import Asked
 from eigenfed.protocol.site import Site
+from eigenfed.transport.log import Asked
 
 
 class Answering(Protocol):
