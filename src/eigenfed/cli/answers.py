@@ -69,14 +69,14 @@ class Voice:
             click.echo(f"eigenfed: {text}", err=True)
 
     @contextmanager
-    def progress(self) -> Iterator[Callable[[str], None] | None]:
-        """Give what shows how far a run is, on a terminal that listens; None elsewhere."""
+    def progress(self, begin: str = "starting") -> Iterator[Callable[[str], None] | None]:
+        """Give what shows how far something is, on a terminal that listens; None elsewhere."""
         if not self._is_heard:
             yield None
             return
         from eigenfed.cli.progress import shown
 
-        said = ["starting"]
+        said = [begin]
 
         def show(text: str) -> None:
             said[0] = text

@@ -40,6 +40,7 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
     import numpy as np
 
     from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.report.html import write_pages
     from eigenfed.study.hospitals import (
         K,
         apart,
@@ -48,6 +49,7 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
         records,
     )
     from eigenfed.study.results import check_free, write_result
+    from eigenfed.study.rows import Projected
 
     check_free(out, force=force)
     hospitals = records(np.random.default_rng(seed))
@@ -58,8 +60,9 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
         pca = FederatedPCA(K, method=method, random_state=seed)
         runs[method] = pca.fit_sites(hospitals, by_site=True)
     ours = runs["covariance"]
-    scores = {name: ours.transform(rows) for name, rows in hospitals.items()}
-    facts = write_result(out, ours, sites=hospitals, scores=scores, force=force)
+    scores = {name: Projected(ours.transform(rows), None) for name, rows in hospitals.items()}
+    facts = write_result(out, ours, sites=hospitals, rows=scores, force=force)
+    pages = write_pages(out)
     found = {
         method: {
             "rounds": pca.n_rounds_,
@@ -72,6 +75,7 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:
     }
     averaged = apart(averaged_components(hospitals), pooled)
     data = {"folder": str(out), "methods": found, "averaged_angle": averaged, "result": facts}
+    data["report"] = str(pages.shared)
     return Answer(data, _page(data))
 
 
@@ -100,6 +104,7 @@ def _page(data: dict[str, Any]) -> str:
             "leakage: share of the directions, and of the variance, that the most open hospital "
             "has answered about",
             f"result: {data['folder']} (look at result.json, run.jsonl and scores/)",
+            f"report: {data['report']}",
         ]
     )
 

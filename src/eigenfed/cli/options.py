@@ -34,6 +34,11 @@ clip: _Decorator = click.option(
 force: _Decorator = click.option(
     "--force", is_flag=True, help="Replace what an earlier run wrote there."
 )
+write_back: _Decorator = click.option(
+    "--write-back",
+    is_flag=True,
+    help="Write scores and components into the .h5ad files: obsm, varm and uns of anndata.",
+)
 seed: _Decorator = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), help="For public random starts, never for noise."
 )

@@ -8,6 +8,7 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
+from eigenfed.cli.leaving import check_annotated
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,9 +24,12 @@ if TYPE_CHECKING:
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("file", type=options.FILE)
 @click.option("-o", "--out", type=options.NEW, help="Write the scores to this .npy file.")
+@options.write_back
 @options.force
 @answering
-def project(voice: Voice, folder: Path, file: Path, out: Path | None, force: bool) -> Answer:
+def project(
+    voice: Voice, folder: Path, file: Path, out: Path | None, write_back: bool, force: bool
+) -> Answer:
     """Project the records of FILE onto the components in FOLDER.
 
     Features are aligned by name where they have names. Missing entries count as the mean. Scores
@@ -33,16 +37,27 @@ def project(voice: Voice, folder: Path, file: Path, out: Path | None, force: boo
     """
     if out is not None:
         options.check_new(out, force=force)
-    elif force:
-        raise click.UsageError("--force goes with -o only. Name the file to replace.")
+    elif force and not write_back:
+        raise click.UsageError("--force goes with -o or --write-back only. Name what to replace.")
+    if write_back:
+        check_annotated([file], force=force)
     from eigenfed.study.results import read_result
-    from eigenfed.study.rows import projected
+    from eigenfed.study.rows import Records, projected
 
     result = read_result(folder)
-    scores = projected(result.estimator(), file)
+    pca = result.estimator()
+    with voice.progress("projecting the records"):
+        scores = projected(pca, Records(file)).scores
     if result.facts["privacy"] is not None:
         voice.say("These scores are not private: only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}
+    if write_back:
+        from eigenfed.study.annotated import write_back as write_into
+
+        write_into(file, pca, scores)
+        if out is None:
+            said = f"{shape['n']} records x {shape['k']} scores written into {file}"
+            return Answer(shape | {"file": str(file)}, said)
     if out is None:
         return Answer(shape | {"scores": scores}, _csv(scores))
     _save(out, scores)

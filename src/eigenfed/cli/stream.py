@@ -68,11 +68,14 @@ def stream(
 
     pca = StreamingPCA(k, forgetting=forgetting, center=not no_center)
     written = 0
-    for rows in batches(file, _batch_size(every), header=header):
-        pca.partial_fit(rows)
-        if every is not None and pca.n_samples_seen_ >= written + every:
-            written = pca.n_samples_seen_
-            _write(out, pca)
+    with voice.progress() as show:
+        for rows in batches(file, _batch_size(every), header=header):
+            pca.partial_fit(rows)
+            if show is not None:
+                show(f"{pca.n_samples_seen_:,} rows")
+            if every is not None and pca.n_samples_seen_ >= written + every:
+                written = pca.n_samples_seen_
+                _write(out, pca)
     if not hasattr(pca, "n_features_in_"):
         raise DataError(f"{file.name} has no rows. Send one at least.")
     sent = _write(out, pca)

@@ -5,6 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 _SHOWN = 20
+_NAMED = 5
+_APART = 0.5
+"""Share of a component's variance between sites above which it is said to tell them apart."""
 
 
 def fit_text(facts: dict[str, Any]) -> str:
@@ -28,7 +31,22 @@ def fit_text(facts: dict[str, Any]) -> str:
         f"leakage      {_leakage(facts)}",
         f"privacy      {_privacy(facts)}",
     ]
+    if facts["by_site"] is not None:
+        lines.insert(-2, f"sites        {_between(facts['by_site']['explained'])}")
     return "\n".join(lines)
+
+
+def _between(explained: list[float]) -> str:
+    """Say which components tell sites apart: a hospital is easily taken for a finding."""
+    apart = [f"PC{place}" for place, share in enumerate(explained, start=1) if share > _APART]
+    if not apart:
+        return f"at most {max(explained):.0%} of a component's variance is between sites"
+    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
+    tell = "tells" if len(apart) == 1 else "tell"
+    return (
+        f"{', '.join(apart[:_NAMED])}{more} mostly {tell} sites apart (up to {max(explained):.0%} "
+        "between them): look at units and batches first"
+    )
 
 
 def _spectrum(values: list[float | None], ratios: list[float | None]) -> list[str]:
@@ -74,7 +92,7 @@ def _leakage(facts: dict[str, Any]) -> str:
 
 def _privacy(facts: dict[str, Any]) -> str:
     if facts["privacy"] is None:
-        return "none: what was released is exact. Pass --epsilon and --delta for noise"
+        return "none: what was released is exact, without noise"
     text: str = facts["privacy"]["text"]
     return text.replace("\n", "\n" + 13 * " ")
 

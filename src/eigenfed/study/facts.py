@@ -4,12 +4,15 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, is_dataclass
 from importlib.metadata import version
+from numbers import Integral
 from platform import python_version
 from typing import Any
 
 import numpy as np
 
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.privacy.published import Published
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.by_site import compared
 from eigenfed.protocol.pca import Method
 
@@ -45,10 +48,13 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "center": pca.center,
         "scale": pca.scale,
         "secure": pca.secure,
-        "seed": pca.random_state,
+        "split": pca.split,
+        "engine": "in_process",
+        "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
             "method": _method(pca.method),
             **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds", "certify")},
+            "privacy": _terms(pca.privacy),
         },
         "named": hasattr(pca, "feature_names_in_"),
         "eigenvalues": pca.explained_variance_,
@@ -69,6 +75,10 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
 
 def _method(method: Method) -> str:
     return method if isinstance(method, str) else repr(method)
+
+
+def _terms(privacy: Privacy | Published | None) -> dict[str, Any] | None:
+    return None if privacy is None else {"name": type(privacy).__name__} | asdict(privacy)
 
 
 def _by_site(pca: FederatedPCA) -> dict[str, Any] | None:

@@ -1,18 +1,19 @@
 """What a result folder holds, written at once or not at all, and read again.
 
-================  ================================================================================
-result.json       method, sizes, variances, rounds, bytes, certificate, privacy, leakage, versions
-components.npy    k x d, orthonormal rows by falling variance
-mean.npy          d, what was subtracted
-scale.npy         d, by what was divided; only where features were scaled
-features.txt      d lines, a name each; x0, x1, ... where the features have none
-scores/*.npy      n x k for each site, its rows on the components; never of a private run, as
-                  projections of records are not private
-run.jsonl         a line for each ask and for each reply that left a site, and one at either end
-report.html       the page for everybody, and what it shows as run.json
-sites/*.html      a page for each site alone
-multiqc/          the same for MultiQC
-================  ================================================================================
+==================  ==============================================================================
+result.json         method, sizes, variances, rounds, bytes, certificate, privacy, leakage, versions
+components.npy      k x d, orthonormal rows by falling variance
+mean.npy            d, what was subtracted
+scale.npy           d, by what was divided; only where features were scaled
+features.txt        d lines, a name each; x0, x1, ... where the features have none
+scores/*.npy        n x k for each site, its rows on the components; never of a private run, as
+                    projections of records are not private
+scores/*.rows.json  what those rows are called, where the files say so
+run.jsonl           a line for each ask and for each reply that left a site, and one at either end
+report.html         the page for everybody, and what it shows as run.json
+sites/*.html        a page for each site alone
+multiqc/            the same for MultiQC
+==================  ==============================================================================
 
 JSON has neither NaN nor infinity: null stands for both, where no bound or no guarantee is known.
 """
@@ -20,9 +21,9 @@ JSON has neither NaN nor infinity: null stands for both, where no bound or no gu
 import json
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ import numpy.typing as npt
 
 from eigenfed.errors import DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.study.facts import FORMAT, described
+from eigenfed.privacy.accounts import Totals
+from eigenfed.study.facts import FORMAT, described, plain
+from eigenfed.study.rows import Projected
 from eigenfed.study.run_log import log_lines
 
 _PARTS = {
@@ -77,6 +80,9 @@ class Result:
         pca.components_, pca.mean_ = self.components, self.mean
         pca.scale_ = np.ones(d) if self.scale is None else self.scale
         pca.n_features_in_ = d
+        pca.method_ = self.facts["method"]
+        for name, kept in (("variance", "eigenvalues"), ("variance_ratio", "ratios")):
+            setattr(pca, f"explained_{name}_", np.array(self.facts[kept], dtype=np.float64))
         if self.names is not None:
             pca.feature_names_in_ = np.asarray(self.names, dtype=object)
         return pca
@@ -120,7 +126,11 @@ def write_result(
     pca: FederatedPCA,
     *,
     sites: Iterable[str],
-    scores: Mapping[str, npt.NDArray[Any]] | None = None,
+    rows: Mapping[str, Projected] | None = None,
+    share_scores: Collection[str] = (),
+    ledgers: Mapping[str, Totals] | None = None,
+    study: str | None = None,
+    command: Sequence[str] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Write a result folder: all of it, or nothing.
@@ -132,8 +142,16 @@ def write_result(
     pca : FederatedPCA
         Fitted.
     sites : iterable of str
-    scores : mapping of str to ndarray of shape (n, k), optional
-        Of each site's rows. Not for a private run.
+    rows : mapping of str to Projected, optional
+        Each site's rows on the components, n x k, and what they are called. Not for a private run.
+    share_scores : collection of str
+        Sites whose rows the page for everybody may show as points.
+    ledgers : mapping of str to Totals, optional
+        What some sites' ledgers come to with this run.
+    study : str, optional
+        Name of the study.
+    command : sequence of str, optional
+        What was typed, for whoever repeats it.
     force : bool, default=False
 
     Returns
@@ -141,11 +159,17 @@ def write_result(
     dict
         What ``result.json`` says.
     """
-    if scores is not None and pca.privacy_ is not None:
+    if rows is not None and pca.privacy_ is not None:
         raise InputError("Scores of records are not private. Leave them out of a private result.")
     names = _names(pca)
     sites = sorted(sites)
-    facts = described(pca, sites) | {"scores": scores is not None}
+    facts = described(pca, sites) | {
+        "study": study,
+        "command": None if command is None else list(command),
+        "scores": rows is not None,
+        "shown_scores": _shown(share_scores, rows or {}),
+        "ledgers": None if ledgers is None else plain({s: _account(t) for s, t in ledgers.items()}),
+    }
     check_free(folder, force=force)
     with _at_once(folder) as new:
         _write_json(new / "result.json", facts)
@@ -155,11 +179,27 @@ def write_result(
             np.save(new / "scale.npy", pca.scale_)
         (new / "features.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
         (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
-        if scores is not None:
+        if rows is not None:
             (new / "scores").mkdir()
-            for site, rows in scores.items():
-                np.save(new / "scores" / f"{_file_name(site)}.npy", rows)
+            for site, found in rows.items():
+                np.save(new / "scores" / f"{_file_name(site)}.npy", found.scores)
+                if found.row_ids is not None:
+                    _write_json(new / "scores" / f"{site}.rows.json", list(found.row_ids))
     return facts
+
+
+def _shown(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
+    strange = sorted(set(share_scores) - rows.keys())
+    if strange:
+        raise InputError(
+            f"share_scores={strange[0]!r} must name a site whose scores are written, and they are "
+            f"of {', '.join(map(repr, sorted(rows))) or 'none'}. Drop it."
+        )
+    return sorted(set(share_scores))
+
+
+def _account(totals: Totals) -> dict[str, Any]:
+    return asdict(totals) | {"epsilon": totals.epsilon, "text": totals.text}
 
 
 def _names(pca: FederatedPCA) -> list[str]:
@@ -180,7 +220,7 @@ def _file_name(site: str) -> str:
     return site
 
 
-def _write_json(path: Path, facts: dict[str, Any]) -> None:
+def _write_json(path: Path, facts: dict[str, Any] | list[str]) -> None:
     path.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", "utf-8")
 
 

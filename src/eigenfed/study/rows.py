@@ -1,30 +1,68 @@
 """Rows of a file, projected onto components."""
 
 import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-from eigenfed.data.files import column_names, open_source
+from eigenfed.data.files import Table, column_names, open_table
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
 
 
-def projected(pca: FederatedPCA, path: Path) -> npt.NDArray[Any]:
+@dataclass(frozen=True)
+class Records:
+    """A file of records, and which of them count.
+
+    Attributes
+    ----------
+    path : Path
+    id_column : str or None
+        The column that names the rows.
+    where : tuple of str
+        Conditions on the rows, as in `open_table`.
+    """
+
+    path: Path
+    id_column: str | None = None
+    where: tuple[str, ...] = ()
+
+    def table(self, columns: Sequence[str] | None = None, n_features: int | None = None) -> Table:
+        """Open it, with these features or all of them."""
+        return open_table(
+            self.path,
+            columns=columns,
+            id_column=self.id_column,
+            n_features=n_features,
+            where=self.where or None,
+        )
+
+
+class Projected(NamedTuple):
+    """Scores, and what the rows are called where the file says so."""
+
+    scores: npt.NDArray[Any]
+    row_ids: tuple[str, ...] | None
+
+
+def projected(pca: FederatedPCA, records: Records) -> Projected:
     """Project a file's rows, with its features aligned by name where they have names.
 
     Parameters
     ----------
     pca : FederatedPCA
         Fitted, or read from a result.
-    path : Path
-        Of a file with the features that were fitted. Those with names may stand in any order, and
+    records : Records
+        In a file with the features that were fitted. Those with names may stand in any order, and
         further ones are left out.
 
     Returns
     -------
-    ndarray of shape (n, k)
+    Projected
+        Its scores are of shape (n, k).
 
     Raises
     ------
@@ -41,22 +79,22 @@ def projected(pca: FederatedPCA, path: Path) -> npt.NDArray[Any]:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "rows.npy")
     ...     np.save(path, X)
-    ...     projected(pca, path)
+    ...     projected(pca, Records(path)).scores
     array([[-1.],
            [ 1.]])
     """
-    names = getattr(pca, "feature_names_in_", None)
+    names, path = getattr(pca, "feature_names_in_", None), records.path
     if (names is None) != (column_names(path) is None):
         one, other = ("have", "has no") if names is not None else ("have no", "has")
         raise InputError(
             f"The components {one} names of features and {path} {other} names, and features are "
             "never matched by position then. Bring a file of the kind that was fitted."
         )
-    X = open_source(
-        path,
+    table = records.table(
         columns=None if names is None else [str(name) for name in names],
         n_features=pca.n_features_in_ if path.suffix.lower() == ".svm" else None,
-    ).X
+    )
+    X = table.source.X
     if X.shape[1] != pca.n_features_in_:
         raise InputError(
             f"{path} has {X.shape[1]} features and must have {pca.n_features_in_}, those of the "
@@ -65,4 +103,4 @@ def projected(pca: FederatedPCA, path: Path) -> npt.NDArray[Any]:
     # The columns are in order; an array without names would be warned about.
     unnamed = copy.copy(pca)
     unnamed.__dict__.pop("feature_names_in_", None)
-    return unnamed.transform(X)
+    return Projected(unnamed.transform(X), table.row_ids)

@@ -12,6 +12,7 @@ from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, InputError
 from eigenfed.study.facts import described, plain
 from eigenfed.study.results import check_free, read_result, write_result
+from eigenfed.study.rows import Projected
 
 X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 3, 2, 1] + 9
 SITES = {"a": X[:20], "b": X[20:45], "c": X[45:]}
@@ -156,7 +157,7 @@ def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
     private = Privacy(5.0, 1e-3, clip=20.0)
     pca = FederatedPCA(1, privacy=private).fit_sites(SITES)
     with pytest.raises(InputError, match="not private"):
-        write_result(tmp_path / "r", pca, sites=SITES, scores={"a": X})
+        write_result(tmp_path / "r", pca, sites=SITES, rows={"a": Projected(X, None)})
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,7 +165,7 @@ def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
 def test_a_site_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
     pca = FederatedPCA(2).fit_sites(SITES)
     with pytest.raises(InputError, match="no file's name"):
-        write_result(tmp_path / "r", pca, sites=[name], scores={name: X})
+        write_result(tmp_path / "r", pca, sites=[name], rows={name: Projected(X, None)})
     assert list(tmp_path.iterdir()) == []
 
 
