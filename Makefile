@@ -4,9 +4,11 @@ VENV ?= .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 JOBS ?= 2
+# Not from the environment, where BROWSER is the one that people look at pages with.
+BROWSER := /usr/bin/chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench lock format clean
+.PHONY: help demo test check browser docs bench lock format clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -14,8 +16,8 @@ help: ## this list
 demo: $(READY) ## three hospitals compute one PCA; the page compares it with the pooled one
 	@$(RUN) examples/three_hospitals.py
 
-test: check ## format, lint, types, layers, then every test, doctest and the coverage rule
-	$(RUN) -m pytest -n $(JOBS) --cov --cov-report=
+test: check $(if $(BROWSER),browser) ## format, lint, types, layers, then every test, doctest and the coverage rule
+	EIGENFED_BROWSER=$(BROWSER) $(RUN) -m pytest -n $(JOBS) --cov --cov-report= $(if $(BROWSER),,-m "not browser")
 	$(RUN) -m coverage report --include='*/eigenfed/linalg/*,*/eigenfed/arrays.py' --fail-under=100
 	$(RUN) -m coverage report --fail-under=95
 
@@ -24,6 +26,15 @@ check: $(READY) ## format, lint, types, layers
 	$(RUN) -m ruff check .
 	$(RUN) -m mypy
 	$(VENV)/bin/lint-imports --no-cache
+
+browser: # Chromium, in which the report is tested
+	@[ -x "$(BROWSER)" ] || \
+	  { [ "$$(id -u) $(BROWSER)" = "0 /usr/bin/chromium" ] && apt-get update -qq && apt-get install -y -qq chromium; } || \
+	  { echo "The report is tested in Chromium, and $(BROWSER) is not there: install Debian's chromium, name" \
+	    "another one with make test BROWSER=/path/to/it, or leave these tests out with make test BROWSER=" >&2; exit 1; }
+
+docs: $(READY) ## the documentation site, in build/docs
+	$(VENV)/bin/zensical build --strict
 
 bench: $(READY) ## speed and memory against peers, as ratios measured in one run
 	$(RUN) -m bench
@@ -39,7 +50,7 @@ lock: $(READY) ## resolve the lock anew, for all supported versions of Python
 	  pyproject.toml --all-extras --group dev -o requirements/dev.txt
 
 clean: ## remove everything that the other targets made
-	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .cache .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(READY): requirements/dev.txt pyproject.toml

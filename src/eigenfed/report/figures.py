@@ -1,0 +1,266 @@
+"""The figures of a report, each a function from numbers to SVG."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from markupsafe import Markup
+
+from eigenfed.report.model import Component, Round
+from eigenfed.report.svg import WIDTH, Drawing, Scale, drawing, label, line, room, tag, text, ticks
+from eigenfed.report.wording import number, percent, shortened
+
+_RIGHT = WIDTH - 16
+_ROW = 22
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A bar beside its name, and what is said of it on hover."""
+
+    name: str
+    value: float
+    says: str
+
+
+def scree(components: Sequence[Component], total: float | None) -> Drawing:
+    """Draw variances, and below them the share of the total that the first ones hold."""
+    high = max(max(c.variance for c in components), 1e-300)
+    marks = ticks(0.0, high, 5)
+    shares = [c.cumulative for c in components if c.cumulative is not None]
+    left = max(room(map(label, marks)), room(["100 %"])) + 14
+    places = Scale(0.5, len(components) + 0.5, left, _RIGHT)
+    up, share = Scale(0.0, high, 200, 24), Scale(0.0, 1.0, 366, 252)
+    bottom = 366 if shares else 200
+    width = min((_RIGHT - left) / len(components) * 0.72, 60)
+    parts = [text(left, 10, "variance", "axis-name")]
+    parts += [line(left, up(mark), _RIGHT, up(mark), "grid") for mark in marks]
+    parts += [text(left - 6, up(mark), label(mark), anchor="end") for mark in marks]
+    parts += [
+        tag(
+            "rect",
+            x=places(c.place) - width / 2,
+            y=up(max(c.variance, 0.0)),
+            width=width,
+            height=200 - up(max(c.variance, 0.0)),
+            class_="bar mark",
+            data_tip=f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of all",
+        )
+        for c in components
+    ]
+    if shares:
+        parts += _cumulative(components, places, share, left)
+    parts += _place_labels(len(components), places, bottom + 14)
+    of = f" The total variance is {number(total)}." if total is not None else ""
+    says = (
+        f"Bars: the variance of PC1 to PC{len(components)}, from "
+        f"{number(components[0].variance)} to {number(components[-1].variance)}.{of}"
+    )
+    if shares:
+        says += f" Line: together they hold {percent(shares[-1])} of it."
+    return drawing("scree", bottom + 30, title="Variance by component", says=says, parts=parts)
+
+
+def _cumulative(
+    components: Sequence[Component], places: Scale, share: Scale, left: float
+) -> list[Markup]:
+    known = [(c.place, c.cumulative) for c in components if c.cumulative is not None]
+    path = "M" + "L".join(f"{places(place):.1f} {share(held):.1f}" for place, held in known)
+    parts = [text(left, 234, "share of all variance, summed up", "axis-name")]
+    for mark in (0.0, 0.5, 1.0):
+        parts += [
+            line(left, share(mark), _RIGHT, share(mark), "grid"),
+            text(left - 6, share(mark), f"{mark:.0%}".replace("%", " %"), anchor="end"),
+        ]
+    parts.append(tag("path", d=path, class_="curve"))
+    parts += [
+        tag(
+            "circle",
+            cx=places(place),
+            cy=share(held),
+            r=4 if len(known) <= 30 else 2,
+            class_="dot mark",
+            data_tip=f"PC1 to PC{place}: {percent(held)} of all variance",
+        )
+        for place, held in known
+    ]
+    return parts
+
+
+def _place_labels(number_: int, places: Scale, y: float) -> list[Markup]:
+    step = max(math.ceil(number_ / 14), 1)
+    shown = [p for p in range(1, number_ + 1) if (p - 1) % step == 0]
+    return [text(places(p), y, f"PC{p}", anchor="middle") for p in shown]
+
+
+def bars(
+    name: str,
+    items: Sequence[Bar],
+    *,
+    title: str,
+    says: str,
+    high: float | None = None,
+    written: Callable[[float], str] = label,
+    mark: float | None = None,
+) -> Drawing:
+    """Draw bars that lie, to the left of zero where values are negative.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure on its page.
+    items : sequence of Bar
+    title, says : str
+        What it is, and what it shows.
+    high : float, optional
+        End of the axis; the largest value without it.
+    written : callable
+        Writes a tick.
+    mark : float, optional
+        Where to draw a dashed line.
+    """
+    most = high or max([abs(item.value) for item in items] + [1e-300])
+    low = -most if any(item.value < 0.0 for item in items) else 0.0
+    left = room([shortened(item.name) for item in items])
+    place = Scale(low, most, left, _RIGHT - 14)
+    bottom = 8 + _ROW * len(items)
+    parts = []
+    for at in ticks(low, most, 5):
+        parts += [
+            line(place(at), 4, place(at), bottom, "grid"),
+            text(place(at), bottom + 14, written(at), anchor="middle"),
+        ]
+    for row, item in enumerate(items):
+        middle = 8 + _ROW * (row + 0.5)
+        start, end = sorted((place(0.0), place(item.value)))
+        parts += [
+            text(left - 6, middle, shortened(item.name), "name", anchor="end"),
+            tag(
+                "rect",
+                x=start,
+                y=middle - 7,
+                width=max(end - start, 1.0),
+                height=14,
+                class_=f"{'bar' if item.value >= 0.0 else 'bar negative'} mark",
+                data_tip=item.says,
+            ),
+        ]
+    parts.append(line(place(0.0), 4, place(0.0), bottom, "axis"))
+    if mark is not None and low <= mark <= most:
+        parts.append(line(place(mark), 0, place(mark), bottom, "limit"))
+    return drawing(name, bottom + 30, title=title, says=says, parts=parts)
+
+
+def grid(
+    name: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    *,
+    title: str,
+    says: str,
+    written: Callable[[float], str],
+    full: float,
+) -> Drawing:
+    """Draw a table of numbers whose cells are the darker the larger they are.
+
+    Parameters
+    ----------
+    name : str
+        Of the figure on its page.
+    rows, columns : sequence of str
+    values : sequence of sequences of float
+        By row.
+    title, says : str
+        What it is, and what it shows.
+    written : callable
+        Writes a number.
+    full : float
+        The size at which a cell is darkest.
+    """
+    left = room([shortened(row, 20) for row in rows], 160.0)
+    width = min((_RIGHT - left) / len(columns), 72)
+    parts = [
+        text(left + width * (at + 0.5), 12, column, anchor="middle")
+        for at, column in enumerate(columns)
+    ]
+    for at, (row, numbers) in enumerate(zip(rows, values, strict=True)):
+        top = 24 + _ROW * at
+        parts.append(text(left - 6, top + _ROW / 2, shortened(row, 20), "name", anchor="end"))
+        for place, (column, value) in enumerate(zip(columns, numbers, strict=True)):
+            shade = min(round(abs(value) / full * 4), 4)
+            side = "low" if value < 0.0 else "high"
+            parts += [
+                tag(
+                    "rect",
+                    x=left + width * place + 1,
+                    y=top + 1,
+                    width=width - 2,
+                    height=_ROW - 2,
+                    class_=f"cell {side}{shade} mark",
+                    data_tip=f"{row}, {column}: {written(value)}",
+                ),
+                text(
+                    left + width * (place + 0.5),
+                    top + _ROW / 2,
+                    written(value),
+                    f"in-cell on{shade}",
+                    anchor="middle",
+                ),
+            ]
+    height = 30 + _ROW * len(rows)
+    return drawing(name, height, title=title, says=says, parts=parts)
+
+
+def convergence(rounds: Sequence[Round], final: float | None, tol: float) -> Drawing | None:
+    """Draw the largest residual by round, or nothing where fewer than two are known."""
+    known = [(r.place - 1, r.residual) for r in rounds if r.residual is not None]
+    if final is not None and known:
+        known.append((len(rounds), final))
+    if len(known) < 2:
+        return None
+    # A residual of 0 has no logarithm: it is drawn below all others.
+    floor = min([value for _, value in known if value > 0.0] + [tol]) / 2
+    logs = [math.log10(max(value, floor)) for _, value in known]
+    low = math.floor(min(logs))
+    high = max(math.ceil(max(logs)), low + 1)
+    across, up = Scale(0, len(rounds), 72, _RIGHT - 8), Scale(low, high, 230, 24)
+    places = [(across(place), up(log)) for (place, _), log in zip(known, logs, strict=True)]
+    path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
+    parts = [*_log_frame(across, up, tol), tag("path", d=path, class_="curve")]
+    parts += [
+        tag(
+            "circle",
+            cx=x,
+            cy=y,
+            r=4,
+            class_="dot mark",
+            data_tip=f"after {place} rounds: residual {value:.2e}",
+        )
+        for (x, y), (place, value) in zip(places, known, strict=True)
+    ]
+    says = (
+        f"The largest residual went from {known[0][1]:.2e} after {known[0][0]} rounds to "
+        f"{known[-1][1]:.2e} after {known[-1][0]}; the tolerance is {tol:g}."
+    )
+    return drawing("residuals", 276, title="Residual by round", says=says, parts=parts)
+
+
+def _log_frame(across: Scale, up: Scale, tol: float) -> list[Markup]:
+    left, low, high = 64, int(up.low), int(up.high)
+    parts = [text(left, 10, "largest residual of a component", "axis-name")]
+    for mark in range(low, high + 1, max((high - low) // 5, 1)):
+        parts += [
+            line(left, up(mark), _RIGHT, up(mark), "grid"),
+            text(left - 6, up(mark), f"1e{mark}", anchor="end"),
+        ]
+    whole = [place for place in ticks(0, across.high, 8) if place.is_integer()]
+    parts += [text(across(place), 246, f"{place:.0f}", anchor="middle") for place in whole]
+    parts.append(text((left + _RIGHT) / 2, 264, "rounds answered", "axis-name", anchor="middle"))
+    if low <= math.log10(tol) <= high:
+        at = up(math.log10(tol))
+        parts += [
+            line(left, at, _RIGHT, at, "limit"),
+            text(left + 8, at - 9, f"tolerance {tol:g}"),
+        ]
+    return parts

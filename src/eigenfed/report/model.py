@@ -1,0 +1,330 @@
+"""What a report shows, read from a result folder and nothing else."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from eigenfed.errors import DataError
+from eigenfed.report.scores import SiteScores, read_scores
+from eigenfed.study.results import Result, read_result
+from eigenfed.study.run_log import read_log
+
+COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
+
+_NEEDED = {
+    "certificate": ("residuals", "converged", "angle_bound", "angle_estimate", "orthonormality"),
+    "privacy": ("epsilon", "delta", "unit", "relation", "mechanism", "trust", "budget", "text"),
+    "leakage": ("rank_fraction", "variance_fraction"),
+    "asked": ("method", "tol", "stop", "max_rounds", "certify", "privacy"),
+    "versions": ("eigenfed",),
+    "ledgers": (),
+}
+"""What a page needs of those parts of ``result.json`` that are not null."""
+
+_ALSO = (
+    *("method", "reason", "seed", "n", "secure", "split", "engine", "total_variance"),
+    *("rounds", "bytes_up", "bytes_down", "shown_scores"),
+)
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component's variance, its share of all variance, and the share up to it."""
+
+    place: int
+    variance: float
+    share: float | None
+    cumulative: float | None
+
+
+@dataclass(frozen=True)
+class Loadings:
+    """The features that weigh most on a component, by falling weight."""
+
+    place: int
+    features: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One ask: bytes to and from all sites, who was lost, and the residual before it."""
+
+    place: int
+    op: str
+    bytes_down: int
+    bytes_up: int
+    lost: tuple[str, ...]
+    residual: float | None
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One reply that left a site."""
+
+    place: int
+    op: str
+    masked: bool
+    shapes: dict[str, tuple[int, ...]]
+    bytes: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Left:
+    """All replies to one kind of ask, over rounds and sites."""
+
+    op: str
+    what: str
+    leaves: str
+    reveals: str
+    masked: bool
+    shapes: tuple[str, ...]
+    replies: int
+    bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class SiteLine:
+    """What a site gave, and how many rows it has where that was told."""
+
+    name: str
+    rows: float | None
+    bytes_up: int
+    bytes_down: int
+    replies: int
+
+
+@dataclass(frozen=True)
+class BySite:
+    """How sites lie on the components; see `eigenfed.protocol.by_site.BySite`.
+
+    `by_chance` is what sites that differ in nothing would be expected to explain.
+    """
+
+    explained: tuple[float, ...]
+    contribution: dict[str, tuple[float, ...]]
+    shift: dict[str, tuple[float, ...]]
+    by_chance: float
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """All that the pages of a result show.
+
+    Attributes
+    ----------
+    facts : dict
+        What ``result.json`` says.
+    components : tuple of Component
+    loadings : tuple of Loadings
+        Of the first components.
+    rounds : tuple of Round
+    left : tuple of Left
+    replies : dict of str to tuple of Reply
+        By site.
+    sites : tuple of SiteLine
+    by_site : BySite or None
+    scores : dict of str to SiteScores
+        Of all sites whose scores are in the folder.
+    """
+
+    facts: dict[str, Any]
+    components: tuple[Component, ...]
+    loadings: tuple[Loadings, ...]
+    rounds: tuple[Round, ...]
+    left: tuple[Left, ...]
+    replies: dict[str, tuple[Reply, ...]]
+    sites: tuple[SiteLine, ...]
+    by_site: BySite | None
+    scores: dict[str, SiteScores]
+
+    @property
+    def shown_scores(self) -> dict[str, SiteScores]:
+        """Those that the page for everybody may show: of sites that opted in, never private."""
+        if self.facts["privacy"] is not None:
+            return {}
+        return {s: self.scores[s] for s in self.facts["shown_scores"] if s in self.scores}
+
+    @property
+    def converged(self) -> int | None:
+        """How many components have converged; None where nobody looked."""
+        grade = self.facts["certificate"]
+        return None if grade is None else sum(grade["converged"])
+
+
+def read_report(folder: Path) -> Report:
+    """Read what a report shows.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a result.
+
+    Raises
+    ------
+    DataError
+        If the folder holds no whole result.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from eigenfed import FederatedPCA
+    >>> from eigenfed.study.results import write_result
+    >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     _ = write_result(Path(home, "out"), pca, sites=["a", "b"])
+    ...     report = read_report(Path(home, "out"))
+    >>> [left.op for left in report.left], report.sites[0].replies
+    (['moments', 'scatter'], 2)
+    """
+    result, log = read_result(folder), read_log(folder)
+    try:
+        return _report(folder, result, log)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"result.json and run.jsonl in {folder} are not those of one whole run. Fit again, or "
+            "fetch a whole copy."
+        ) from None
+
+
+def _report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Report:
+    facts = result.facts
+    _check_whole(facts)
+    _check_names(facts["sites"])
+    asks = [event for event in log if event["event"] == "ask"]
+    left = [event for event in log if event["event"] == "left"]
+    return Report(
+        facts,
+        tuple(_components(facts["eigenvalues"], facts["ratios"])),
+        tuple(_loadings(result)),
+        tuple(_round(ask) for ask in asks),
+        tuple(_left(left)),
+        {site: tuple(_replies(left, site)) for site in facts["sites"]},
+        tuple(_site(facts, asks, left, site) for site in facts["sites"]),
+        _by_site(facts),
+        read_scores(folder, facts["sites"], facts["k"]) if facts["scores"] else {},
+    )
+
+
+def _check_names(sites: list[str]) -> None:
+    """Sites name files in the folder: a name must not lead out of it."""
+    if any(Path(site).name != site for site in sites):
+        raise ValueError
+
+
+def _check_whole(facts: dict[str, Any]) -> None:
+    absent = [name for name in (*_ALSO, *_NEEDED) if name not in facts]
+    for name, needed in _NEEDED.items():
+        part = facts.get(name)
+        absent += [entry for entry in needed if part is not None and entry not in part]
+    if absent:
+        raise KeyError(absent[0])
+
+
+def _components(variances: Sequence[float], shares: Sequence[float | None]) -> Iterable[Component]:
+    kept: float | None = 0.0
+    for place, (variance, share) in enumerate(zip(variances, shares, strict=True), start=1):
+        kept = None if share is None or kept is None else kept + share
+        yield Component(place, variance, share, kept)
+
+
+def _loadings(result: Result) -> Iterable[Loadings]:
+    d = result.components.shape[1]
+    for place, row in enumerate(result.components[:COMPONENTS_SHOWN], start=1):
+        weights = np.abs(row)
+        most = np.argpartition(-weights, min(FEATURES_SHOWN, d) - 1)[:FEATURES_SHOWN]
+        order = most[np.lexsort((most, -weights[most]))]
+        names = [f"x{i}" if result.names is None else result.names[i] for i in order]
+        yield Loadings(place, tuple(zip(names, row[order].tolist(), strict=True)))
+
+
+def _round(ask: dict[str, Any]) -> Round:
+    return Round(
+        ask["round"] + 1,
+        ask["op"],
+        sum(ask["bytes_down"].values()),
+        sum(ask["bytes_up"].values()),
+        tuple(ask["lost"]),
+        ask["residual"],
+    )
+
+
+def _left(events: list[dict[str, Any]]) -> Iterable[Left]:
+    kinds = defaultdict(list)
+    for event in events:
+        declared = tuple(event[name] for name in ("op", "what", "leaves", "reveals", "masked"))
+        kinds[declared].append(event)
+    for (op, what, leaves, reveals, masked), alike in kinds.items():
+        by_site: dict[str, int] = defaultdict(int)
+        for event in alike:
+            by_site[event["site"]] += event["bytes"]
+        shapes = dict.fromkeys(shape_text(event["shapes"]) for event in alike)
+        yield Left(
+            op,
+            what,
+            leaves,
+            reveals,
+            masked,
+            tuple(shapes),
+            len(alike),
+            dict(sorted(by_site.items())),
+        )
+
+
+def shape_text(shapes: dict[str, Sequence[int]]) -> str:
+    """Write the arrays of a reply.
+
+    Examples
+    --------
+    >>> shape_text({"sum": (120,), "weight": (1,)})
+    'sum 120, weight 1'
+    """
+    parts = [f"{name} {' x '.join(map(str, shape)) or '1'}" for name, shape in shapes.items()]
+    return ", ".join(parts) or "nothing"
+
+
+def _replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
+    for event in events:
+        if event["site"] == site:
+            shapes = {name: tuple(shape) for name, shape in event["shapes"].items()}
+            yield Reply(
+                event["round"] + 1,
+                event["op"],
+                event["masked"],
+                shapes,
+                event["bytes"],
+                event["digest"],
+            )
+
+
+def _site(
+    facts: dict[str, Any], asks: list[dict[str, Any]], left: list[dict[str, Any]], site: str
+) -> SiteLine:
+    told = facts["by_site"]
+    return SiteLine(
+        site,
+        None if told is None else told["sites"][site]["rows"],
+        sum(ask["bytes_up"].get(site, 0) for ask in asks),
+        sum(ask["bytes_down"].get(site, 0) for ask in asks),
+        sum(event["site"] == site for event in left),
+    )
+
+
+def _by_site(facts: dict[str, Any]) -> BySite | None:
+    told = facts["by_site"]
+    if told is None:
+        return None
+    sites = told["sites"]
+    return BySite(
+        tuple(told["explained"]),
+        {site: tuple(found["contribution"]) for site, found in sites.items()},
+        {site: tuple(found["shift"]) for site, found in sites.items()},
+        min((len(sites) - 1) / max(facts["n"] - 1, 1), 1.0),
+    )

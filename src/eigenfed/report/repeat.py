@@ -1,0 +1,130 @@
+"""How to repeat a run: the lines to type, from what the result says of it."""
+
+import shlex
+from typing import Any
+
+from eigenfed.report.model import Report
+from eigenfed.report.page import Code, Part, Section, Table
+
+_DEFAULTS = {"tol": 2e-8, "stop": "all", "max_rounds": 50, "certify": True}
+_TERMS = {
+    "relation": "replace_one",
+    "clip": None,
+    "trust": "secure_sum",
+    "tolerate": 0,
+    "shares": None,
+    "mode": "sound",
+}
+_OPTIONS = {"clip": "--clip", "trust": "--trust", "tolerate": "--tolerate"}
+
+
+def repeat(report: Report) -> Section:
+    """Say how to do it again, and with which versions."""
+    facts = report.facts
+    words = [
+        "With the same rows at the same sites, these lines give the same result"
+        + (" up to noise, which is drawn anew and paid for anew." if facts["privacy"] else ".")
+    ]
+    if facts["seed"] is None and facts["method"] not in ("covariance", "merge"):
+        words.append("No seed was set: the start is another one each time, the result is not.")
+    parts: list[Part] = []
+    line = command(facts)
+    if facts["command"] is not None:
+        parts.append(Code("On a command line, as it was typed", shlex.join(facts["command"])))
+    elif line is not None:
+        parts.append(Code("On a command line, with a file for each site", line))
+    parts.append(Code("In Python, with a table for each site", python(facts)))
+    parts.append(
+        Table(
+            "version-table",
+            "Versions",
+            ("package", "version"),
+            tuple(facts["versions"].items()),
+        )
+    )
+    return Section("repeat", "How to repeat it", tuple(words), tuple(parts))
+
+
+def command(facts: dict[str, Any]) -> str | None:
+    """Write the command, or None where a command line cannot say it.
+
+    Examples
+    --------
+    >>> asked = {"method": "auto", "privacy": None, **_DEFAULTS}
+    >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": True, "scale": False}
+    >>> command(facts | {"center": True, "split": "samples", "seed": 7})
+    'eigenfed fit a.csv b.csv -k 2 --secure --seed 7 -o result'
+    """
+    asked, terms = facts["asked"], facts["asked"]["privacy"]
+    changed = [name for name, value in _DEFAULTS.items() if asked[name] != value]
+    if changed or "(" in asked["method"] or facts["split"] != "samples":
+        return None
+    if terms is not None and (terms["name"] != "Privacy" or _untold(terms)):
+        return None
+    words = ["eigenfed", "fit", *(f"{site}.csv" for site in facts["sites"]), "-k", str(facts["k"])]
+    words += [] if asked["method"] == "auto" else ["--method", asked["method"]]
+    flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
+    words += [flag for flag, given in flags.items() if given]
+    words += [] if facts["center"] else ["--no-center"]
+    if terms is not None:
+        words += ["--epsilon", f"{terms['epsilon']:g}", "--delta", f"{terms['delta']:g}"]
+        for name, option in _OPTIONS.items():
+            if terms[name] != _TERMS[name]:
+                words += [option, str(terms[name])]
+    words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
+    return shlex.join([*words, "-o", "result"])
+
+
+def _untold(terms: dict[str, Any]) -> bool:
+    return any(terms[name] != _TERMS[name] for name in _TERMS if name not in _OPTIONS)
+
+
+def python(facts: dict[str, Any]) -> str:
+    """Write the lines of Python.
+
+    Examples
+    --------
+    >>> asked = {"method": "Power(local_steps=4)", "privacy": None, **_DEFAULTS, "tol": 1e-6}
+    >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": False, "scale": False}
+    >>> print(python(facts | {"center": True, "split": "samples", "seed": None, "by_site": None}))
+    from eigenfed import FederatedPCA, Power
+    <BLANKLINE>
+    pca = FederatedPCA(2, method=Power(local_steps=4), tol=1e-06)
+    pca.fit_sites({"a": ..., "b": ...})
+    """
+    asked, terms = facts["asked"], facts["asked"]["privacy"]
+    names, arguments = ["FederatedPCA"], [str(facts["k"])]
+    method = asked["method"]
+    if "(" in method:
+        names.append(method.partition("(")[0])
+        arguments.append(f"method={method}")
+    elif method != "auto":
+        arguments.append(f'method="{method}"')
+    arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
+    arguments += [] if facts["center"] else ["center=False"]
+    arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
+    lines = []
+    if terms is not None:
+        given = {name: value for name, value in terms.items() if name != "name"}
+        told = ", ".join(f"{n}={v!r}" for n, v in given.items() if v != _TERMS.get(n, ...))
+        arguments.append(f"privacy={terms['name']}({told})")
+        if terms["name"] == "Privacy":
+            names.append("Privacy")
+        else:
+            lines.append(f"from eigenfed.privacy.published import {terms['name']}")
+    arguments += [f"{n}={asked[n]!r}" for n, value in _DEFAULTS.items() if asked[n] != value]
+    arguments += [] if facts["seed"] is None else [f"random_state={facts['seed']}"]
+    sites = ", ".join(f"{_quoted(site)}: ..." for site in facts["sites"])
+    return "\n".join(
+        [
+            f"from eigenfed import {', '.join(sorted(names))}",
+            *lines,
+            "",
+            f"pca = FederatedPCA({', '.join(arguments)})",
+            f"pca.fit_sites({{{sites}}}{', by_site=True' if facts['by_site'] else ''})",
+        ]
+    )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

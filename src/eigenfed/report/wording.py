@@ -1,0 +1,118 @@
+"""Numbers in words that people read; tables have them in full."""
+
+import math
+
+
+def count(value: float) -> str:
+    """Write a number of things.
+
+    Examples
+    --------
+    >>> count(4050), count(3.5)
+    ('4,050', '3.5')
+    """
+    return f"{value:,.0f}" if float(value).is_integer() else f"{value:,.6g}"
+
+
+def things(number: int, thing: str) -> str:
+    """Write how many there are of something.
+
+    Examples
+    --------
+    >>> things(1, "site"), things(3000, "row"), things(2, "reply")
+    ('1 site', '3,000 rows', '2 replies')
+    """
+    if number == 1:
+        return f"1 {thing}"
+    several = f"{thing[:-1]}ies" if thing.endswith("ly") else f"{thing}s"
+    return f"{number:,} {several}"
+
+
+def number(value: float | None) -> str:
+    """Write a number in four digits.
+
+    Examples
+    --------
+    >>> number(1234.5678), number(3.2e-9), number(None)
+    ('1,235', '3.2e-09', 'unknown')
+    """
+    if value is None:
+        return "unknown"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
+
+
+def percent(share: float | None) -> str:
+    """Write a share.
+
+    Examples
+    --------
+    >>> percent(0.7134), percent(0.0003), percent(0.0), percent(1.0), percent(None)
+    ('71 %', '0.03 %', '0 %', '100 %', 'unknown')
+    """
+    if share is None:
+        return "unknown"
+    hundredths = 100.0 * share
+    return f"{hundredths:.0f} %" if hundredths >= 10 else f"{hundredths:.2g} %"
+
+
+def angle(radians: float) -> str:
+    """Write an angle.
+
+    Examples
+    --------
+    >>> angle(math.pi / 6), angle(1e-10)
+    ('30 degrees', '5.7e-09 degrees')
+    """
+    return f"{math.degrees(radians):.2g} degrees"
+
+
+def small_angle(radians: float) -> str:
+    """Write an angle that nobody measures as what it is, next to nothing.
+
+    Examples
+    --------
+    >>> small_angle(1e-10), small_angle(0.01)
+    ('a millionth of a degree', '0.57 degrees')
+    """
+    return "a millionth of a degree" if math.degrees(radians) <= 1e-6 else angle(radians)
+
+
+def size(number: float) -> str:
+    """Write a number of bytes.
+
+    Examples
+    --------
+    >>> size(512), size(20_480), size(3_500_000)
+    ('512 bytes', '20.5 kB', '3.5 MB')
+    """
+    for unit, limit in (("bytes", 1e3), ("kB", 1e6), ("MB", 1e9)):
+        if number < limit:
+            return f"{number:g} bytes" if unit == "bytes" else f"{1e3 * number / limit:.1f} {unit}"
+    return f"{number / 1e9:.1f} GB"
+
+
+def listed(names: list[str], most: int = 6) -> str:
+    """Write names one after the other, and how many more there are.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=1)
+    ('a, b and c', 'a and 2 more')
+    """
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def shortened(name: str, most: int = 26) -> str:
+    """Cut a name for a figure, in the middle, as ends tell names apart.
+
+    Examples
+    --------
+    >>> shortened("a"), shortened("abcdefghij", most=5)
+    ('a', 'ab…ij')
+    """
+    if len(name) <= most:
+        return name
+    kept = (most - 1) // 2
+    return f"{name[: most - 1 - kept]}…{name[-kept:]}"

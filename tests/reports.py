@@ -1,0 +1,80 @@
+"""Results with their pages, for the tests of the report."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+
+from eigenfed import FederatedPCA
+from eigenfed.arrays import Array
+from eigenfed.report.html import Pages, write_pages
+from eigenfed.study.results import write_result
+from eigenfed.study.rows import Projected
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+
+@dataclass
+class Watched:
+    """A page in a browser, what it wrote to its console, and what it asked for."""
+
+    page: "Page"
+    said: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+
+Opened: TypeAlias = Callable[..., Watched]
+
+ODD_NAMES = (
+    "<script>document.title = 'taken'</script>",
+    "\"quoted\" & 'single'",
+    "a name that a laboratory system has made up and that nobody has shortened, in mmol per litre",
+    "µ-opioid ß",
+)
+
+
+def tables(
+    names: tuple[str, ...] = ("north", "south", "west"),
+    *,
+    n: int = 120,
+    d: int = 8,
+    apart: float = 0.0,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """Rows with falling variances, and sites that are so far apart on one direction."""
+    rng = np.random.default_rng(seed)
+    away = np.zeros(d)
+    away[-1] = apart
+    spread = 4.0 * 0.6 ** np.arange(d)
+    return {
+        name: rng.standard_normal((n + 7 * at, d)) * spread + at * away
+        for at, name in enumerate(names)
+    }
+
+
+def named(sites: dict[str, Array], odd: tuple[str, ...] = ODD_NAMES) -> dict[str, pd.DataFrame]:
+    """Give the features names, the odd ones first."""
+    d = next(iter(sites.values())).shape[1]
+    columns = [*odd, *(f"x{i}" for i in range(len(odd), d))][:d]
+    return {name: pd.DataFrame(rows, columns=columns) for name, rows in sites.items()}
+
+
+def result(
+    folder: Path,
+    sites: dict[str, Any],
+    k: int = 3,
+    *,
+    by_site: bool = False,
+    scores: bool = True,
+    share: tuple[str, ...] = (),
+    **settings: Any,
+) -> Pages:
+    """Fit, and write a result and its pages."""
+    pca = FederatedPCA(k, random_state=0, **settings).fit_sites(sites, by_site=by_site)
+    found = {name: Projected(pca.transform(rows), None) for name, rows in sites.items()}
+    write_result(folder, pca, sites=sites, rows=found if scores else None, share_scores=share)
+    return write_pages(folder)

@@ -1,0 +1,128 @@
+"""Figures: what is drawn is as long as the number, and names are text."""
+
+import re
+
+import numpy as np
+import pytest
+from markupsafe import Markup
+
+from eigenfed.report.figures import Bar, bars, convergence, grid, scree
+from eigenfed.report.model import Component, Round
+from eigenfed.report.scatter import packed, scatter
+from eigenfed.report.svg import tag, ticks
+
+
+def numbers(svg: str, tag: str, attribute: str) -> list[float]:
+    return [float(x) for x in re.findall(rf'<{tag} [^>]*?\b{attribute}="([\d.-]+)"', svg)]
+
+
+def test_bars_are_as_long_as_their_values() -> None:
+    drawn = bars(
+        "b", [Bar("a", 4.0, "a"), Bar("b", -2.0, "b"), Bar("c", 0.0, "c")], title="t", says="s"
+    )
+    wide = numbers(drawn.svg, "rect", "width")
+    assert wide[0] == pytest.approx(2 * wide[1], abs=0.2)
+    assert wide[2] == 1.0
+    starts = numbers(drawn.svg, "rect", "x")
+    assert starts[1] + wide[1] == pytest.approx(starts[0], abs=0.2)
+    assert re.findall(r'class="(bar[ \w]*) mark"', drawn.svg) == ["bar", "bar negative", "bar"]
+
+
+def test_the_scree_has_a_bar_and_a_point_for_each_component() -> None:
+    variances = [8.0, 4.0, 2.0]
+    drawn = scree(
+        [
+            Component(i + 1, v, v / 16, sum(variances[: i + 1]) / 16)
+            for i, v in enumerate(variances)
+        ],
+        16.0,
+    )
+    tall = numbers(drawn.svg, "rect", "height")
+    assert tall == pytest.approx([176.0, 88.0, 44.0], abs=0.2)
+    assert numbers(drawn.svg, "circle", "cy") == pytest.approx([309.0, 280.5, 266.2], abs=0.2)
+    assert "together they hold 88 % of it" in drawn.says
+
+
+def test_a_scree_without_shares_has_no_line() -> None:
+    drawn = scree([Component(1, 2.0, None, None)], None)
+    assert "circle" not in drawn.svg
+    assert "total" not in drawn.says
+
+
+def test_a_scree_of_nothing_is_drawn() -> None:
+    assert numbers(scree([Component(1, 0.0, 0.0, 0.0)], 0.0).svg, "rect", "height") == [0.0]
+
+
+def rounds(residuals: list[float | None]) -> list[Round]:
+    return [Round(at + 1, "product", 1, 1, (), value) for at, value in enumerate(residuals)]
+
+
+def test_residuals_fall_on_a_scale_of_digits() -> None:
+    drawn = convergence(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
+    assert drawn is not None
+    first, second, last = numbers(drawn.svg, "circle", "cy")
+    assert last - second == pytest.approx(2 * (second - first), abs=0.2)
+    assert "tolerance 1e-06" in drawn.svg
+
+
+def test_a_residual_of_zero_is_drawn_at_the_bottom() -> None:
+    drawn = convergence(rounds([1e-2, 0.0]), 0.0, 1e-6)
+    assert drawn is not None
+    first, second, last = numbers(drawn.svg, "circle", "cy")
+    assert first < second == last
+    assert all(np.isfinite(numbers(drawn.svg, "circle", "cx")))
+
+
+def test_without_residuals_there_is_no_curve() -> None:
+    assert convergence(rounds([None, None]), 1e-15, 1e-8) is None
+
+
+def test_cells_are_darker_the_larger() -> None:
+    drawn = grid(
+        "g",
+        ["a", "b"],
+        ["PC1", "PC2"],
+        [[0.0, -2.0], [1.0, 9.0]],
+        title="t",
+        says="s",
+        written=str,
+        full=2.0,
+    )
+    assert re.findall(r'class="cell (\w+) mark"', drawn.svg) == ["high0", "low4", "high2", "high4"]
+
+
+def test_points_are_drawn_where_they_are() -> None:
+    points = {"a": np.array([[0.0, 0.0], [1.0, 1.0]]), "b": np.empty((0, 2))}
+    drawn = scatter(points, title="t", says="s")
+    (x0, y0), (x1, y1) = (
+        (float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", drawn.svg)
+    )
+    assert x0 < x1
+    assert y0 > y1
+    assert x0 - 64 == pytest.approx(544 - x1, abs=0.2)
+
+
+def test_packed_points_come_back_to_a_part_in_sixty_thousand() -> None:
+    points = np.random.default_rng(0).standard_normal((50, 3))
+    low, high = points.min(axis=0), points.max(axis=0)
+    from base64 import b64decode
+
+    places = np.frombuffer(b64decode(packed(points, low, high)), "<u2").reshape(3, 50).T
+    np.testing.assert_allclose(low + places / 65535 * (high - low), points, atol=1e-4)
+
+
+def test_many_sites_share_one_colour() -> None:
+    points = {f"s{i}": np.ones((8, 2)) * i for i in range(9)}
+    classes = set(re.findall(r'class="points (s\d)"', scatter(points, title="t", says="s").svg))
+    assert classes == {"s8"}
+
+
+def test_text_is_escaped() -> None:
+    made = tag("text", '<b>"x"</b>', data_tip="a\" onload='b'")
+    assert made == Markup(
+        '<text data-tip="a&#34; onload=&#39;b&#39;">&lt;b&gt;&#34;x&#34;&lt;/b&gt;</text>'
+    )
+
+
+def test_a_range_of_nothing_has_one_tick() -> None:
+    assert ticks(2.0, 2.0) == [2.0]

@@ -1,0 +1,253 @@
+"""The pages as text: what may be in them, and what must not."""
+
+import base64
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenfed import FederatedPCA, Privacy
+from eigenfed.errors import InputError
+from eigenfed.privacy.ledger import Ledger
+from eigenfed.privacy.published import DPdisPCA
+from eigenfed.report.html import shared_page, write_pages
+from eigenfed.report.model import read_report
+from eigenfed.report.page import Facts, Notice, Page, Panels, Table, Verdict
+from eigenfed.study.results import write_result
+from reports import ODD_NAMES, named, result, tables
+
+SITES = ("north", "south", "west")
+
+
+def verdict(page: Page, title: str) -> Verdict:
+    return next(found for found in page.verdicts if found.title == title)
+
+
+def words(page: Page, section: str) -> str:
+    found = next(part for part in page.sections if part.name == section)
+    return " ".join(found.words)
+
+
+def test_a_page_holds_all_it_needs_and_forbids_the_rest(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables(), by_site=True, share=SITES)
+    for path in (pages.shared, *pages.own.values()):
+        text = path.read_text()
+        assert re.findall(r"(?:src|srcset|action)\s*=", text) == []
+        assert set(re.findall(r'href="([^"]*)"', text)) <= {
+            *re.findall(r'href="(#[\w-]+)"', text),
+            "../report.html",
+        }
+        assert re.findall(r"https?://[^\"' ]*", text) == ["http://www.w3.org/2000/svg"]
+        assert "url(" not in text
+        assert "default-src 'none'" in text
+        for kind in ("style", "script"):
+            inside = re.search(f"<{kind}>(.*?)</{kind}>", text, flags=re.DOTALL)
+            assert inside is not None
+            digest = base64.b64encode(hashlib.sha256(inside[1].encode()).digest()).decode()
+            assert f"{kind}-src 'sha256-{digest}'" in text
+
+
+def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
+    odd = ("München-Süd", "it's <b>bold</b>", 'a "b" & c')
+    with pytest.raises(ValueError, match="no file's name"):
+        result(tmp_path / "r", named(tables(odd)))
+    odd = ("München-Süd", "it's <b>bold<b>", 'a "b" & c')
+    pages = result(tmp_path / "r", named(tables(odd)), by_site=True, share=odd)
+    assert set(pages.own) == set(odd)
+    for path in (pages.shared, *pages.own.values()):
+        text = path.read_text()
+        assert text.count("<script") == 1
+        assert "<b>" not in text
+        assert "München-Süd" in text or path.stem != "München-Süd"
+    assert "&lt;script&gt;document.title" in pages.shared.read_text()
+    assert ODD_NAMES[2] in pages.shared.read_text()
+
+
+def test_rows_are_shown_to_all_only_where_a_site_opted_in(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables(), share=("south",))
+    text = pages.shared.read_text()
+    assert set(re.findall(r'data-site="(\w+)"', text)) == {"south"}
+    assert "Not shown: north and west." in text
+    result(tmp_path / "none", tables())
+    text = (tmp_path / "none/report.html").read_text()
+    assert "data-scores" not in text
+    assert "no site has agreed to show it" in text
+    for site, path in pages.own.items():
+        assert set(re.findall(r'data-site="(\w+)"', path.read_text())) == {site}
+
+
+def test_a_private_page_shows_no_row_even_if_somebody_put_scores_there(tmp_path: Path) -> None:
+    private = Privacy(5.0, 1e-3, clip=20.0)
+    pages = result(tmp_path / "r", tables(), k=2, scores=False, privacy=private)
+    assert pages.own == {}
+    (tmp_path / "r/scores").mkdir()
+    np.save(tmp_path / "r/scores/north.npy", np.ones((5, 2)))
+    path = tmp_path / "r/result.json"
+    facts = json.loads(path.read_text()) | {"scores": True, "shown_scores": ["north"]}
+    path.write_text(json.dumps(facts))
+    assert "data-scores" not in write_pages(tmp_path / "r").shared.read_text()
+
+
+def test_a_private_page_states_the_guarantee(tmp_path: Path) -> None:
+    private = Privacy(5.0, 1e-3, clip=20.0)
+    result(tmp_path / "r", tables(), k=2, scores=False, privacy=private)
+    report = read_report(tmp_path / "r")
+    page = shared_page(report)
+    assert verdict(page, "What left the sites").value == "private, epsilon 5"
+    assert verdict(page, "Accuracy").value == "converged, with noise"
+    for line in report.facts["privacy"]["text"].splitlines():
+        assert line in words(page, "privacy")
+    assert "matrix with noise" in words(page, "convergence")
+    assert "figures with noise" in words(page, "by-site")
+
+
+def test_a_mechanism_that_guarantees_nothing_is_called_that(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables(), k=2, scores=False, privacy=DPdisPCA(2.0, 1e-3))
+    page = shared_page(read_report(tmp_path / "r"))
+    assert verdict(page, "What left the sites").value == "no guarantee"
+    section = next(part for part in page.sections if part.name == "privacy")
+    (notice,) = (part for part in section.parts if isinstance(part, Notice))
+    assert notice.text == "Nothing is guaranteed by this mechanism. The paper claims epsilon 2."
+
+
+def test_a_secure_page_says_that_only_sums_can_be_read(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables(), secure=True)
+    page = shared_page(read_report(tmp_path / "r"))
+    assert verdict(page, "What left the sites").value == "secure sums"
+    assert "only sums over all sites can be read" in words(page, "by-site")
+    assert "its own part cannot be told" in words(page, "privacy")
+    assert "lived in one process, whose owner could see everything" in words(page, "left")
+    table = next(
+        p for s in page.sections for p in s.parts if getattr(p, "name", "") == "left-table"
+    )
+    assert isinstance(table, Table)
+    ways = {row[0]: row[3] for row in table.rows}
+    assert ways["moments"] == "masked, exact in the sum"
+    assert ways["magnitude"] == "as it is, readable by the coordinator"
+    assert set(pages.own) == set(SITES)
+
+
+def test_a_trusted_coordinator_is_said_to_see_sums_without_noise(tmp_path: Path) -> None:
+    private = Privacy(5.0, 1e-3, clip=20.0, trust="central")
+    pages = result(tmp_path / "r", tables(), k=2, scores=False, privacy=private)
+    assert "to the trusted coordinator, who adds the noise" in pages.shared.read_text()
+
+
+def test_a_run_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
+    flat = {
+        name: np.random.default_rng(at).standard_normal((200, 40)) for at, name in enumerate(SITES)
+    }
+    result(tmp_path / "r", flat, k=4, method="subspace", max_rounds=2)
+    page = shared_page(read_report(tmp_path / "r"))
+    said = verdict(page, "Accuracy")
+    assert (said.value, said.tone) == ("not converged", "look")
+    assert said.words.startswith("4 components of 4 did not reach")
+
+
+def test_components_without_a_gap_have_no_bound(tmp_path: Path) -> None:
+    flat = np.eye(3) - 1 / 3
+    result(tmp_path / "r", {"a": flat, "b": -flat}, k=1)
+    said = verdict(shared_page(read_report(tmp_path / "r")), "Accuracy")
+    assert (said.value, said.tone) == ("converged, no bound", "look")
+    result(tmp_path / "bare", {"a": flat, "b": -flat}, k=1, method="power", certify=False)
+    said = verdict(shared_page(read_report(tmp_path / "bare")), "Accuracy")
+    assert (said.value, said.tone) == ("not graded", "look")
+
+
+def test_a_component_that_is_a_site_is_called_that(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables(apart=30.0), by_site=True)
+    page = shared_page(read_report(tmp_path / "r"))
+    said = verdict(page, "Between sites")
+    assert said.tone == "look"
+    assert "PC1 is 99 % between sites" in said.words or "PC1 is 100 %" in said.words
+    result(tmp_path / "alike", tables(), by_site=True)
+    assert verdict(shared_page(read_report(tmp_path / "alike")), "Between sites").tone == "good"
+
+
+def test_lost_sites_are_named(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables())
+    path = tmp_path / "r/run.jsonl"
+    path.write_text(path.read_text().replace('"lost": []', '"lost": ["west"]', 1))
+    page = shared_page(read_report(tmp_path / "r"))
+    facts = page.sections[0].parts[0]
+    assert isinstance(facts, Facts)
+    assert ("Did not answer an ask", "west") in facts.items
+
+
+def test_pages_of_sites_that_have_no_scores_any_more_are_taken_away(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables())
+    (tmp_path / "r/scores/north.npy").unlink()
+    pages = write_pages(tmp_path / "r")
+    assert {path.name for path in (tmp_path / "r/sites").iterdir()} == {"south.html", "west.html"}
+    assert set(pages.own) == {"south", "west"}
+
+
+def test_what_left_by_row_is_called_that(tmp_path: Path) -> None:
+    whole = tables(("all",))["all"]
+    halves = {"left": whole[:, :4], "right": whole[:, 4:]}
+    keys = {name: np.arange(len(whole)) for name in halves}
+    pca = FederatedPCA(2, split="features", random_state=0).fit_sites(halves, keys=keys)
+    write_result(tmp_path / "r", pca, sites=halves)
+    text = write_pages(tmp_path / "r").shared.read_text()
+    assert "vectors with an entry for each row left them" in text
+    assert "No row left" not in text
+
+
+def test_what_the_ledgers_come_to_is_on_the_page(tmp_path: Path) -> None:
+    sites, ledgers = tables(), {name: Ledger(None) for name in SITES}
+    pca = FederatedPCA(2, privacy=Privacy(2.0, 1e-3, clip=20.0), random_state=0)
+    pca.fit_sites(sites, ledgers=ledgers)
+    totals = {name: ledger.totals("data") for name, ledger in ledgers.items()}
+    write_result(tmp_path / "r", pca, sites=sites, ledgers=totals)
+    write_pages(tmp_path / "r")
+    page = shared_page(read_report(tmp_path / "r"))
+    section = next(part for part in page.sections if part.name == "privacy")
+    table = section.parts[-1]
+    assert isinstance(table, Table)
+    assert [row[0] for row in table.rows] == list(SITES)
+    assert [row[1] for row in table.rows] == [totals[name].epsilon for name in SITES]
+    assert table.rows[0][1] == pytest.approx(2.0, rel=1e-6)
+    for row in table.rows:
+        assert str(row[5]) in (tmp_path / "r/report.html").read_text()
+
+
+def test_scores_that_are_not_written_cannot_be_shared(tmp_path: Path) -> None:
+    pca = FederatedPCA(2).fit_sites(tables())
+    with pytest.raises(InputError, match="share_scores='north' must name a site whose scores are"):
+        write_result(tmp_path / "r", pca, sites=SITES, share_scores=["north"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
+    before = result(tmp_path / "r", tables(), by_site=True, share=SITES).shared.read_bytes()
+    assert write_pages(tmp_path / "r").shared.read_bytes() == before
+
+
+def test_one_component_has_nothing_to_be_drawn_against(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables(), k=1, by_site=True, share=SITES)
+    assert "nothing to draw rows against" in pages.shared.read_text()
+
+
+def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
+    """50 sites, 100 components, 60 rounds, long names, every row shared."""
+    many = tuple(f"a clinic with a name, number {at}" for at in range(50))
+    long = tuple(f"{'a feature with a very long name ' * 4}{at}" for at in range(130))
+    sites = named(tables(many, n=450, d=130), long)
+    result(tmp_path / "r", sites, k=100, by_site=True, share=many, method="covariance")
+    path = tmp_path / "r/run.jsonl"
+    start, *lines, end = path.read_text().splitlines()
+    events = [json.loads(line) for line in lines]
+    longer = [json.dumps(event | {"round": at}) for at in range(60) for event in events[:51]]
+    path.write_text("\n".join([start, *longer, end]))
+    page = shared_page(read_report(tmp_path / "r"))
+    panels = next(p for s in page.sections for p in s.parts if isinstance(p, Panels))
+    assert len(panels.figures) == 10
+    pages = write_pages(tmp_path / "r")
+    assert pages.shared.stat().st_size < 3_000_000
+    text = pages.shared.read_text()
+    drawn = sum(text.count("h0M") + 1 for text in re.findall(r'<path d="(M[^"]*h0)"', text))
+    assert 15_000 < drawn <= 20_000
+    assert "are drawn, evenly spaced" in text
