@@ -93,7 +93,7 @@ def private_pca(
     spender = Spender(privacy, total, held, draw)
     privacy.check_rows(spender.n)
     d = int(next(iter(counted.values()))["d"][0])
-    chosen, why = _chosen(method, d)
+    chosen, why = privately_chosen(method, d)
     if scale and chosen == "power":
         raise InputError(
             "scale=True under privacy needs method='covariance'. Scale by public "
@@ -122,7 +122,14 @@ _MECHANISMS = {
 }
 
 
-def _chosen(method: str, d: int) -> tuple[str, str]:
+def privately_chosen(method: str, d: int) -> tuple[str, str]:
+    """Return the method of a private run and the reason, in words.
+
+    Examples
+    --------
+    >>> privately_chosen("auto", 64)[0], privately_chosen("auto", 10**5)[0]
+    ('covariance', 'power')
+    """
     if method != "auto":
         return method, "asked for by name"
     if d <= _FEW_FEATURES:

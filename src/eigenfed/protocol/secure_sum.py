@@ -35,6 +35,9 @@ from eigenfed.protocol import sum_format as form
 from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies
 from eigenfed.protocol.sum_format import PublicKeys
 
+AHEAD = 8
+"""For how many sums keys are made at a time."""
+
 
 @dataclass(eq=False)
 class _Keys:
@@ -109,7 +112,7 @@ class SecureSum:
 
     bounded = True
 
-    def __init__(self, roster: Roster, *, run: str, ahead: int = 8) -> None:
+    def __init__(self, roster: Roster, *, run: str, ahead: int = AHEAD) -> None:
         check_count("ahead", ahead, "Make keys for one sum at a time, or for more.")
         if ahead > form.MOST_AHEAD:
             raise InputError(f"ahead={ahead} must be at most {form.MOST_AHEAD}. Lower it.")

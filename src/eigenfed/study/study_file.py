@@ -157,7 +157,7 @@ def _expected(path: Path, given: dict[str, Any] | None) -> Expected | None:
         return None
     spectrum = given.pop("spectrum")
     return Expected(
-        **given, spectrum=None if spectrum is None else _spectrum(path.parent / spectrum)
+        **given, spectrum=None if spectrum is None else read_spectrum(path.parent / spectrum)
     )
 
 
@@ -171,7 +171,14 @@ def _manifest(path: Path) -> tuple[str, ...]:
     return names
 
 
-def _spectrum(path: Path) -> tuple[float, ...]:
+def read_spectrum(path: Path) -> tuple[float, ...]:
+    """Read a file with an eigenvalue a line, the largest first.
+
+    Raises
+    ------
+    DataError
+        If a line is something else.
+    """
     values: list[float] = []
     for place, line in enumerate(read_text(path).splitlines(), start=1):
         if not line.strip():

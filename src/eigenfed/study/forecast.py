@@ -1,0 +1,270 @@
+"""What a study would take, before anything runs: rounds, bytes, memory, time, leakage, accuracy."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigenfed.data.source import Source
+from eigenfed.errors import InputError
+from eigenfed.estimators.protection import check_private, check_secure
+from eigenfed.linalg.checks import check_count
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.pca import METHODS, Plan, chosen
+from eigenfed.study.forecast_cost import (
+    Sizes,
+    compute_s,
+    coordinator_bytes,
+    network_s,
+    site_bytes,
+)
+from eigenfed.study.forecast_messages import Talk
+from eigenfed.study.forecast_noise import Kept, kept
+from eigenfed.study.forecast_runs import Traffic, exact_talk, private_talk, secure_traffic
+from eigenfed.study.forecast_spectrum import Spectrum, assumed, falling, listed
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be forecast.
+
+    Attributes
+    ----------
+    rows : dict of str to int
+        Number of rows of each site.
+    features, components : int
+    method : str
+    center, scale, secure, by_site : bool
+    privacy : Privacy or None
+    latency_ms : float or None
+        From the coordinator to a site and back.
+    bandwidth_mbps : float or None
+        Of the coordinator's link.
+    decay : float or None
+        Share of the one before that each eigenvalue is.
+    spectrum : tuple of float, or None
+        Falling eigenvalues; those beyond count as 0. Without either, three are assumed.
+
+    Examples
+    --------
+    >>> Question({"north": 3000, "south": 900}, features=120, components=4).n
+    3900
+    """
+
+    rows: dict[str, int]
+    features: int
+    components: int
+    method: str = "auto"
+    center: bool = True
+    scale: bool = False
+    secure: bool = False
+    by_site: bool = False
+    privacy: Privacy | None = None
+    latency_ms: float | None = None
+    bandwidth_mbps: float | None = None
+    decay: float | None = None
+    spectrum: tuple[float, ...] | None = None
+
+    @property
+    def n(self) -> int:
+        """Rows of all sites."""
+        return sum(self.rows.values())
+
+    @property
+    def plan(self) -> Plan:
+        """What the protocols are given."""
+        return Plan(self.components, self.method, self.center, self.scale, by_site=self.by_site)
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is expected with one spectrum.
+
+    Attributes
+    ----------
+    spectrum : str
+        "given", or how the one that is assumed falls.
+    traffic : Traffic
+    seconds : float
+    site_bytes, coordinator_bytes : float
+        Memory, that of a site beside its rows.
+    rank_fraction, variance_fraction : float
+        What `FederatedPCA.leakage_` will say.
+    kept : Kept or None
+        What noise leaves of the components, where there is noise and there are any.
+    """
+
+    spectrum: str
+    traffic: Traffic
+    seconds: float
+    site_bytes: float
+    coordinator_bytes: float
+    rank_fraction: float
+    variance_fraction: float
+    kept: Kept | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a study would take.
+
+    Attributes
+    ----------
+    question : Question
+    method : str
+        What would be used.
+    why : str
+        Why.
+    rows_bytes : int
+        Rows of the largest site, dense and in memory.
+    cases : tuple of Case
+        One with a given spectrum, three with assumed ones.
+    """
+
+    question: Question
+    method: str
+    why: str
+    rows_bytes: int
+    cases: tuple[Case, ...]
+
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """The fewest and the most rounds over the cases."""
+        found = [case.traffic.rounds for case in self.cases]
+        return min(found), max(found)
+
+
+def forecast(question: Question) -> Forecast:
+    """Say what a study would take.
+
+    Parameters
+    ----------
+    question : Question
+
+    Raises
+    ------
+    InputError
+        If a fit would refuse it.
+
+    Examples
+    --------
+    >>> question = Question({"north": 3000, "south": 900}, features=120, components=4)
+    >>> found = forecast(question)
+    >>> found.method, found.rounds, found.cases[0].rank_fraction
+    ('covariance', (2, 2), 1.0)
+    """
+    _check(question)
+    spectra = _spectra(question)
+    if question.privacy is None:
+        heard = [_heard(question, spectrum) for spectrum in spectra]
+    else:
+        # What crosses does not depend on the rows.
+        private = private_talk(question.plan, question.privacy, question.rows, question.features)
+        heard = [private] * len(spectra)
+    cases = tuple(
+        _case(question, spectrum, talk, traffic)
+        for spectrum, (talk, traffic) in zip(spectra, heard, strict=True)
+    )
+    rows_bytes = max(question.rows.values()) * question.features * 8
+    return Forecast(question, heard[0][0].method, heard[0][0].why, rows_bytes, cases)
+
+
+def _heard(question: Question, spectrum: Spectrum) -> tuple[Talk, Traffic]:
+    # By its name, as a model with fewer features would choose another.
+    method, why = chosen(question.plan, question.features)
+    plan = replace(question.plan, method=method)
+    talk = replace(exact_talk(plan, question.rows, spectrum), why=why)
+    if not question.secure:
+        return talk, Traffic.of(talk, question.rows)
+    return talk, secure_traffic(plan, question.rows, spectrum, talk.products)
+
+
+def _case(question: Question, spectrum: Spectrum, talk: Talk, traffic: Traffic) -> Case:
+    d, privacy = question.features, question.privacy
+    sizes = Sizes(
+        max(question.rows.values()),
+        d,
+        question.components,
+        len(question.rows),
+        talk.method,
+        talk.products,
+        private=privacy is not None,
+    )
+    seconds = compute_s(sizes) + network_s(
+        traffic.rounds, traffic.all_bytes, question.latency_ms, question.bandwidth_mbps
+    )
+    left = None
+    if privacy is not None and spectrum.has_components:
+        left = kept(
+            privacy,
+            question.rows,
+            spectrum,
+            question.components,
+            method=talk.method,
+            center=question.center,
+            scale=question.scale,
+        )
+    # All of a site's variance lies within as many directions as it has rows, less the mean.
+    few = 0 < min(question.rows.values()) - 1 <= talk.directions
+    return Case(
+        spectrum.name,
+        traffic,
+        seconds,
+        site_bytes(sizes),
+        coordinator_bytes(sizes),
+        min(talk.directions / d, 1.0),
+        1.0 if few else talk.variance_fraction,
+        left,
+    )
+
+
+def _spectra(question: Question) -> tuple[Spectrum, ...]:
+    n, d = question.n, question.features
+    rank = max(min(n - 1 if question.center else n, d), 1)
+    if question.spectrum is not None:
+        return (listed(question.spectrum, d, rank),)
+    if question.decay is not None:
+        return (falling(question.decay, d, rank),)
+    return assumed(n, d, question.components, rank)
+
+
+def _check(question: Question) -> None:
+    """Refuse what a fit would refuse, and what cannot be forecast."""
+    if not question.rows:
+        raise InputError("rows names no site. Give the number of rows of each site.")
+    for site, n in question.rows.items():
+        check_count(f"rows[{site!r}]", n, "Leave out sites without rows.")
+    check_count("features", question.features, "Say how many features there are.")
+    k, most = question.components, min(question.n, question.features)
+    check_count("n_components", k, "Ask for one component or more.")
+    if k > most:
+        raise InputError(
+            f"n_components={k} must be at most {most}, the smaller of the number of rows "
+            f"({question.n}) and of features ({question.features}). Lower n_components."
+        )
+    if question.method not in METHODS:
+        raise InputError(
+            f"method={question.method!r} must be one of {', '.join(map(repr, METHODS))}. "
+            "Pass one of them."
+        )
+    if question.secure:
+        check_secure(len(question.rows), "samples", question.method)
+    _check_spectrum(question, k)
+    if question.privacy is not None:
+        sites: dict[str, Source] = {name: Source(np.zeros((1, 1))) for name in question.rows}
+        check_private(
+            question.privacy, sites, split="samples", method=question.method, secure=question.secure
+        )
+        question.privacy.check_rows(question.n)
+
+
+def _check_spectrum(question: Question, k: int) -> None:
+    given, decay = question.spectrum, question.decay
+    if given is not None and decay is not None:
+        raise InputError("spectrum and decay both say how eigenvalues fall. Give one of them.")
+    if decay is not None and not 0.0 < decay <= 1.0:
+        raise InputError(f"decay={decay} must be above 0 and at most 1. Pass 0.9, say.")
+    if given is not None and (len(given) < k or given[k - 1] <= 0.0):
+        raise InputError(
+            f"spectrum must have {k} eigenvalues above 0 at least, one for each component. Give "
+            "more, or lower n_components."
+        )

@@ -1,0 +1,169 @@
+"""Which model runs a forecast makes, and how few sites, features and rounds stand for many."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.pca import Plan
+from eigenfed.protocol.private import privately_chosen
+from eigenfed.protocol.secure_sum import AHEAD
+from eigenfed.study.forecast_messages import Talk, overheard, overheard_private
+from eigenfed.study.forecast_spectrum import Spectrum
+
+_FEATURES, _FEW_FEATURES, _MOST_FEATURES = 1000, 200, 12_000
+_LEAST_BLOCK = 8
+_PLAIN_SITES, _SECURE_SITES = 3, 5
+_FIRST_PRODUCTS = 10
+_NEVER = 1e-300
+_ITERATED = ("krylov", "subspace", "power")
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What crosses the wire in a run.
+
+    Attributes
+    ----------
+    rounds : int
+        Asks to the sites.
+    up, down : int
+        Bytes from and to the site that has most of them.
+    all_bytes : int
+        From and to all sites.
+    largest : int
+        Bytes of the largest message.
+    """
+
+    rounds: int
+    up: int
+    down: int
+    all_bytes: int
+    largest: int
+
+    @classmethod
+    def of(cls, talk: Talk, rows: dict[str, int]) -> "Traffic":
+        """Count a talk, in which the smallest model also stands for all sites left out."""
+        sites = talk.of_sites()
+        smallest = min(sites, key=lambda name: rows[name])
+        others = (len(rows) - len(sites)) * sum(sites[smallest])
+        return cls(
+            talk.rounds,
+            max(up for up, _ in sites.values()),
+            max(down for _, down in sites.values()),
+            sum(map(sum, sites.values())) + others,
+            talk.largest,
+        )
+
+    def onwards(self, later: "Traffic", times: float) -> "Traffic":
+        """Go on in a straight line: from here past a later one, so many times as far.
+
+        Examples
+        --------
+        >>> Traffic(3, 10, 20, 90, 8).onwards(Traffic(5, 14, 20, 110, 9), 2.0)
+        Traffic(rounds=7, up=18, down=20, all_bytes=130, largest=10)
+        """
+        pairs = zip(vars(self).values(), vars(later).values(), strict=True)
+        return Traffic(*(round(here + times * (there - here)) for here, there in pairs))
+
+
+def exact_talk(plan: Plan, rows: dict[str, int], spectrum: Spectrum) -> Talk:
+    """Run an exact method on a few model sites with plain sums.
+
+    Parameters
+    ----------
+    plan : Plan
+        With the method by name.
+    rows : dict of str to int
+        Numbers of rows of all sites.
+    spectrum : Spectrum
+
+    Examples
+    --------
+    >>> from eigenfed.study.forecast_spectrum import falling
+    >>> exact_talk(Plan(4, "krylov"), {"a": 900, "b": 500}, falling(0.8, 300, 300)).rounds
+    8
+    """
+    # There sites answer about directions of their own, which differ as the sites do by chance.
+    drawn = plan.method in ("merge", "power")
+    # Elsewhere plain sums ask all sites the same, and one stands for all.
+    rows = _largest(rows, _PLAIN_SITES if drawn else 1)
+    least = 10 * plan.k
+    if plan.method in ("krylov", "subspace"):
+        least = max(_FEATURES, min(60 * max(plan.k, _LEAST_BLOCK), _MOST_FEATURES))
+    features = _standing(spectrum.d, max(least, _FEW_FEATURES))
+    values = spectrum.values(features)
+    talk = overheard(plan, rows, values, spectrum.d, drawn=drawn)
+    if talk.directions == features:
+        return replace(talk, directions=spectrum.d, variance_fraction=1.0)
+    seen = talk.variance_fraction * float(values.sum()) / spectrum.trace
+    return replace(talk, variance_fraction=min(seen, 1.0))
+
+
+def secure_traffic(plan: Plan, rows: dict[str, int], spectrum: Spectrum, products: int) -> Traffic:
+    """Count what crosses with secure sums, given how many products it takes.
+
+    Keys and shares grow in proportion to the sites. Keys are made for some sums at a time, so that
+    traffic goes on alike after as many.
+    """
+    features = _standing(spectrum.d, 20 * max(plan.k, _LEAST_BLOCK, _LEAST_BLOCK + 2))
+    values = spectrum.values(features)
+
+    def counted(sites: dict[str, int], count: int) -> Traffic:
+        forced = replace(plan, tol=_NEVER, max_rounds=count)
+        return Traffic.of(overheard(forced, sites, values, spectrum.d, secure=True), sites)
+
+    if plan.method not in _ITERATED or products <= _FIRST_PRODUCTS:
+        return _by_sites(rows, lambda sites: counted(sites, products))
+    periods, first = divmod(products - 2, AHEAD)
+    return _by_sites(
+        rows,
+        lambda sites: counted(sites, first + 2).onwards(counted(sites, first + 2 + AHEAD), periods),
+    )
+
+
+def private_talk(
+    plan: Plan, privacy: Privacy, rows: dict[str, int], d: int
+) -> tuple[Talk, Traffic]:
+    """Run the private protocol on model sites: its asks are the same whatever the rows are."""
+    features = _standing(d, max(_FEW_FEATURES, 4 * plan.k))
+    method, why = privately_chosen(str(plan.method), d)
+    plan = replace(plan, method=method)
+
+    talks: list[Talk] = []
+
+    def counted(sites: dict[str, int]) -> Traffic:
+        talks.append(overheard_private(plan, privacy, list(sites), features, d))
+        return Traffic.of(talks[-1], sites)
+
+    traffic = _by_sites(rows, counted)
+    return replace(talks[-1], why=why), traffic
+
+
+def _by_sites(rows: dict[str, int], counted: Callable[[dict[str, int]], Traffic]) -> Traffic:
+    """Count with all sites, or go on from three and five to many."""
+    if len(rows) <= _SECURE_SITES:
+        return counted(rows)
+    few, more = (counted(_largest(rows, count)) for count in (_PLAIN_SITES, _SECURE_SITES))
+    times = (len(rows) - _PLAIN_SITES) / (_SECURE_SITES - _PLAIN_SITES)
+    found = few.onwards(more, times)
+    each = found.up + found.down
+    return replace(found, all_bytes=each * len(rows))
+
+
+def _largest(rows: dict[str, int], count: int) -> dict[str, int]:
+    names = sorted(rows, key=lambda name: rows[name], reverse=True)[:count]
+    return {name: rows[name] for name in sorted(names)}
+
+
+def _standing(d: int, least: int) -> int:
+    """Return how many features stand for d: a prime, which is the length of nothing else.
+
+    Examples
+    --------
+    >>> _standing(150, 200), _standing(10**7, 200)
+    (150, 211)
+    """
+    features = least
+    while any(features % divisor == 0 for divisor in range(2, int(features**0.5) + 1)):
+        features += 1
+    return min(features, d)

@@ -1,0 +1,116 @@
+"""Memory as forecast beside traced peaks of real runs, and the arithmetic of time."""
+
+import tracemalloc
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from eigenfed.data.source import Source
+from eigenfed.estimators.in_process import Conditions, federation
+from eigenfed.estimators.protocols import protocol_of
+from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.core import drive
+from eigenfed.protocol.pca import Plan
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.site import Site
+from eigenfed.study.forecast_cost import Sizes, coordinator_bytes, network_s, site_bytes
+from eigenfed.transport.local import Answering, LocalTransport
+
+SITES = ("a", "b", "c")
+
+
+@dataclass(eq=False)
+class Taped:
+    """Answers as a site does, and keeps asks and replies."""
+
+    site: Answering
+    asks: list[bytes] = field(default_factory=list)
+    replies: list[bytes] = field(default_factory=list)
+
+    def answer(self, data: bytes) -> bytes:
+        self.asks.append(data)
+        self.replies.append(self.site.answer(data))
+        return self.replies[-1]
+
+
+class Played:
+    """Answers from a tape, with bytes that count as new."""
+
+    def __init__(self, replies: list[bytes]) -> None:
+        self._replies = iter(replies)
+
+    def answer(self, data: bytes) -> bytes:
+        return bytes(bytearray(next(self._replies)))
+
+
+def taped(
+    plan: Plan, sources: dict[str, Source], privacy: Privacy | None
+) -> tuple[dict[str, Taped], LocalTransport, Decomposition]:
+    run = federation(sources, Conditions(), secure=False, privacy=privacy)
+    tapes = {name: Taped(site) for name, site in run.sites.items()}
+    transport = LocalTransport(tapes, run=run.transport.run)
+    rng = np.random.default_rng(1)
+    return tapes, transport, drive(protocol_of(plan, privacy, SITES, run.total, rng), transport)
+
+
+def peaks(
+    n: int, d: int, k: int, method: str, privacy: Privacy | None
+) -> tuple[int, int, Decomposition]:
+    """Trace one site, then the coordinator, each by itself against a tape of the other."""
+    rng = np.random.default_rng(0)
+    spread = np.sqrt(0.9 ** np.arange(d))
+    sources = {name: Source(rng.standard_normal((n, d)) * spread) for name in SITES}
+    plan = Plan(k, method)
+    tapes, transport, found = taped(plan, sources, privacy)
+    ledger, policy = None, Policy()
+    if privacy is not None:
+        ledger, policy = Ledger(None), Policy(budget=Budget(privacy.epsilon, privacy.delta))
+    site = Site("a", sources["a"], ledger=ledger, policy=policy)
+    tracemalloc.start()
+    for ask in tapes["a"].asks:
+        site.answer(bytes(bytearray(ask)))
+    at_site = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    played = LocalTransport(
+        {name: Played(tape.replies) for name, tape in tapes.items()}, run=transport.run
+    )
+    run = federation(sources, Conditions(), secure=False, privacy=privacy)
+    protocol = protocol_of(plan, privacy, SITES, run.total, np.random.default_rng(1))
+    tracemalloc.start()
+    drive(protocol, played)
+    at_coordinator = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return at_site, at_coordinator, found
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "k", "method", "private"),
+    [
+        (7000, 1200, 4, "covariance", False),
+        (1800, 1800, 4, "covariance", False),
+        (150, 25_000, 6, "krylov", False),
+        (150, 15_000, 8, "randomized", False),
+        (150, 12_000, 6, "subspace", False),
+        (150, 12_000, 8, "power", False),
+        (150, 25_000, 15, "merge", False),
+        (2500, 1800, 4, "covariance", True),
+        (250, 20_000, 30, "power", True),
+    ],
+)
+def test_memory_is_within_thirty_percent(
+    n: int, d: int, k: int, method: str, private: bool
+) -> None:
+    privacy = Privacy(9.0, 1e-6, trust="local") if private else None
+    at_site, at_coordinator, found = peaks(n, d, k, method, privacy)
+    sizes = Sizes(n, d, k, len(SITES), found.method, found.products, private=private)
+    assert site_bytes(sizes) == pytest.approx(at_site, rel=0.3)
+    assert coordinator_bytes(sizes) == pytest.approx(at_coordinator, rel=0.3)
+
+
+def test_time_on_the_wire_is_rounds_and_bytes() -> None:
+    assert network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=20) == pytest.approx(0.4 + 2.0)
+    assert network_s(10, 5_000_000, latency_ms=None, bandwidth_mbps=20) == pytest.approx(2.0)
+    assert network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=None) == pytest.approx(0.4)

@@ -1,0 +1,112 @@
+"""What noise leaves of components, as forecast, beside real private runs."""
+
+import numpy as np
+import pytest
+
+from eigenfed import FederatedPCA, Privacy
+from eigenfed.arrays import Array
+from eigenfed.errors import ProtocolError
+from eigenfed.study.forecast_noise import Kept, kept
+from eigenfed.study.forecast_spectrum import falling
+
+
+def captured(privacy: Privacy, rows: dict[str, int], values: Array, k: int, method: str) -> float:
+    """Variance along the released components over the best, on the mean of three runs."""
+    shares = []
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        turn = np.linalg.qr(rng.standard_normal((len(values), len(values)))).Q
+        tables = {
+            name: (rng.standard_normal((n, len(values))) * np.sqrt(values)) @ turn.T
+            for name, n in rows.items()
+        }
+        pca = FederatedPCA(k, method=method, privacy=privacy).fit_sites(tables)
+        around = np.vstack(list(tables.values()))
+        around = around - around.mean(axis=0)
+        best = np.linalg.svd(around, compute_uv=False)[:k]
+        shares.append(np.sum((around @ pca.components_.T) ** 2) / np.sum(best**2))
+    return float(np.mean(shares))
+
+
+def told(privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, method: str) -> Kept:
+    return kept(privacy, rows, falling(decay, d, d), k, method=method, center=True, scale=False)
+
+
+@pytest.mark.parametrize(
+    ("rows", "decay", "d", "epsilon", "method", "terms"),
+    [
+        ({"a": 2000, "b": 1500, "c": 1500}, 0.9, 60, 1.0, "covariance", {}),
+        ({"a": 400, "b": 300, "c": 300}, 0.9, 60, 1.0, "covariance", {}),
+        ({"a": 400, "b": 300, "c": 300}, 0.95, 80, 0.8, "covariance", {"trust": "local"}),
+        ({"a": 900, "b": 900}, 0.9, 60, 0.7, "covariance", {"trust": "central"}),
+        ({"a": 1500, "b": 1000, "c": 1000}, 0.95, 300, 3.0, "power", {}),
+    ],
+)
+def test_captured_energy_is_that_of_real_runs(
+    rows: dict[str, int],
+    decay: float,
+    d: int,
+    epsilon: float,
+    method: str,
+    terms: dict[str, str],
+) -> None:
+    privacy = Privacy(epsilon, 1e-6, **terms)  # type: ignore[arg-type]
+    found = told(privacy, rows, decay, d, 3, method)
+    real = captured(privacy, rows, falling(decay, d, d).values(d), 3, method)
+    assert found.captured == pytest.approx(real, abs=0.08)
+
+
+def test_where_nothing_is_left_both_say_so() -> None:
+    privacy, rows = Privacy(0.5, 1e-6), {"a": 400, "b": 400, "c": 400}
+    found = told(privacy, rows, 0.97, 400, 3, "covariance")
+    real = captured(privacy, rows, falling(0.97, 400, 400).values(400), 3, "covariance")
+    assert real < 0.3
+    assert found.captured == pytest.approx(real, abs=0.08)
+    assert found.ratio is not None
+    assert found.ratio > 1.0
+
+
+def test_few_features_stand_for_many_under_noise() -> None:
+    """Real runs with 1400 features, of which the forecast draws 1000."""
+    privacy, rows = Privacy(3.0, 1e-6, trust="central"), {"a": 700, "b": 700}
+    rng = np.random.default_rng(0)
+    values = falling(0.8, 1400, 1400).values(1400)
+    tables = {name: rng.standard_normal((n, 1400)) * np.sqrt(values) for name, n in rows.items()}
+    pca = FederatedPCA(3, privacy=privacy).fit_sites(tables)
+    real = float(np.sum(pca.components_**2 @ values) / values[:3].sum())
+    found = told(privacy, rows, 0.8, 1400, 3, "covariance")
+    assert 0.3 < real < 0.97
+    assert found.captured == pytest.approx(real, abs=0.08)
+
+
+def test_more_rows_and_less_noise_bring_more() -> None:
+    few, many = ({"a": n, "b": n, "c": n} for n in (300, 3000))
+    privacy = Privacy(1.0, 1e-6)
+    shares = [told(privacy, rows, 0.9, 60, 3, "covariance").captured for rows in (few, many)]
+    easy = told(Privacy(4.0, 1e-6), few, 0.9, 60, 3, "covariance").captured
+    assert None not in (*shares, easy)
+    assert shares[0] < shares[1] > 0.95  # type: ignore[operator]
+    assert shares[0] < easy  # type: ignore[operator]
+
+
+def test_a_run_that_would_end_early_is_told_with_its_reason() -> None:
+    rows, privacy = {"a": 30, "b": 40, "c": 50}, Privacy(1.0, 1e-6)
+    found = told(privacy, rows, 0.9, 30, 2, "covariance")
+    assert found.captured is None
+    tables = {name: np.random.default_rng(0).standard_normal((n, 30)) for name, n in rows.items()}
+    with pytest.raises(ProtocolError) as ended:
+        FederatedPCA(2, privacy=privacy).fit_sites(tables)
+    assert found.problem == str(ended.value)
+
+
+def test_scaling_is_refused_where_variances_drown() -> None:
+    rows, privacy = {"a": 300, "b": 300, "c": 300}, Privacy(1.0, 1e-6)
+    spectrum = falling(0.97, 300, 300)
+    found = kept(privacy, rows, spectrum, 2, method="covariance", center=True, scale=True)
+    assert "variances" in found.problem
+    tables = {
+        name: np.random.default_rng(i).standard_normal((n, 300))
+        for i, (name, n) in enumerate(rows.items())
+    }
+    with pytest.raises(ProtocolError, match="three deviations"):
+        FederatedPCA(2, privacy=privacy, scale=True).fit_sites(tables)
