@@ -8,7 +8,9 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
-from eigenfed.cli.tables import fit_text
+from eigenfed.cli.leaving import Leaving
+
+_BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "quiet", "debug")
 
 
 @click.command(
@@ -19,11 +21,20 @@ from eigenfed.cli.tables import fit_text
         "  eigenfed fit north.csv south.csv island.csv -k 4 --secure",
         "Differentially private:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 --epsilon 1 --delta 1e-6",
+        "A rehearsal of a study, on the sites' own files:",
+        "  eigenfed fit --study study.toml north.toml south.toml island.toml -o result",
     ),
     short_help="Fit a PCA over files, each of them a site.",
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
-@options.components
+@click.option(
+    "-k", "k", type=click.IntRange(min=1), help="Number of components; needed without --study."
+)
+@click.option(
+    "--study",
+    type=options.FILE,
+    help="Rehearse this study: FILES are then its sites' own files, and say all the rest.",
+)
 @click.option("-o", "--out", type=options.NEW, help="Folder to write the result to.")
 @click.option("--method", type=click.Choice(options.METHODS), default="auto", show_default=True)
 @click.option("--secure", is_flag=True, help="Let nothing leave a site but inside secure sums.")
@@ -52,12 +63,19 @@ from eigenfed.cli.tables import fit_text
 @click.option("--column", "column", multiple=True, help="A feature to take; all without this.")
 @click.option("--id-column", help="Column of csv and parquet files that names the rows.")
 @options.seed
+@click.option(
+    "--share-scores",
+    multiple=True,
+    help="A site whose rows the page for everybody may show as points.",
+)
+@options.write_back
 @options.force
 @answering
 def fit(
     voice: Voice,
     files: tuple[Path, ...],
-    k: int,
+    k: int | None,
+    study: Path | None,
     out: Path | None,
     method: str,
     secure: bool,
@@ -72,6 +90,8 @@ def fit(
     column: tuple[str, ...],
     id_column: str | None,
     seed: int | None,
+    share_scores: tuple[str, ...],
+    write_back: bool,
     force: bool,
 ) -> Answer:
     """Fit a PCA over FILES as if their rows were in one place.
@@ -79,16 +99,18 @@ def fit(
     Each file is a site of its own, named after the file. Sites live in this process, and every
     message between them and the coordinator still crosses as bytes through the site's gate.
     """
+    left = Leaving(out, force=force, write_back=write_back)
+    if study is not None:
+        return _rehearsed(voice, study, files, left)
+    if k is None:
+        raise click.UsageError("Missing option '-k'.")
     sites = options.site_names(files)
     privacy = options.privacy_of(epsilon, delta, clip=clip, tolerate=tolerate, trust=trust)
+    _check_shared(share_scores, sites, out, private=privacy is not None)
     from eigenfed.estimators.federated import FederatedPCA
-    from eigenfed.study.facts import described
-    from eigenfed.study.results import check_free, write_result
+    from eigenfed.study.rows import Records
 
-    if out is not None:
-        check_free(out, force=force)
-    elif force:
-        raise click.UsageError("--force goes with -o only. Name the folder to replace.")
+    left.check(sites.values())
     pca = FederatedPCA(
         k,
         method=method,
@@ -102,17 +124,28 @@ def fit(
         pca.fit_sites(
             _tables(sites, column, id_column),
             features=features,
-            by_site=out is not None and privacy is None and not secure,
+            by_site=left.tells_sites_apart(pca),
             told=told,
         )
-    if out is None:
-        facts = described(pca, sites)
-        return Answer(facts, fit_text(facts))
-    scores = None if privacy is not None else _scores(pca, sites)
-    facts = write_result(out, pca, sites=sites, scores=scores, force=force)
-    if scores is None:
-        voice.say("No scores were written: projections of records are not private.")
-    return Answer(facts | {"folder": str(out)}, f"{fit_text(facts)}\nresult       {out}")
+    records = {name: Records(path, id_column) for name, path in sites.items()}
+    return left.answer(voice, pca, records, share_scores=share_scores)
+
+
+def _check_shared(
+    share_scores: tuple[str, ...], sites: dict[str, Path], out: Path | None, *, private: bool
+) -> None:
+    strange = next((site for site in share_scores if site not in sites), None)
+    if strange is not None:
+        raise click.UsageError(
+            f"--share-scores {strange} must be one of the sites {', '.join(sites)}. Name one of "
+            "them."
+        )
+    if share_scores and private:
+        raise click.UsageError(
+            "--share-scores shows single rows and does not go with --epsilon. Drop one."
+        )
+    if share_scores and out is None:
+        raise click.UsageError("--share-scores goes with -o only. Name a folder.")
 
 
 def _tables(
@@ -129,7 +162,47 @@ def _tables(
     }
 
 
-def _scores(pca: Any, sites: dict[str, Path]) -> dict[str, Any]:
-    from eigenfed.study.rows import projected
+def _rehearsed(voice: Voice, study: Path, files: tuple[Path, ...], left: Leaving) -> Answer:
+    _check_beside_study(files)
+    from eigenfed.study.rehearsal import rehearsal_of
 
-    return {name: projected(pca, path) for name, path in sites.items()}
+    rehearsal = rehearsal_of(study, files)
+    records = rehearsal.records
+    filtered = [rehearsal.sites[name].path for name, rows in records.items() if rows.where]
+    if left.write_back and filtered:
+        raise click.UsageError(
+            f"--write-back needs the scores of all rows, and {filtered[0]} has where. Drop one."
+        )
+    left.check(rows.path for rows in records.values())
+    if rehearsal.absent:
+        voice.say(f"The quorum is there; {', '.join(rehearsal.absent)} did not come.")
+    pca = rehearsal.estimator()
+    with voice.rounds(pca.tol) as told:
+        ledgers = rehearsal.fit(pca, told)
+    return left.answer(
+        voice,
+        pca,
+        records,
+        share_scores=rehearsal.sharing,
+        ledgers=ledgers or None,
+        study=rehearsal.study.name,
+    )
+
+
+def _check_beside_study(files: tuple[Path, ...]) -> None:
+    """Refuse options that the study or a site's file decides, and files that are no site's."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        default = click.core.ParameterSource.DEFAULT
+        given = context.get_parameter_source(option.name or "") is not default
+        if given and option.name not in _BESIDE_STUDY:
+            raise click.UsageError(
+                f"{option.opts[0]} does not go with --study: the study and the sites' own files "
+                "say it. Change it there."
+            )
+    other = next((path for path in files if path.suffix.lower() != ".toml"), None)
+    if other is not None:
+        raise click.UsageError(
+            f"{other} is no .toml file, and with --study each of FILES is a site's own file. Pass "
+            "the file that names it as data."
+        )

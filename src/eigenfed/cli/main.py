@@ -10,9 +10,12 @@ from eigenfed.cli.audit import audit
 from eigenfed.cli.demo import demo
 from eigenfed.cli.fit import fit
 from eigenfed.cli.helping import example
+from eigenfed.cli.init import init
 from eigenfed.cli.ledger import ledger
 from eigenfed.cli.merge import merge
+from eigenfed.cli.plan import plan
 from eigenfed.cli.project import project
+from eigenfed.cli.report import report
 from eigenfed.cli.stream import stream
 
 
@@ -64,7 +67,7 @@ def cli() -> None:
     """
 
 
-for command in (fit, project, stream, merge, ledger, audit, demo):
+for command in (init, plan, fit, project, report, stream, merge, ledger, audit, demo):
     cli.add_command(command)
 
 

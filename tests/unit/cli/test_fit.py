@@ -187,7 +187,7 @@ def test_missing_entries_under_privacy_are_refused(tmp_path: Path) -> None:
         (("--tolerate", "0"), "--tolerate goes with --epsilon only"),
         (("--trust", "local"), "--trust goes with --epsilon only"),
         (("--epsilon", "1", "--delta", "1e-6", "--clip", "0"), "--clip 0.0 must be"),
-        (("--force",), "--force goes with -o only"),
+        (("--force",), "--force goes with -o or --write-back only"),
         (("--method", "magic"), "'magic' is not one of"),
     ],
 )
@@ -281,3 +281,48 @@ def test_the_installed_program_runs_from_files_to_a_folder(
     run = subprocess.run(call, capture_output=True, text=True, check=True)
     assert json.loads(run.stdout)["k"] == 2
     assert run.stderr == ""
+
+
+def test_scores_come_with_the_names_of_their_rows(tmp_path: Path) -> None:
+    table = rows(40)
+    for name, part in (("north", table[:25]), ("south", table[25:])):
+        lines = ["patient," + ",".join(FEATURES)]
+        lines += [f"p{i}," + ",".join(map(repr, row)) for i, row in enumerate(part.tolist())]
+        (tmp_path / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    files = [tmp_path / "north.csv", tmp_path / "south.csv"]
+    answer("fit", *files, "-k", 2, "--id-column", "patient", "-o", tmp_path / "out")
+    assert json.loads((tmp_path / "out/scores/south.rows.json").read_text()) == [
+        f"p{i}" for i in range(15)
+    ]
+    assert np.load(tmp_path / "out/scores/south.npy").shape == (15, 2)
+    assert eigenfed("project", tmp_path / "out", files[0]).exit_code == 0
+
+
+def test_a_component_that_tells_sites_apart_is_pointed_out(tmp_path: Path) -> None:
+    table = rows(300)
+    far = np.vstack([table[:150], table[150:] + 200.0])
+    calls = {
+        name: as_npy(tmp_path, part, (f"{name}1", f"{name}2"))
+        for name, part in (("like", table), ("far", far))
+    }
+    said = {
+        name: eigenfed("fit", *files, "-k", 2, "-o", tmp_path / name).stdout
+        for name, files in calls.items()
+    }
+    assert "of a component's variance is between sites" in said["like"]
+    assert "PC1 mostly tells sites apart" in said["far"]
+
+
+def test_the_report_has_the_command_as_it_was_typed(tables: list[Path], tmp_path: Path) -> None:
+    eigenfed(
+        "fit", *tables, "-k", 2, "--column", "age", "--column", "bmi", "--column", "hdl",
+        "--method", "krylov", "--quiet", "-o", tmp_path / "out",
+    )  # fmt: skip
+    facts = json.loads((tmp_path / "out/result.json").read_text())
+    names = [path.name for path in tables]
+    columns = ["--column", "age", "--column", "bmi", "--column", "hdl"]
+    assert facts["command"][:2] == ["eigenfed", "fit"]
+    assert sorted(facts["command"][2:]) == sorted(
+        [*names, "-k", "2", *columns, "--method", "krylov", "-o", "out"]
+    )
+    assert " ".join(facts["command"]) in (tmp_path / "out/report.html").read_text()

@@ -43,8 +43,11 @@ def real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_the_commands_are_those_that_work() -> None:
     assert {" ".join(path) for path in commands()} == {
+        "init",
+        "plan",
         "fit",
         "project",
+        "report",
         "stream",
         "merge",
         "ledger show",

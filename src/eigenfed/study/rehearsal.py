@@ -1,0 +1,240 @@
+"""A study run in one process, on the files of all of its sites: a rehearsal, or a study of one.
+
+Everything that the study and the sites say takes effect as it would between machines: who may take
+part and how many must, which rows and features are taken, what each site allows, and what is paid
+in its ledger.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenfed.data.columns import differences, listed
+from eigenfed.data.files import Table, column_names
+from eigenfed.data.parquet import check_pandas_index
+from eigenfed.errors import InputError
+from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.privacy.keys import Refusal
+from eigenfed.privacy.ledger import Ledger, Totals
+from eigenfed.study.rows import Records
+from eigenfed.study.site_file import SiteFile, read_site
+from eigenfed.study.study_file import Study, read_study
+from eigenfed.study.wording import speaking_of_keys
+from eigenfed.transport.log import Asked
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A study and those of its sites that are there.
+
+    Attributes
+    ----------
+    study : Study
+    sites : dict of str to SiteFile
+        In sorted order.
+    """
+
+    study: Study
+    sites: dict[str, SiteFile]
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """The study's sites that are not there."""
+        return tuple(name for name in self.study.sites if name not in self.sites)
+
+    @property
+    def records(self) -> dict[str, Records]:
+        """The rows of each site that count."""
+        return {
+            name: Records(site.data, site.id_column, site.where)
+            for name, site in self.sites.items()
+        }
+
+    @property
+    def sharing(self) -> frozenset[str]:
+        """The sites that let their rows be shown as points."""
+        return frozenset(name for name, site in self.sites.items() if site.share_scores)
+
+    def estimator(self) -> FederatedPCA:
+        """Return what the study asks for, to be fitted."""
+        study = self.study
+        return FederatedPCA(
+            study.components,
+            method=study.method,
+            center=study.center,
+            scale=study.scale,
+            secure=study.secure,
+            privacy=study.privacy,
+            random_state=study.seed,
+        )
+
+    def fit(
+        self, pca: FederatedPCA, told: Callable[[Asked], None] | None = None
+    ) -> dict[str, Totals]:
+        """Fit an estimator to the rows of the sites that are there.
+
+        Parameters
+        ----------
+        pca : FederatedPCA
+            From `estimator`.
+        told : callable, optional
+            Called with each ask when it is over.
+
+        Returns
+        -------
+        dict of str to Totals
+            What the ledgers of those sites that have one come to.
+
+        Raises
+        ------
+        InputError, DataError
+            If the rows do not fit the study.
+        SiteRefused
+            If a site's policy or ledger forbids an ask.
+        """
+        tables = self._tables()
+        ledgers = _opened(self.sites)
+        with speaking_of_keys(f"{self.study.path}: "):
+            pca.fit_sites(
+                tables,
+                features="same",
+                policies={name: site.policy for name, site in self.sites.items()},
+                ledgers=ledgers,
+                datasets={name: self.sites[name].dataset for name in ledgers},
+                by_site=self.study.by_site,
+                deadline_s=self.study.deadline_s,
+                told=told,
+            )
+        return {name: led.totals(self.sites[name].dataset) for name, led in ledgers.items()}
+
+    def _tables(self) -> dict[str, Table]:
+        """Open all files with the same features in the same order, so that none is copied."""
+        wanted = self._features()
+        tables = {}
+        for name, records in self.records.items():
+            with speaking_of_keys(f"{self.sites[name].path}: "):
+                tables[name] = records.table(wanted)
+        return tables
+
+    def _features(self) -> list[str] | None:
+        if not isinstance(self.study.features, str):
+            return list(self.study.features)
+        named = {name: _named(site) for name, site in self.sites.items()}
+        if any(columns is None for columns in named.values()):
+            return None
+        columns = {name: found for name, found in named.items() if found is not None}
+        first = next(iter(columns.values()))
+        common = [name for name in first if all(name in found for found in columns.values())]
+        if self.study.features == "same" and any(len(f) > len(common) for f in columns.values()):
+            raise InputError(
+                f'{self.study.path}: features = "same", and the sites differ in '
+                f"{differences(columns)}. Rename or bring them, list those to take, or write "
+                'features = "common".'
+            )
+        if not common:
+            raise InputError(
+                f"{self.study.path}: the sites have no feature in common. Check their columns' "
+                "names."
+            )
+        return common
+
+
+def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
+    """Read a study and its sites, and see that they go together.
+
+    Parameters
+    ----------
+    study : Path
+    sites : iterable of Path
+        The sites' own files.
+
+    Raises
+    ------
+    InputError, DataError
+        If a file breaks a rule, or they do not go together.
+    Refusal
+        If a site does not trust whom the study wants it to trust.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from eigenfed.study.start import start_study
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     started = start_study(Path(home), sites=["a", "b"], components=2)
+    ...     rehearsal_of(started.study, started.sites.values()).absent
+    ()
+    """
+    agreed = read_study(study)
+    found: dict[str, SiteFile] = {}
+    for path in sites:
+        site = read_site(path)
+        if site.name not in agreed.sites:
+            raise InputError(
+                f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}: '
+                f"{listed(agreed.sites)}. Take one of them, or have the study name it."
+            )
+        if site.name in found:
+            raise InputError(
+                f"{found[site.name].path} and {site.path} are both the site {site.name!r}. Pass "
+                "one of them."
+            )
+        _check_terms(agreed, site)
+        found[site.name] = site
+    if len(found) < agreed.quorum:
+        raise InputError(
+            f"{agreed.path}: a run needs quorum = {agreed.quorum} sites, and there are "
+            f"{len(found)}. Pass the files of more of them."
+        )
+    _check_ledgers(found)
+    return Rehearsal(agreed, dict(sorted(found.items())))
+
+
+def _check_terms(study: Study, site: SiteFile) -> None:
+    if study.privacy is None:
+        return
+    if site.ledger is None:
+        raise InputError(
+            f"{site.path}: ledger is needed, as {study.path} has [privacy] and noise is paid for "
+            f'in one. Write ledger = "{site.name}.ledger".'
+        )
+    if site.share_scores:
+        raise InputError(
+            f"{site.path}: share_scores = true shows single rows, and {study.path} has [privacy]. "
+            "Set share_scores = false."
+        )
+    if study.privacy.trust == "central" and not site.policy.trusts_coordinator:
+        raise Refusal(
+            "untrusted",
+            f"{site.path}: policy.trusts_coordinator = false, and {study.path} has trust = "
+            '"central", with which sums leave without noise. Change the study, or set '
+            "trusts_coordinator = true.",
+        )
+
+
+def _check_ledgers(sites: Mapping[str, SiteFile]) -> None:
+    kept: dict[tuple[Path, str], SiteFile] = {}
+    for site in sites.values():
+        if site.ledger is None:
+            continue
+        place = (site.ledger.resolve(), site.dataset)
+        if place in kept:
+            raise InputError(
+                f"{kept[place].path} and {site.path} name the same ledger and dataset, and their "
+                "rows would be taken for the same. Give each site a ledger of its own."
+            )
+        kept[place] = site
+
+
+def _opened(sites: Mapping[str, SiteFile]) -> dict[str, Ledger]:
+    # They close when nobody holds them any more and not before: where one site refuses, others
+    # may still be writing down what they were asked in the same round.
+    return {name: Ledger(site.ledger) for name, site in sites.items() if site.ledger is not None}
+
+
+def _named(site: SiteFile) -> list[str] | None:
+    with speaking_of_keys(f"{site.path}: "):
+        names = column_names(site.data)
+        features = [name for name in names or () if name != site.id_column]
+        if site.data.suffix.lower() == ".parquet":
+            check_pandas_index(site.data, features)
+    return None if names is None else features

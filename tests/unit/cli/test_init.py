@@ -1,0 +1,126 @@
+"""``eigenfed init``: files that hold as they are, private where they must be, never overwritten."""
+
+import json
+import shlex
+import stat
+from pathlib import Path
+
+import pytest
+
+from command_line import answer, as_csv, eigenfed, rows
+from eigenfed.privacy.policy import Policy
+from eigenfed.study.schema import schema_of
+from eigenfed.study.site_file import read_site
+from eigenfed.study.site_keys import SITE
+from eigenfed.study.study_file import read_study
+from eigenfed.study.study_keys import STUDY
+
+
+def test_what_is_written_holds_as_it_is(tmp_path: Path) -> None:
+    said = answer("init", tmp_path / "heart", "--sites", "a, b,c", "-k", 3)
+    study = read_study(said["study"])
+    assert (study.name, study.sites, study.components) == ("heart", ("a", "b", "c"), 3)
+    assert study.privacy is None
+    assert study.by_site
+    assert list(said["sites"]) == ["a", "b", "c"]
+    for name, path in said["sites"].items():
+        site = read_site(path)
+        assert (site.name, site.data) == (name, Path(path).parent / f"{name}.csv")
+        assert not site.data.exists()
+        assert site.ledger is not None
+        assert not site.share_scores
+        assert site.policy == Policy(min_rows=10)
+
+
+def test_a_private_study_has_its_terms_and_every_site_a_budget(tmp_path: Path) -> None:
+    said = answer("init", tmp_path / "p", "--epsilon", 2, "--delta", 1e-7)
+    study = read_study(said["study"])
+    assert study.privacy is not None
+    assert (study.privacy.epsilon, study.privacy.delta) == (2.0, 1e-7)
+    assert not study.by_site
+    for path in said["sites"].values():
+        budget = read_site(path).policy.budget
+        assert budget is not None
+        assert (budget.epsilon, budget.delta) == (2.0, 1e-7)
+    assert "spends the sites' budgets" in said["next"][-1]
+
+
+def test_only_the_owner_reads_a_site_s_file(tmp_path: Path) -> None:
+    said = answer("init", tmp_path)
+    for path in map(Path, said["sites"].values()):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(said["study"]).stat().st_mode) & 0o044 == 0o044
+
+
+@pytest.mark.parametrize("there", ["study.toml", "sites/south/site.toml"])
+def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, there: str) -> None:
+    path = tmp_path / there
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    path.chmod(0o644)
+    run = eigenfed("init", tmp_path)
+    assert run.exit_code == 2
+    assert f"{path} is there, and nothing is overwritten" in run.stderr
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
+    assert path.read_text() == "mine"
+    answer("init", tmp_path, "--force")
+    assert "mine" not in path.read_text()
+    if path.name == "site.toml":
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_folder_s_name_that_is_no_study_s_name_is_not_taken(tmp_path: Path) -> None:
+    assert read_study(answer("init", tmp_path / "my study!")["study"]).name == "study"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--sites", "a,b/c"), 'sites = ["a", "b/c"] must be a list of names'),
+        (("--sites", "a,a"), 'sites = ["a", "a"] must be a list of names, each once'),
+        (("--sites", ""), 'sites = [""] must be'),
+        (("--sites", "a,b", "--epsilon", 1, "--delta", 1e-6), "needs 3 sites at least"),
+        (("--epsilon", 1), "--epsilon needs --delta"),
+        (("-k", 0), "0 is not in the range"),
+        (("--schema", "study", "--force"), "--schema prints and writes nothing. Pass it alone."),
+        (("--schema", "study", "-k", 4), "--schema prints and writes nothing. Pass it alone."),
+    ],
+)
+def test_options_that_make_no_study_are_refused(
+    tmp_path: Path, flags: tuple[object, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = eigenfed("init", *flags)
+    assert run.exit_code == 2
+    assert message in run.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["study", "site"])
+def test_the_schema_is_printed_and_nothing_written(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    schema = schema_of({"study": STUDY, "site": SITE}[name], f"{name}.toml")
+    assert json.loads(eigenfed("init", "--schema", name).stdout) == schema
+    assert answer("init", "--schema", name) == schema
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_steps_that_are_printed_lead_to_a_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = eigenfed("init", "my heart", "-k", 2).stdout
+    assert "not there yet" in page
+    command = shlex.split(page.strip().splitlines()[-1])
+    early = eigenfed(*command[1:])
+    assert early.exit_code == 1
+    assert "island.csv is not there" in early.stderr
+    for place, site in enumerate(("north", "south", "island")):
+        as_csv(tmp_path / "my heart/sites" / site / f"{site}.csv", rows(40, seed=place))
+    assert command[0] == "eigenfed"
+    run = eigenfed(*command[1:])
+    assert run.exit_code == 0, run.stderr
+    assert json.loads((tmp_path / "result/result.json").read_text())["n"] == 120
