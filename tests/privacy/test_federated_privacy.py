@@ -145,7 +145,7 @@ def test_the_statement_says_who_is_trusted_with_what() -> None:
 
 def test_noise_costs_rounds_that_do_not_depend_on_the_rows() -> None:
     central = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central")).fit(DIGITS)
-    assert central.n_rounds_ == 1 + 7 + 1 + 4 + 1 + 4 + 1
+    assert central.n_rounds_ == 1 + 7 + 1 + 4 + 1 + 4 + 1 + 4 + 1
 
 
 @pytest.mark.parametrize("method", ["covariance", "power"])
@@ -263,3 +263,46 @@ def test_a_site_that_wants_sound_noise_refuses_a_published_mechanism() -> None:
 def test_privacy_survives_a_clone() -> None:
     pca = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, shares={"mean": 0.1}))
     assert clone(pca).get_params()["privacy"] == pca.privacy
+
+
+def far_from_zero(n: int) -> Array:
+    spread = np.array([20.0, 15.0, 12.0, 9.0, 7.0, 4.0, 3.0, 2.0])
+    rows: Array = np.random.default_rng(5).standard_normal((n, 8)) * spread
+    return rows + np.array([50, 25, 130, 80, 50, 120, 5, 90])
+
+
+@pytest.mark.parametrize(("n", "least"), [(710, 0.95), (7100, 0.99)])
+def test_rows_far_from_zero_cost_little(n: int, least: float) -> None:
+    rows = far_from_zero(n)
+    runs = [
+        FederatedPCA(3, privacy=Privacy(1.0, 1e-6, trust="central")).fit(rows) for _ in range(12)
+    ]
+    assert np.mean([captured(run.components_, rows) for run in runs]) > least
+
+
+@pytest.mark.parametrize(("n", "epsilon", "scale"), [(800, 1.0, False), (3000, 4.0, True)])
+def test_clarity_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((n, 20)) * np.sqrt(0.6 ** np.arange(20) + 0.05)
+    if scale:
+        rows = rng.standard_normal((n, 2)) @ rng.standard_normal((2, 20)) + rng.standard_normal(
+            (n, 20)
+        )
+    exact = FederatedPCA(2, scale=scale).fit(rows).components_
+    told, true = [], []
+    for _ in range(12):
+        run = FederatedPCA(2, scale=scale, privacy=Privacy(epsilon, 1e-6, trust="central")).fit(
+            rows
+        )
+        assert run.clarity_ is not None
+        told.append(run.clarity_)
+        true.append(np.sum(run.components_ * exact, axis=1) ** 2)
+    np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.15)
+
+
+def test_clarity_is_that_of_a_noisy_matrix_only() -> None:
+    assert FederatedPCA(2).fit(DIGITS).clarity_ is None
+    power = Privacy(8.0, 1e-6, trust="central")
+    assert FederatedPCA(2, method="power", privacy=power).fit(DIGITS).clarity_ is None
+    few = Privacy(0.5, 1e-6, trust="central")
+    assert FederatedPCA(2, privacy=few).fit(far_from_zero(660)).clarity_ is None

@@ -96,13 +96,13 @@ def run(
 # What is spent ----------------------------------------------------------------------------------
 
 WAYS = {
-    "everything found": ({}, {}, 19),
+    "everything found": ({}, {}, 24),
     "public clip": ({"clip": 20.0}, {}, 8),
     "not centred": ({}, {"center": False}, 14),
     "public clip, not centred": ({"clip": 20.0}, {"center": False}, 7),
-    "power": ({}, {"method": "power"}, 20),
-    "scaled": ({}, {"scale": True}, 14),
-    "without a scree": ({"shares": {"scree": 0.0}}, {}, 14),
+    "power": ({}, {"method": "power"}, 25),
+    "scaled": ({}, {"scale": True}, 19),
+    "without a scree": ({"shares": {"scree": 0.0}}, {}, 19),
 }
 
 

@@ -201,7 +201,7 @@ def test_each_warm_up_step_draws_the_noise_of_its_sensitivity(relation: str) -> 
     search.take(np.ones((search.room, 2)))
     assert drawn == pytest.approx([1024 / 0.5] * 3, rel=1e-6)
     drawn.clear()
-    averaging = MeanStep(2, 1.0, mu=0.5, relation=relation, draw=noting)
+    averaging = MeanStep(np.zeros(2), 1.0, mu=0.5, relation=relation, draw=noting)
     averaging.take(np.ones((averaging.room, 2)))
     averaging.mean()
     assert drawn == pytest.approx([(2 if relation == "replace_one" else 1) * 2**20 / 0.5])
@@ -230,3 +230,15 @@ def test_memory_is_of_order_features_times_components() -> None:
     sizes: Callable[[object], int] = lambda a: a.nbytes if isinstance(a, np.ndarray) else 0  # noqa: E731
     stream.push(rows_of(9000, d=2000))
     assert sum(map(sizes, vars(stream).values())) < 8 * 2000 * (2 * 8 + 4)
+
+
+def test_a_stream_far_from_zero_is_centred_well() -> None:
+    spread = np.array([20.0, 15.0, 12.0, 9.0, 7.0, 4.0, 3.0, 2.0])
+    rows = np.random.default_rng(5).standard_normal((8000, 8)) * spread
+    best = np.linalg.eigvalsh(np.cov(rows.T))[-3:].sum()
+    kept = []
+    for _ in range(8):
+        private = StreamingPCA(3, privacy=Privacy(1.0, 1e-6))
+        private.partial_fit(rows + np.array([50, 25, 130, 80, 50, 120, 5, 90]))
+        kept.append(np.trace(private.components_ @ np.cov(rows.T) @ private.components_.T) / best)
+    assert np.mean(kept) > 0.985

@@ -101,6 +101,9 @@ class FederatedPCA(Projection, BaseEstimator):
     leakage_ : Leakage
     privacy_ : Statement or None
         What is guaranteed, in words; None without `privacy`.
+    clarity_ : ndarray of shape (n_components,) or None
+        With `privacy` and "covariance": estimated squared cosine of each component with the one
+        without noise; near 0 it is noise. None with too few rows to tell.
     method_, reason_ : str
         What was used, and why.
     rounds_ : tuple of Asked
@@ -324,6 +327,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self.certificate_: Certificate | None = found.certificate
         self.method_, self.reason_ = found.method, found.why
         self.privacy_: Statement | None = found.privacy
+        self.clarity_: Array | None = found.clarity
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
 
     def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:

@@ -29,7 +29,9 @@ _GRID = 1 << 13
 _ROWS = 4096
 _WIDTH = 4
 _UPDATE_MARGIN = 1.5
-_QUANTILE = 0.2
+_MEAN_QUANTILE, _CLIP_QUANTILE = 0.5, 0.2
+_MEANS = 2
+"""The first mean is short where rows lie far from zero; one about it is not."""
 _REACH = 4.0
 
 
@@ -87,6 +89,7 @@ class PrivateStream:
         self._mean = np.zeros(d)
         self._clip = math.nan if privacy.clip is None else privacy.clip
         self._radius = math.nan
+        self._averaged = 0
         self._step: RadiusStep | MeanStep | None = None
         self._released: Summary | None = None
         self._begin()
@@ -139,7 +142,7 @@ class PrivateStream:
             low,
             high,
             asks=asks,
-            quantile=_QUANTILE,
+            quantile=_MEAN_QUANTILE if self._wants_mean else _CLIP_QUANTILE,
             mu=self._privacy.mu,
             relation=self._privacy.relation,
             draw=self._draw,
@@ -147,7 +150,13 @@ class PrivateStream:
 
     def _averaging(self, radius: float) -> MeanStep:
         privacy = self._privacy
-        return MeanStep(self.d, radius, mu=privacy.mu, relation=privacy.relation, draw=self._draw)
+        return MeanStep(
+            self._mean, radius, mu=privacy.mu, relation=privacy.relation, draw=self._draw
+        )
+
+    @property
+    def _wants_mean(self) -> bool:
+        return self._centered and self._averaged < _MEANS
 
     def _take(self, rows: Array) -> None:
         while self._step is not None and len(rows):
@@ -162,19 +171,20 @@ class PrivateStream:
         """Take what a step has found and return the next."""
         if isinstance(step, MeanStep):
             self._mean = step.mean()
+            self._averaged += 1
             if self._privacy.clip is not None:
                 return None
             middle = math.log2(self._radius)
             return self._search(middle - 3, middle + 1, NARROW_ASKS)
-        first = math.isnan(self._radius)
-        if first and step.at_end:
+        wide = math.isnan(self._radius)
+        if wide and step.at_end:
             raise InputError(
                 f"The norms of the rows are not between 2^{WIDEST[0]:g} and 2^{WIDEST[1]:g}, as "
                 "far as noisy counts tell. Pass a public clip, or rows in other units."
             )
-        if first and self._centered:
-            self._radius = step.radius
-            return self._averaging(step.radius)
+        if self._wants_mean:
+            self._radius = step.upper if wide else step.radius
+            return self._averaging(self._radius)
         self._clip = step.radius
         return None
 

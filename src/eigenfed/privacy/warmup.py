@@ -71,6 +71,11 @@ class RadiusStep:
         return self._edge((self._below + self._above) / 2)
 
     @property
+    def upper(self) -> float:
+        """The upper end of what is left of the range, which holds the part at least."""
+        return self._edge(self._above)
+
+    @property
     def at_end(self) -> bool:
         """Whether the search ended at an end of the range: the range is wrong."""
         return self._below == 0 or self._above == 1 << self._asks
@@ -101,11 +106,11 @@ class RadiusStep:
 
 
 class MeanStep:
-    """The noisy mean of rows clipped to a radius.
+    """The noisy mean of rows about a centre, clipped to a radius.
 
     Parameters
     ----------
-    d : int
+    center : ndarray of shape (d,)
     radius : float
     mu : float
     relation : str
@@ -118,9 +123,17 @@ class MeanStep:
     """
 
     def __init__(
-        self, d: int, radius: float, *, mu: float, relation: str, draw: Draw = discrete_gaussian
+        self,
+        center: Array,
+        radius: float,
+        *,
+        mu: float,
+        relation: str,
+        draw: Draw = discrete_gaussian,
     ) -> None:
-        self._radius, self._mu, self._relation, self._draw = radius, mu, relation, draw
+        self._center, self._radius = center, radius
+        self._mu, self._relation, self._draw = mu, relation, draw
+        d = len(center)
         self._total = np.zeros(d)
         self._n = self.room = math.ceil(_MEAN_DEVIATIONS * math.sqrt(d) / mu)
         if self._n * _GRID >= 1 << 53:
@@ -128,7 +141,7 @@ class MeanStep:
 
     def take(self, rows: Array) -> None:
         """Add rows, at most as many as there is room for."""
-        self._total += on_grid(rows, self._radius, _GRID).sum(axis=0)
+        self._total += on_grid(about(rows, self._center), self._radius, _GRID).sum(axis=0)
         self.room -= len(rows)
 
     def mean(self) -> Array:
@@ -136,5 +149,5 @@ class MeanStep:
         noise = Noise(of_total(_GRID, self._relation))
         exact = {"total": self._total.astype(np.int64)}
         total = noise.added(exact, self._mu, 1, self._draw)["total"]
-        mean: Array = total * (self._radius / _GRID / self._n)
+        mean: Array = self._center + total * (self._radius / _GRID / self._n)
         return mean

@@ -10,15 +10,19 @@ Everything after the noise is post-processing. What each step may spend is a sha
 (`Privacy.shares`); the sites' ledgers see to it that it is not exceeded.
 
 1. *radius*: a radius that holds half of the rows, by a binary search on noisy counts;
-2. *mean*: the mean of rows clipped to it;
-3. *clip*: a radius about that mean that holds a fifth of the rows. Shorter rows keep their length,
-   longer ones their direction: at a given noise, more are worth less than they cost;
+2. *mean*: the mean of rows clipped to it; then, about that one, the mean of rows clipped to a
+   radius that holds half of them. The first is short where rows lie far from zero, and has noise
+   that is large beside their spread; the second has neither fault;
+3. *clip*: that radius, and one about the second mean that holds a fifth of the rows. Shorter rows
+   keep their length, longer ones their direction: at a given noise, more are worth less than they
+   cost;
 4. *covariance*: the second moment about the mean of rows clipped to it, once;
 5. *scree*: the variances along the components, of rows clipped far out.
 """
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import isotonic_regression
@@ -26,9 +30,10 @@ from scipy.optimize import isotonic_regression
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.linalg.spiked import cosines_beside, cosines_under_noise
 from eigenfed.privacy.gaussian import discrete_gaussian
 from eigenfed.privacy.grid import grid_for
-from eigenfed.privacy.noise import Draw
+from eigenfed.privacy.noise import Draw, Noise
 from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS, WIDEST
 from eigenfed.privacy.statement import sound_statement
 from eigenfed.privacy.terms import Privacy
@@ -49,10 +54,23 @@ METHODS = ("auto", "covariance", "power")
 
 _FEW_FEATURES = 2000
 _RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
+_FIRST_MEAN = 0.4
+"""Part of the share of the mean that the first one gets."""
+_SURE = 10.0
+"""With how many times as many rows as the deviation of a count a search ends where it should."""
 _REACH_SHARE = 0.3
 _POWER_SHARES = (0.3, 0.7)
 _UPDATE_MARGIN = 1.5
 _LEAST_SIGNAL = 3.0
+
+
+class _Ball(NamedTuple):
+    """Where rows are clipped: about which mean, to which radius; how noisy and sure that is."""
+
+    mean: Array
+    clip: float
+    noise: float
+    sure: bool = True
 
 
 def private_pca(
@@ -100,16 +118,14 @@ def private_pca(
             "numbers beforehand, or pass scale=False."
         )
     split = privacy.split(_needed(privacy, center=center, scale=scale))
-    mean, clip = yield from _prepared(spender, split, d, center=center)
+    ball = yield from _prepared(spender, split, d, center=center)
     grid = grid_for(spender.n, d)
     if chosen == "covariance":
-        found = yield from _covariance(
-            spender, split["covariance"], k, mean, clip, grid, tol, scale
-        )
+        found = yield from _covariance(spender, split["covariance"], k, ball, grid, tol, scale)
     else:
-        found = yield from _power(spender, split["covariance"], k, mean, clip, grid, rng)
+        found = yield from _power(spender, split["covariance"], k, ball, grid, rng)
     if split.get("scree", 0.0) > 0.0:
-        found = yield from _scree(spender, split["scree"], found, clip)
+        found = yield from _scree(spender, split["scree"], found, ball.clip)
     said = sound_statement(
         privacy, n=spender.n, sites=len(sites), mechanism=_MECHANISMS[chosen], budget=split
     )
@@ -147,51 +163,65 @@ def _needed(privacy: Privacy, *, center: bool, scale: bool) -> list[str]:
 
 def _prepared(
     spender: Spender, split: dict[str, float], d: int, *, center: bool
-) -> Protocol[tuple[Array, float]]:
+) -> Protocol[_Ball]:
     """Find the mean and the radius about it to which rows are clipped."""
     origin, public = np.zeros(d), spender.privacy.clip
     if not center:
         if public is not None:
-            return origin, public
+            return _Ball(origin, public, 0.0)
         clip = yield from radius_about(
             spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_ASKS
         )
-        return origin, clip
-    radius = public
-    if radius is None:
-        radius = yield from radius_about(
-            spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS
-        )
-    mean = yield from _mean(spender, split["mean"], origin, radius)
+        return _Ball(origin, clip, 0.0)
     if public is not None:
-        return mean, public
-    low, high = math.log2(radius) - 3, math.log2(radius) + 1
-    clip = yield from radius_about(
-        spender, split["clip"], mean, _CLIP_QUANTILE, low, high, NARROW_ASKS, open_ended=True
+        mean, noise = yield from _mean(spender, split["mean"], origin, public)
+        return _Ball(mean, public, noise)
+    radius = yield from radius_about(
+        spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS, upper=True
     )
-    return mean, clip
+    first, _ = yield from _mean(spender, _FIRST_MEAN * split["mean"], origin, radius)
+    reach = yield from _narrowed(spender, split["clip"] / 2, first, _RADIUS_QUANTILE, radius)
+    mean, noise = yield from _mean(spender, (1 - _FIRST_MEAN) * split["mean"], first, reach)
+    clip = yield from _narrowed(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
+    # Clipping shortens what the mean's noise adds to rows as it shortens them.
+    sure = spender.n > _SURE * spender.count_deviation(split["radius"] / WIDE_ASKS)
+    return _Ball(mean, clip, noise * min(clip / reach, 1.0), sure)
 
 
-def _mean(spender: Spender, share: float, center: Array, radius: float) -> Protocol[Array]:
+def _narrowed(
+    spender: Spender, share: float, center: Array, quantile: float, radius: float
+) -> Protocol[float]:
+    """Search within four octaves, of which a known radius is near the upper end."""
+    low, high = math.log2(radius) - 3, math.log2(radius) + 1
+    return (
+        yield from radius_about(
+            spender, share, center, quantile, low, high, NARROW_ASKS, open_ended=True
+        )
+    )
+
+
+def _mean(
+    spender: Spender, share: float, center: Array, radius: float
+) -> Protocol[tuple[Array, float]]:
+    """Return the mean of rows clipped about a centre, and the deviation of its noise."""
     grid = grid_for(spender.n, len(center))
     noise = noise_of_total(grid, spender.privacy.relation)
     payload = {"center": center, "radius": np.array([radius]), "grid": np.array([grid])}
     total = yield from spender.sum_of("private_total", "total", payload, noise, share, float(grid))
-    mean: Array = total * (radius / grid / spender.n)
-    return mean
+    unit = radius / grid / spender.n
+    return center + total * unit, spender.deviation(noise, share) * unit
 
 
 def _covariance(
     spender: Spender,
     share: float,
     k: int,
-    mean: Array,
-    clip: float,
+    ball: _Ball,
     grid: int,
     tol: float,
     scale: bool,
 ) -> Protocol[Decomposition]:
-    d = len(mean)
+    mean, clip, d = ball.mean, ball.clip, len(ball.mean)
     noise = noise_of_scatter(grid, d, spender.privacy.relation)
     payload = {"center": mean, "radius": np.array([clip]), "grid": np.array([grid])}
     triangle = yield from spender.sum_of(
@@ -199,10 +229,29 @@ def _covariance(
     )
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     matrix, scales = symmetric(triangle * unit, d), np.ones(d)
+    deviation = spender.deviation(noise, share) * unit
     if scale:
-        scales = _scales(matrix, spender.deviation(noise, share) * unit)
+        scales = _scales(matrix, deviation)
         matrix = matrix / np.outer(scales, scales)
-    return whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=tol)
+        deviation *= float(np.mean(scales**-2.0))
+    found = whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=tol)
+    return replace(found, clarity=_clarity(matrix, k, ball, noise, deviation, scales))
+
+
+def _clarity(
+    matrix: Array, k: int, ball: _Ball, noise: Noise, deviation: float, scales: Array
+) -> Array | None:
+    """Estimate what noise has left of each component; None where too little is known."""
+    if not ball.sure:
+        return None
+    # On the diagonal there is more noise, which is nothing among so many entries.
+    beside = float(noise.relative["triangle"].min()) * deviation
+    values: Array = np.linalg.eigvalsh(matrix)[::-1].astype(np.float64)
+    left = cosines_under_noise(values, k, beside)
+    # Rows about a mean that is off by e also vary along e, by its squared length.
+    return left * cosines_beside(
+        values[:k], ball.noise**2 * float(np.sum(scales**-2.0)), len(matrix)
+    )
 
 
 def _scales(matrix: Array, deviation: float) -> Array:
@@ -221,8 +270,7 @@ def _power(
     spender: Spender,
     share: float,
     k: int,
-    mean: Array,
-    clip: float,
+    ball: _Ball,
     grid: int,
     rng: np.random.Generator,
 ) -> Protocol[Decomposition]:
@@ -231,7 +279,7 @@ def _power(
     Through random directions a row is about ``sqrt(l / d)`` of its length, which needs no look at
     the data: updates are clipped there in the first product, whose noise falls accordingly.
     """
-    d = len(mean)
+    mean, clip, d = ball.mean, ball.clip, len(ball.mean)
     width = min(2 * k, d)
     basis = np.linalg.qr(rng.standard_normal((d, width))).Q
     clips = (min(1.0, _UPDATE_MARGIN * math.sqrt(width / d)), 1.0)

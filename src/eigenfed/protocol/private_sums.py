@@ -63,6 +63,10 @@ class Spender:
         parts = len(self.rows) / self.parties if self.parties else 1.0
         return noise.sensitivity / (self.privacy.mu * math.sqrt(share)) * math.sqrt(parts)
 
+    def count_deviation(self, share: float) -> float:
+        """Return the standard deviation of the noise on a number of rows."""
+        return self.deviation(noise_of_count(self.privacy.relation), share) / COUNT_UNIT
+
     def sum_of(
         self, op: str, name: str, payload: Arrays, noise: Noise, share: float, per_row: float
     ) -> Protocol[Array]:
@@ -119,6 +123,7 @@ def radius_about(
     asks: int,
     *,
     open_ended: bool = False,
+    upper: bool = False,
 ) -> Protocol[float]:
     """Search for the radius about the centre that holds a part of the rows.
 
@@ -128,9 +133,11 @@ def radius_about(
         Between which powers of two.
     open_ended : bool
         Whether an end of the range is an answer; otherwise it says that the range is wrong.
+    upper : bool
+        Whether to return the end of the last cell, which holds that part at least, or its middle.
     """
     noise, each = noise_of_count(spender.privacy.relation), share / asks
-    deviation = spender.deviation(noise, each) / COUNT_UNIT
+    deviation = spender.count_deviation(each)
     if deviation > spender.n / 2:
         raise ProtocolError(
             f"{spender.n} rows are too few to be counted privately at this epsilon: counts would "
@@ -153,4 +160,4 @@ def radius_about(
             f"The norms of the rows are not between 2^{low:g} and 2^{high:g}, as far as noisy "
             "counts tell. Pass a public clip, or rows in other units."
         )
-    return edge(below + 0.5, low, high, asks)
+    return edge(above if upper else below + 0.5, low, high, asks)

@@ -78,6 +78,9 @@ class Decomposition:
         Why that method.
     privacy : Statement or None
         What noise guarantees, where there is any.
+    clarity : ndarray of shape (k,), or None
+        Estimated squared cosine of each component with the one without noise, from a noisy matrix;
+        None where too little is known.
     by_site : dict of str to SiteLevel, or None
         Where each site's rows lie, if that was asked for.
     """
@@ -93,4 +96,5 @@ class Decomposition:
     method: str = ""
     why: str = ""
     privacy: Statement | None = None
+    clarity: Array | None = None
     by_site: dict[str, SiteLevel] | None = None

@@ -65,6 +65,7 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "bytes_down": pca.bytes_down_,
         "certificate": pca.certificate_,
         "privacy": pca.privacy_,
+        "clarity": pca.clarity_,
         "leakage": pca.leakage_._asdict(),
         "by_site": _by_site(pca),
         "versions": {"python": python_version()} | {name: version(name) for name in _PACKAGES},

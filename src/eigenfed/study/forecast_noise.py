@@ -178,10 +178,13 @@ class _Modelled:
         return {"count": self._n * float(within) * COUNT_UNIT + noise}
 
     def _private_total(self, payload: Arrays) -> Arrays:
-        # Rows lie about their mean alike on all sides: what is left of their sum is its noise.
-        grid = int(payload["grid"][0])
+        # Rows lie about their mean alike on all sides: what is left of their sum is how far the
+        # centre is from it, and noise.
+        grid, radius = int(payload["grid"][0]), float(payload["radius"][0])
+        shorter = float(np.sqrt(self._shortened(payload)).mean())
+        left = -payload["center"] * (shorter * self._n * grid / radius)
         noise = noise_of_total(grid, _relation(payload))
-        return {"total": self._noise(noise, payload, len(self.values))}
+        return {"total": left + self._noise(noise, payload, len(self.values))}
 
     def _private_scatter(self, payload: Arrays) -> Arrays:
         d, unit = len(self.values), self._unit(payload)

@@ -1,0 +1,62 @@
+"""What noise leaves of eigenvectors, against matrices with noise."""
+
+import numpy as np
+import pytest
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.spiked import cosines_beside, cosines_under_noise
+
+
+def under_noise(spectrum: Array, deviation: float, seed: int) -> tuple[Array, Array]:
+    """All noisy eigenvalues, and the squared cosines of eigenvectors with the axes."""
+    d = len(spectrum)
+    noise = np.random.default_rng(seed).standard_normal((d, d))
+    matrix = np.diag(spectrum) + deviation * (np.triu(noise) + np.triu(noise, 1).T)
+    values, vectors = np.linalg.eigh(matrix)
+    return values[::-1], np.diag(vectors[:, ::-1]) ** 2
+
+
+@pytest.mark.parametrize("deviation", [0.02, 0.05, 0.06])
+def test_clear_directions_are_estimated_closely(deviation: float) -> None:
+    spectrum = np.r_[3.0, 2.0, np.zeros(398)]
+    told, true = [], []
+    for seed in range(5):
+        values, cosines = under_noise(spectrum, deviation, seed)
+        told.append(cosines_under_noise(values, 2, deviation))
+        true.append(cosines[:2])
+    np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.05)
+    expected = 1.0 - deviation**2 * 400 / spectrum[:2] ** 2
+    np.testing.assert_allclose(np.mean(told, axis=0), expected, atol=0.05)
+
+
+def test_directions_below_the_noise_are_said_to_be_lost() -> None:
+    values, _ = under_noise(np.r_[1.0, np.zeros(399)], 0.1, 0)
+    assert cosines_under_noise(values, 1, 0.1)[0] < 0.4
+
+
+def test_ties_are_lost_where_nothing_is_above_them() -> None:
+    values, _ = under_noise(np.ones(200), 1e-3, 0)
+    assert cosines_under_noise(values, 3, 1e-3).max() < 0.6
+
+
+def test_without_noise_all_is_left_and_an_exact_tie_leaves_nothing() -> None:
+    np.testing.assert_array_equal(cosines_under_noise(np.array([2.0, 1.0]), 2, 0.0), [1.0, 1.0])
+    np.testing.assert_array_equal(cosines_under_noise(np.array([2.0, 2.0]), 2, 0.1), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("strange", [0.0, 0.3, 1.0, 2.0, 6.0])
+def test_a_strange_direction_mixes_with_those_it_comes_near(strange: float) -> None:
+    d = 40
+    matrix = np.diag(np.r_[4.0, np.zeros(d - 1)])
+    found = []
+    for seed in range(400):
+        drawn = np.random.default_rng(seed).standard_normal(d)
+        drawn *= np.sqrt(strange) / np.linalg.norm(drawn)
+        vectors = np.linalg.eigh(matrix + np.outer(drawn, drawn))[1]
+        found.append(vectors[0, -1] ** 2)
+    told = cosines_beside(np.array([4.0]), strange, d)[0]
+    assert told == pytest.approx(np.mean(found), abs=0.06)
+
+
+def test_nothing_at_all_leaves_half_a_chance() -> None:
+    assert cosines_beside(np.zeros(1), 0.0, 5)[0] == 0.5
