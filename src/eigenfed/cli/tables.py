@@ -7,7 +7,7 @@ from typing import Any
 _SHOWN = 20
 _NAMED = 5
 _APART = 0.5
-"""Share of a component's variance between sites above which it is said to tell them apart."""
+"""Above this share between sites a component tells them apart; with less left it is noise."""
 
 
 def fit_text(facts: dict[str, Any]) -> str:
@@ -33,7 +33,24 @@ def fit_text(facts: dict[str, Any]) -> str:
     ]
     if facts["by_site"] is not None:
         lines.insert(-2, f"sites        {_between(facts['by_site']['explained'])}")
+    if facts["privacy"] is not None:
+        lines.insert(-1, f"noise        {_clarity(facts['clarity'])}")
     return "\n".join(lines)
+
+
+def _clarity(clarity: list[float] | None) -> str:
+    """Say what noise has left of the components, and which of them are mostly noise."""
+    if clarity is None:
+        return "what it has left of the components is not known: see eigenfed plan"
+    kept = ", ".join(f"PC{place} {share:.0%}" for place, share in enumerate(clarity, start=1))
+    if len(clarity) > _NAMED:
+        kept = f"PC1 {clarity[0]:.0%} to PC{len(clarity)} {clarity[-1]:.0%}"
+    told = f"of its direction without noise a component keeps about: {kept}"
+    drowned = sum(share < _APART for share in clarity)
+    if not drowned:
+        return told
+    which = "all of them are" if drowned == len(clarity) else f"{drowned} of {len(clarity)} are"
+    return f"{told}; {which} mostly noise (see eigenfed plan for what would help)"
 
 
 def _between(explained: list[float]) -> str:

@@ -9,6 +9,9 @@ from eigenfed.report.page import Facts, Figure, Panels, Part, Section, Table
 from eigenfed.report.verdicts import accuracy
 from eigenfed.report.wording import angle, count, listed, number, percent, size
 
+_DRAWN = 20
+"""Components in a figure; the table behind it has all."""
+
 
 def computed(report: Report) -> Section:
     """Say what was computed, and by whom."""
@@ -129,7 +132,11 @@ def convergence(report: Report) -> Section:
     if facts["privacy"] is not None:
         words.append(
             "All of this is about the matrix with noise. How far noise has moved the components "
-            "from those of the rows is not in it."
+            + (
+                "is estimated from it: near 0 a component is noise, whatever its variance."
+                if facts["clarity"]
+                else "from those of the rows is not in it."
+            )
         )
     final = None if grade is None else max(grade["residuals"])
     curve = residuals(report.rounds, final, facts["asked"]["tol"])
@@ -138,10 +145,27 @@ def convergence(report: Report) -> Section:
             "This method gets its components in one go from what the sites sent: there is no "
             "iteration to watch."
         )
-    parts: list[Part] = [] if grade is None else [_grade(grade), _residual_table(grade)]
+    parts: list[Part] = [] if facts["clarity"] is None else [_clarity(facts["clarity"])]
+    parts += [] if grade is None else [_grade(grade), _residual_table(grade)]
     table = _round_table(report, folded=True)
     parts.append(table if curve is None else Figure(curve, (table,)))
     return Section("convergence", "How well it converged", tuple(words), tuple(parts))
+
+
+def _clarity(clarity: list[float]) -> Figure:
+    named = [(f"PC{place}", share) for place, share in enumerate(clarity, start=1)]
+    svg = bars(
+        "clarity",
+        [Bar(name, share, f"{name}: {percent(share)} left") for name, share in named[:_DRAWN]],
+        title="What noise has left of each component",
+        says="Estimated squared cosine with the component without noise; the least is "
+        f"{percent(min(clarity))}.",
+        high=1.0,
+        written=lambda value: f"{100 * value:.0f} %",
+    )
+    head = ("component", "squared cosine with the one without noise")
+    table = Table("clarity-table", "What noise has left", head, tuple(named), folded=True)
+    return Figure(svg, (table,))
 
 
 def _grade(grade: dict[str, Any]) -> Facts:

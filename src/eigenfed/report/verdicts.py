@@ -11,6 +11,8 @@ MOSTLY, PARTLY = 0.5, 0.1
 def verdicts(report: Report) -> tuple[Verdict, ...]:
     """Say in a few lines what the page says."""
     found = [held(report), accuracy(report), left(report)]
+    if report.facts["clarity"] is not None:
+        found.append(noise(report.facts["clarity"]))
     if report.by_site is not None:
         found.append(sites(report.by_site))
     return tuple(found)
@@ -51,9 +53,23 @@ def accuracy(report: Report) -> Verdict:
         return Verdict("Accuracy", "converged, no bound", words, "look")
     words = f"No direction is further than {small_angle(bound)} from the exact components{of}"
     if of:
-        words = f"{words}. How far noise has moved those is not known."
+        seen = "is estimated below" if report.facts["clarity"] else "is not known"
+        words = f"{words}. How far noise has moved those {seen}."
         return Verdict("Accuracy", "converged, with noise", words, "plain")
     return Verdict("Accuracy", "converged", f"{words}, as if all rows were in one place.", "good")
+
+
+def noise(clarity: list[float]) -> Verdict:
+    """Say what noise has left of the components."""
+    drowned = sum(share < MOSTLY for share in clarity)
+    words = "About so much of its direction without noise the least clear component keeps."
+    if drowned:
+        words = (
+            f"{drowned} of {things(len(clarity), 'component')} keep less than half of their "
+            "direction without noise: do not interpret them. eigenfed plan says what would help."
+        )
+    value = f"{percent(min(clarity))} left"
+    return Verdict("Noise", value, words, "look" if drowned else "good")
 
 
 def left(report: Report) -> Verdict:
