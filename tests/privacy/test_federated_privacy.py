@@ -267,8 +267,9 @@ def test_privacy_survives_a_clone() -> None:
 
 def far_from_zero(n: int) -> Array:
     spread = np.array([20.0, 15.0, 12.0, 9.0, 7.0, 4.0, 3.0, 2.0])
-    rows: Array = np.random.default_rng(5).standard_normal((n, 8)) * spread
-    return rows + np.array([50, 25, 130, 80, 50, 120, 5, 90])
+    level = np.array([50, 25, 130, 80, 50, 120, 5, 90])
+    rows: Array = np.random.default_rng(5).standard_normal((n, 8)) * spread + level
+    return rows
 
 
 @pytest.mark.parametrize(("n", "least"), [(710, 0.95), (7100, 0.99)])

@@ -111,7 +111,9 @@ def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
 
 
 def test_a_meter_of_other_data_is_refused() -> None:
-    with pytest.raises(InputError, match="The meter is of 3 features and the source has 6"):
+    with pytest.raises(
+        InputError, match="The meter of 'data' is of 3 features and the rows have 6"
+    ):
         Site("a", Source.of(ROWS), meter=Meter.empty(3))
 
 

@@ -5,11 +5,15 @@ import logging
 import numpy as np
 import pytest
 
+from eigenfed import FederatedPCA
 from eigenfed.arrays import Array, Arrays, checksum
 from eigenfed.data.source import Source
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, SiteRefused
+from eigenfed.privacy.events import Replied
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.published import DPdisPCA
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.ops import Answer, Op, op
@@ -284,3 +288,23 @@ def test_a_site_knows_all_operations_of_the_package_unless_told_otherwise() -> N
     reply_of(site.answer(ask("moments")))
     none: dict[str, Op] = {}
     assert code_of(Site("a", Source.of(ROWS), ops=none).answer(ask("moments"))) == "unknown_op"
+
+
+def test_rows_with_a_budget_of_privacy_leave_nothing_exact() -> None:
+    budget = Policy(budget=Budget(epsilon=1.0, delta=1e-6))
+    for settings in ({}, {"method": "krylov"}, {"secure": True}):
+        with pytest.raises(SiteRefused, match="'exact'"):
+            FederatedPCA(2, **settings).fit_sites(
+                dict.fromkeys("abc", np.eye(9)), policies={"b": budget}
+            )
+    with pytest.raises(SiteRefused, match="'no_guarantee'"):
+        FederatedPCA(2, privacy=DPdisPCA(1.0, 1e-6, clip=1.0), center=False).fit_sites(
+            dict.fromkeys("abc", np.eye(9)), policies={"b": budget}
+        )
+
+
+def test_what_left_has_the_digest_that_the_ledger_has() -> None:
+    ledger = Ledger(None)
+    pca = FederatedPCA(1).fit_sites({"a": np.eye(4)}, ledgers={"a": ledger})
+    replied = [event.what.digest for event in ledger.events if isinstance(event.what, Replied)]
+    assert [left.digest for left in pca.egress_["a"]] == replied

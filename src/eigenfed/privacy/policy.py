@@ -29,7 +29,8 @@ class Policy:
         By how many sites the sets summed over by two secure sums must differ, if they differ: the
         difference of the sums is about those sites alone. 0 sets no limit.
     budget : Budget or None
-        Most privacy to spend on the data set, over all runs; None sets no limit.
+        Most privacy to spend on the data set, over all runs; None sets no limit. With a budget
+        nothing leaves without noise but numbers of rows: exact replies would exceed any.
     sound_only : bool
         Refuse the papers' own mechanisms, whose claims may not hold.
     tolerate : int

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 
-from eigenfed.arrays import Arrays
+from eigenfed.arrays import Arrays, checksum
+from eigenfed.privacy.chain import digest
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger import Key, Ledger, Refusal
 from eigenfed.privacy.policy import Policy
@@ -42,6 +43,10 @@ class Books:
         """The meter of the data set as earlier runs have left it."""
         kept = None if self._ledger is None else self._ledger.meter(self._dataset)
         return None if kept is None else Meter.from_bytes(kept)
+
+    def digest(self, reply: bytes) -> str:
+        """Return a reply's digest, as the ledger has it where there is one."""
+        return checksum(reply) if self._ledger is None else digest(reply)
 
     def opened(self, ask: Message, digest: str, roster: str) -> Key:
         """Begin with an ask, and return the key under which it is written down."""
@@ -89,7 +94,7 @@ class Books:
             If it cannot be paid for, or if the policy forbids it.
         """
         if op.release.leaves is Leaves.PUBLISHED:
-            allowed = not self._policy.sound_only
+            allowed = not self._policy.sound_only and self._policy.budget is None
             self._required().spend_unsound(key, mechanism=op.name, allowed=allowed)
             return answer
         if op.release.leaves is not Leaves.NOISED:

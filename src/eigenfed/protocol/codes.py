@@ -20,6 +20,7 @@ WHY: dict[str, str] = {
     "undeclared": "The operation declares directions and names none.",
     "not_a_sum": "The reply is not meant for a sum.",
     "unmasked": "The policy lets replies leave inside secure sums only.",
+    "exact": "The rows have a budget of privacy, and this reply has no noise. Ask with noise.",
     "no_identity": "The site has no identity and no roster, and secure sums need both.",
     "malformed": "An ask lacks a field, or has one of another shape or type.",
     "sum": "No keys were made and shared for this sum, or it is not the one at hand.",

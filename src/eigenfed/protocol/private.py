@@ -325,6 +325,7 @@ def _scree(
         low + 4,
         NARROW_ASKS,
         open_ended=True,
+        upper=True,
     )
     payload = {
         "center": found.mean,

@@ -124,8 +124,8 @@ class Site:
         self._lock = threading.Lock()
         if self.meter.d not in (source.d, source.n):
             raise InputError(
-                f"The meter is of {self.meter.d} features and the source has {source.d}. "
-                "Take the meter that belongs to this data set."
+                f"The meter of {dataset!r} is of {self.meter.d} features and the rows have "
+                f"{source.d}. Take the meter that belongs to them, or name them as another dataset."
             )
 
     def _made_sealer(
@@ -203,7 +203,8 @@ class Site:
             )
             moved = None if self.meter is before else self.meter
             reply = self._books.written(key, op, shapes, reply, moved)
-            self.egress.append(_egress(ask, op, shapes, reply, masked=bool(envelope)))
+            left = (shapes, len(reply), self._books.digest(reply), bool(envelope))
+            self.egress.append(Egress(ask.run, ask.round_, op.name, op.release, *left))
             run.state = answer.state
         run.round_, run.asked, run.reply = ask.round_, key.ask_digest, reply
         run.answered += op.release.reveals is not Reveals.NOTHING
@@ -221,6 +222,8 @@ class Site:
                 raise _refusal("not_a_sum")
         elif self._policy.secure_only and answer.reply and op.release.reveals not in _FREE:
             raise _refusal("unmasked")
+        if self._policy.budget is not None and answer.reply and _is_exact(op.release):
+            raise _refusal("exact")
 
     def _masked(
         self, op: Op, run: str, payload: Arrays, envelope: Arrays, answer: Answer
@@ -272,6 +275,12 @@ class Site:
         return meter
 
 
+def _is_exact(release: Release) -> bool:
+    """Say whether a reply tells of the rows without noise: no sum of it is private either."""
+    bare = release.leaves in (Leaves.EXACT, Leaves.SUM_ONLY)
+    return bare and release.reveals not in (Reveals.SIZE, Reveals.NOTHING)
+
+
 def _refusal(code: str) -> Refusal:
     return Refusal(code, WHY[code])
 
@@ -296,12 +305,4 @@ def _counted_directions(meter: Meter, directions: Array, images: Array, answer: 
     trace = float(state["raw_trace"][0]) if "raw_trace" in state else answer.trace
     return meter.answered(
         directions, images, trace, scale=state.get("scale"), shift=state.get("shift")
-    )
-
-
-def _egress(
-    ask: Message, op: Op, shapes: dict[str, tuple[int, ...]], reply: bytes, *, masked: bool
-) -> Egress:
-    return Egress(
-        ask.run, ask.round_, op.name, op.release, shapes, len(reply), checksum(reply), masked
     )

@@ -15,7 +15,8 @@ _FLAG = "Write one of them, without quotes."
 
 _BUDGET = Table(
     "budget",
-    "The most privacy to spend on the rows, over all runs. The ledger keeps count.",
+    "The most privacy to spend on the rows, over all runs. The ledger keeps count, and nothing "
+    "leaves without noise.",
     (
         Key(
             "epsilon",
