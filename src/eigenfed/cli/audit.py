@@ -77,7 +77,13 @@ def reconstruct(
 @click.option("--epsilon", type=float, required=True, help="What is claimed.")
 @click.option("--delta", type=float, required=True, help="At which it is claimed.")
 @click.option("--published", type=click.Choice(PUBLISHED), help="A paper's mechanism, as printed.")
-@click.option("--trials", type=click.IntRange(min=100), default=100_000, show_default=True)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=100),
+    default=100_000,
+    show_default=True,
+    help="Runs on each of the two data sets.",
+)
 @click.option(
     "--sites", type=click.IntRange(min=1), help="Sites that add a part of the noise.  [default: 3]"
 )
@@ -171,7 +177,13 @@ def _odds(certified: float) -> str:
 @click.option(
     "--size", type=click.IntRange(min=2), help="Rows of a run; 50 by default, or all there are."
 )
-@click.option("--trials", type=click.IntRange(min=20), default=200, show_default=True)
+@click.option(
+    "--trials",
+    type=click.IntRange(min=20),
+    default=200,
+    show_default=True,
+    help="Runs with the record, and as many without.",
+)
 @options.seed
 @answering
 def membership(

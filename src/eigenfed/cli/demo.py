@@ -28,7 +28,13 @@ _METHODS = ("covariance", "krylov", "merge")
     show_default=True,
     help="Folder to write the result to.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=11, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=11,
+    show_default=True,
+    help="For the made-up rows, and public random starts.",
+)
 @options.force
 @answering
 def demo(voice: Voice, out: Path, seed: int, force: bool) -> Answer:

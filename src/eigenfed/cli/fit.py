@@ -36,7 +36,13 @@ _BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "qui
     help="Rehearse this study: FILES are then its sites' own files, and say all the rest.",
 )
 @click.option("-o", "--out", type=options.NEW, help="Folder to write the result to.")
-@click.option("--method", type=click.Choice(options.METHODS), default="auto", show_default=True)
+@click.option(
+    "--method",
+    type=click.Choice(options.METHODS),
+    default="auto",
+    show_default=True,
+    help="How components are found; auto goes by the number of features.",
+)
 @click.option("--secure", is_flag=True, help="Let nothing leave a site but inside secure sums.")
 @options.epsilon
 @options.delta

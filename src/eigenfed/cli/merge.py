@@ -40,13 +40,15 @@ def merge(voice: Voice, files: tuple[Path, ...], out: Path, k: int | None, force
     _check_once(files)
     parts = [(path, _read(path)) for path in files]
     merged = _merged(parts)
+    # What truncation lets go is known: it bounds nothing about the directions that are kept.
+    shown = len(merged.s) if k is None else min(k, len(merged.s))
+    bound = merged.sine_bound(shown) if shown else None
     if k is not None:
         if k > len(merged.s):
             voice.say(f"The summaries hold {len(merged.s)} directions, fewer than -k {k}.")
         merged = merged.truncate(k)
     data = merged.to_bytes()
     write_at_once(out, data)
-    shown = len(merged.s)
     facts = {
         "n": merged.n,
         "d": merged.d,
@@ -54,7 +56,7 @@ def merge(voice: Voice, files: tuple[Path, ...], out: Path, k: int | None, force
         "summaries": len(files),
         "eigenvalues": merged.variance,
         "ratios": merged.explained,
-        "sine_bound": merged.sine_bound(shown) if shown else None,
+        "sine_bound": bound,
         "file": str(out),
         "bytes": len(data),
     }

@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 @click.option("--rows", help="Rows of each site: 3000,900,150 or north=3000,south=900.")
 @click.option("--features", type=click.IntRange(min=1), help="Number of features.")
 @click.option("-k", "k", type=click.IntRange(min=1), help="Number of components.")
-@click.option("--method", type=click.Choice(options.METHODS), help="[default: auto]")
+@click.option(
+    "--method",
+    type=click.Choice(options.METHODS),
+    help="How components are found.  [default: auto]",
+)
 @click.option("--secure", is_flag=True, help="Let nothing leave a site but inside secure sums.")
 @options.epsilon
 @options.delta

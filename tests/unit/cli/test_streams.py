@@ -157,3 +157,16 @@ def test_asking_for_more_directions_than_there_are_is_told(tmp_path: Path) -> No
     run = eigenfed("merge", tmp_path / "a", "-k", 5, "-o", tmp_path / "out")
     assert run.exit_code == 0
     assert "fewer than -k 5" in run.stderr
+
+
+def test_fewer_directions_keep_the_bound_of_all_that_were_merged(tmp_path: Path) -> None:
+    table = np.random.default_rng(0).standard_normal((400, 12)) * 0.7 ** np.arange(12)
+    for name, part in (("a", table[:200]), ("b", table[200:] + 1.0)):
+        lines = "\n".join(",".join(map(repr, row)) for row in part.tolist())
+        answer("stream", "-", "-k", 6, "-o", tmp_path / name, given=lines)
+    few, all_ = (
+        answer("merge", tmp_path / "a", tmp_path / "b", *k, "-o", tmp_path / f"m{len(k)}")
+        for k in (("-k", 3), ())
+    )
+    assert few["eigenvalues"] == all_["eigenvalues"][:3]
+    assert few["sine_bound"] < 0.1
