@@ -1,6 +1,6 @@
-"""Three sensors stream in odd batches and forget; their summaries merge into the pooled PCA.
+"""For a fleet of devices: three sensors stream and forget; their summaries merge into one PCA.
 
-Run it with ``make demo``. Nothing is read and nothing leaves the machine.
+Batches are odd, and nothing is kept. Nothing is read and nothing leaves the machine.
 """
 
 import numpy as np
@@ -41,46 +41,38 @@ def main() -> None:
     rng = np.random.default_rng(7)
     sensors = readings(rng)
     merged = StreamingPCA(K, oversample=EXTRA)
-    print("eigenfed demo: three sensors, one PCA, no pooled rows\n")
+    print("three sensors, one PCA, no pooled rows\n")
     print(f"{'sensor':<10}{'rows':>7}{'batches':>9}{'its rows':>12}{'sent once':>12}")
     for name, rows in sensors.items():
         sent, batches = stream(rows, rng)
         merged.merge(Summary.from_bytes(sent))
-        held, size = f"{rows.nbytes / 1e6:.1f} MB", f"{len(sent) / 1e3:.1f} kB"
-        print(f"{name:<10}{len(rows):>7}{batches:>9}{held:>12}{size:>12}")
+        sizes = f"{rows.nbytes / 1e6:>9.1f} MB{len(sent) / 1e3:>9.1f} kB"
+        print(f"{name:<10}{len(rows):>7}{batches:>9}{sizes}")
 
     pooled = np.vstack(list(sensors.values()))
     exact = PCA(K).fit(pooled)
-    incremental = IncrementalPCA(K, batch_size=100).fit(pooled)
-    alone = PCA(K).fit(sensors["harbour"])
     print(f"\nagainst the PCA of all {len(pooled)} rows in one place, {K} components")
     print(f"{'':<34}{'largest angle':>15}{'variance kept':>16}{'rows pooled':>13}")
-    for label, components, needs_pool in (
-        ("merged summaries (eigenfed)", merged.components_, "no"),
-        ("IncrementalPCA on all rows", incremental.components_, "yes"),
-        ("PCA of the largest sensor alone", alone.components_, "no"),
+    for label, fitted, needs_pool in (
+        ("merged summaries (eigenfed)", merged, "no"),
+        ("IncrementalPCA on all rows", IncrementalPCA(K, batch_size=100).fit(pooled), "yes"),
+        ("PCA of the largest sensor alone", PCA(K).fit(sensors["harbour"]), "no"),
     ):
-        angle = np.degrees(np.arcsin(sines(components, exact.components_)[0]))
-        kept = share(pooled, components) / share(pooled, exact.components_)
+        angle = np.degrees(np.arcsin(sines(fitted.components_, exact.components_)[0]))
+        kept = share(pooled, fitted.components_) / share(pooled, exact.components_)
         print(f"{label:<34}{angle:>11.4f} deg{100 * kept:>15.5f}%{needs_pool:>13}")
 
     print("\nvariance by component, merged / pooled")
-    for i, (ours, theirs) in enumerate(
-        zip(merged.explained_variance_, exact.explained_variance_, strict=True), start=1
-    ):
+    both = zip(merged.explained_variance_, exact.explained_variance_, strict=True)
+    for i, (ours, theirs) in enumerate(both, start=1):
         print(f"  PC{i}   {ours:.6f} / {theirs:.6f}   off by {abs(ours / theirs - 1):.1e}")
-    bound = merged.summary_.sine_bound(K)
-    print(f"\nfrom the summary alone: the angle is at most {degrees(bound)}; no row was needed.")
+    bound = np.degrees(np.arcsin(min(merged.summary_.sine_bound(K), 1.0)))
+    print(f"\nfrom the summary alone: the angle is at most {bound:.2f} degrees; no row was needed.")
 
 
 def share(rows: Array, components: Array) -> float:
     """Variance of the rows along the components."""
     return float(np.sum(((rows - rows.mean(axis=0)) @ components.T) ** 2))
-
-
-def degrees(sine: float) -> str:
-    """Say an angle, or that the bound says nothing."""
-    return f"{np.degrees(np.arcsin(sine)):.2f} degrees" if sine < 1 else "unknown (flat spectrum)"
 
 
 if __name__ == "__main__":

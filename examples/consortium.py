@@ -1,0 +1,80 @@
+"""For a consortium: a study file that all sign, a file that each site keeps, and what they refuse.
+
+Three hospitals rehearse on made-up rows. The island lets nothing leave but inside sums that nobody
+can open, which the first study does not respect, and then sets a budget of privacy, which is spent
+once. docs/study.md does the same from the command line. All of it goes to a new folder.
+"""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from eigenfed import EigenfedError
+from eigenfed.privacy.events import Kind
+from eigenfed.privacy.ledger import Ledger
+from eigenfed.report.html import write_pages
+from eigenfed.study.rehearsal import rehearsal_of
+from eigenfed.study.results import write_result
+
+ROWS = {"island": 400, "north": 5000, "south": 3000}
+FEATURES = ["age", "bmi", "systolic", "diastolic", "hdl", "ldl", "glucose"]
+
+SITE = 'name = "{0}"\ndata = "{0}.csv"\nledger = "{0}.ledger"\n\n[policy]\nmin_rows = 100\n'
+CAREFUL = "secure_only = true\n"
+BUDGET = "\n[policy.budget]\nepsilon = 1.0\ndelta = 1e-6\n"
+
+STUDY = 'name = "{}"\nsites = ["island", "north", "south"]\ncomponents = 2\n'
+AMENDMENTS = {
+    "open": "",
+    "secure": "secure = true\n",
+    "private": "\n[privacy]\nepsilon = 1.0\ndelta = 1e-6\n",
+}
+
+
+def main() -> None:
+    """Run the studies, one amendment after the other, and print what came of them."""
+    folder = Path(tempfile.mkdtemp(prefix="consortium-", dir="."))
+    site_files = [write_site(folder, name) for name in sorted(ROWS)]
+    for name in (*AMENDMENTS, "private"):
+        if name == "private":
+            (folder / "island/site.toml").write_text(SITE.format("island") + CAREFUL + BUDGET)
+        study = folder / f"{name}.toml"
+        study.write_text(STUDY.format(name) + AMENDMENTS[name])
+        print(f"\n{study.name}: {' '.join(AMENDMENTS[name].split()) or 'exact'}")
+        try:
+            run(study, site_files, folder / f"{name}-result")
+        except EigenfedError as error:
+            print(f"  refused: {error}")
+    for name in sorted(ROWS):
+        with Ledger(folder / name / f"{name}.ledger", readonly=True) as ledger:
+            left = sum(event.kind is Kind.REPLIED for event in ledger.events)
+            print(f"{name}: {left} replies left, {ledger.totals('data').text}")
+    print(f"\neverything is in {folder}: look at private-result/report.html")
+
+
+def run(study: Path, site_files: list[Path], out: Path) -> None:
+    """Rehearse a study with the files of all of its sites, and write its report."""
+    rehearsal = rehearsal_of(study, site_files)
+    pca = rehearsal.estimator()
+    ledgers = rehearsal.fit(pca)
+    write_result(out, pca, sites=rehearsal.records, ledgers=ledgers)
+    shares = ", ".join(f"{share:.0%}" for share in pca.explained_variance_ratio_)
+    print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components hold {shares}")
+    print(f"  report: {write_pages(out).shared.relative_to(out.parent)}")
+
+
+def write_site(folder: Path, name: str) -> Path:
+    """Write a site's rows and its own file."""
+    rng = np.random.default_rng(ROWS[name])
+    mix = np.random.default_rng(0).normal(size=(7, 7)) * 0.5 ** np.arange(7)
+    rows = rng.normal(size=(ROWS[name], 7)) @ mix.T * 10 + 100
+    home = folder / name
+    home.mkdir()
+    np.savetxt(home / f"{name}.csv", rows, "%.1f", ",", header=",".join(FEATURES), comments="")
+    (home / "site.toml").write_text(SITE.format(name) + CAREFUL * (name == "island"))
+    return home / "site.toml"
+
+
+if __name__ == "__main__":
+    main()

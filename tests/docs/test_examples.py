@@ -1,0 +1,78 @@
+"""The scripts in examples/, one for each kind of user, run and show what they promise."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def shown_by(name: str, folder: Path) -> str:
+    run = subprocess.run(
+        [sys.executable, str(EXAMPLES / name)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+@pytest.mark.parametrize(
+    "name", ["data_scientist.py", "consortium.py", "three_sensors.py", "researcher.py"]
+)
+def test_examples_fit_on_a_screen_or_two(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 80
+
+
+def test_data_scientist_gets_the_same_with_either(tmp_path: Path) -> None:
+    page = shown_by("data_scientist.py", tmp_path)
+    assert float(re.findall(r"entries of the components: (\S+)", page)[0]) < 1e-12
+    ours, pooled = re.findall(r"the variance, \w+: +(\[.*\])", page)
+    assert ours == pooled
+    right = [float(share) for share in re.findall(r"(0\.\d+) right", page)]
+    assert right[0] == right[1]
+    assert min(right) > 0.9
+
+
+def test_researcher_sees_where_the_papers_part_from_the_pooled_rows(tmp_path: Path) -> None:
+    page = shown_by("researcher.py", tmp_path)
+    angles = {
+        name.strip(): float(angle)
+        for name, angle in re.findall(r"^(.{46}).* (\S+) deg$", page, flags=re.MULTILINE)
+    }
+    assert len(angles) == 12
+    assert angles["krylov"] < 1e-4
+    assert angles["FedPower, four steps, as printed"] > 1.0
+    assert angles["FedPower, four steps that fall to one"] < 1e-4
+    assert angles["merge of directions alone, as printed"] > 45.0
+    assert angles["merge with variances and means"] < 3.0
+    assert min(angles[name] for name in angles if re.match("UDA|WDA|DR", name)) > 45.0
+    assert angles["StreamingPCA"] < angles["Frequent Directions"] / 2
+    claims = dict(re.findall(r"^(\w+) +(holds|does not hold) ", page, flags=re.MULTILINE))
+    assert claims == {"SuLQ": "holds", "AnalyzeGauss": "holds", "DPdisPCA": "does not hold"}
+
+
+def test_consortium_sees_what_sites_refuse_and_gets_a_report(tmp_path: Path) -> None:
+    page = shown_by("consortium.py", tmp_path)
+    parts = re.split(r"^(\w+\.toml): .*$", page, flags=re.MULTILINE)
+    told = list(zip(parts[1::2], parts[2::2], strict=True))
+    assert [name for name, _ in told] == [
+        "open.toml",
+        "secure.toml",
+        "private.toml",
+        "private.toml",
+    ]
+    assert "code 'unmasked'" in told[0][1]
+    assert "refused" not in told[1][1] + told[2][1]
+    assert "code 'budget'" in told[3][1]
+    assert "epsilon=1 at delta=1e-06" in page
+    (folder,) = tmp_path.iterdir()
+    assert {path.parent.name for path in folder.rglob("report.html")} == {
+        "secure-result",
+        "private-result",
+    }
