@@ -69,8 +69,7 @@ def write_site(folder: Path, name: str) -> Path:
     rng = np.random.default_rng(ROWS[name])
     mix = np.random.default_rng(0).normal(size=(7, 7)) * 0.5 ** np.arange(7)
     rows = rng.normal(size=(ROWS[name], 7)) @ mix.T * 10 + 100
-    home = folder / name
-    home.mkdir()
+    (home := folder / name).mkdir()
     np.savetxt(home / f"{name}.csv", rows, "%.1f", ",", header=",".join(FEATURES), comments="")
     (home / "site.toml").write_text(SITE.format(name) + CAREFUL * (name == "island"))
     return home / "site.toml"

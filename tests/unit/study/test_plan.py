@@ -125,7 +125,7 @@ def test_the_verdict_is_against_noise_where_noise_is_all() -> None:
 def test_the_verdict_tells_what_noise_leaves() -> None:
     rows = {"a": 20_000, "b": 20_000, "c": 20_000}
     text = verdict(forecast(Question(rows, 50, 3, privacy=Privacy(1.0, 1e-6), decay=0.8)))
-    assert text.startswith("61 rounds")
+    assert text.startswith("76 rounds")
     assert "at epsilon 1 the components hold 100% of the variance" in text
     few = {"a": 400, "b": 300, "c": 300}
     text = verdict(forecast(Question(few, 60, 3, privacy=Privacy(1.0, 1e-6), decay=0.9)))

@@ -93,11 +93,11 @@ def peaks(
         (1800, 1800, 4, "covariance", False),
         (150, 25_000, 6, "krylov", False),
         (150, 15_000, 8, "randomized", False),
-        (150, 12_000, 6, "subspace", False),
-        (150, 12_000, 8, "power", False),
+        (100, 8_000, 6, "subspace", False),
+        (100, 8_000, 8, "power", False),
         (150, 25_000, 15, "merge", False),
-        (2500, 1800, 4, "covariance", True),
-        (250, 20_000, 30, "power", True),
+        (1500, 1200, 4, "covariance", True),
+        (250, 12_000, 20, "power", True),
     ],
 )
 def test_memory_is_within_thirty_percent(

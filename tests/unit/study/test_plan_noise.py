@@ -11,9 +11,9 @@ from eigenfed.study.forecast_spectrum import falling
 
 
 def captured(privacy: Privacy, rows: dict[str, int], values: Array, k: int, method: str) -> float:
-    """Variance along the released components over the best, on the mean of three runs."""
+    """Variance along the released components over the best, on the mean of six runs."""
     shares = []
-    for seed in range(3):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         turn = np.linalg.qr(rng.standard_normal((len(values), len(values)))).Q
         tables = {
