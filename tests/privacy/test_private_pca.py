@@ -375,7 +375,7 @@ def test_scaling_needs_the_covariance() -> None:
 
 def test_scaling_by_variances_under_their_noise_is_refused() -> None:
     X = made()
-    X[:, 5] = 0.0
+    X[:, 3:] = 0.0  # three, as one may stand out by chance
     with pytest.raises(ProtocolError, match="under three deviations"):
         run(X, Privacy(1.0, DELTA, trust="central"), scale=True)
 
