@@ -72,8 +72,8 @@ def test_few_features_stand_for_many_under_noise() -> None:
     rng = np.random.default_rng(0)
     values = falling(0.8, 1400, 1400).values(1400)
     tables = {name: rng.standard_normal((n, 1400)) * np.sqrt(values) for name, n in rows.items()}
-    pca = FederatedPCA(3, privacy=privacy).fit_sites(tables)
-    real = float(np.sum(pca.components_**2 @ values) / values[:3].sum())
+    runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(5)]
+    real = float(np.mean([np.sum(run**2 @ values) / values[:3].sum() for run in runs]))
     found = told(privacy, rows, 0.8, 1400, 3, "covariance")
     assert 0.3 < real < 0.97
     assert found.captured == pytest.approx(real, abs=0.08)
