@@ -9,7 +9,8 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
-from eigenfed.cli.tables import columns, degrees, size
+from eigenfed.cli.tables import columns, degrees
+from eigenfed.report.wording import size
 
 _METHODS = ("covariance", "krylov", "merge")
 

@@ -43,21 +43,13 @@ _BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "qui
     show_default=True,
     help="How components are found; auto goes by the number of features.",
 )
-@click.option("--secure", is_flag=True, help="Let nothing leave a site but inside secure sums.")
+@options.secure
 @options.epsilon
 @options.delta
 @options.clip
-@click.option(
-    "--tolerate",
-    type=click.IntRange(min=0),
-    help="With --epsilon: how many sites may drop out or collude.",
-)
-@click.option(
-    "--trust",
-    type=click.Choice(("secure_sum", "local", "central")),
-    help="With --epsilon: who sees what before noise.  [default: secure_sum]",
-)
-@click.option("--scale", is_flag=True, help="Divide features by their deviation over all sites.")
+@options.tolerate
+@options.trust
+@options.scale
 @click.option("--no-center", is_flag=True, help="Take rows as they are, not about their mean.")
 @click.option(
     "--features",

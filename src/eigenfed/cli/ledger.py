@@ -8,7 +8,8 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import DONE, FAILED, Answer, Voice, answering
 from eigenfed.cli.helping import example
-from eigenfed.cli.tables import columns, size
+from eigenfed.cli.tables import columns
+from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
     from eigenfed.privacy.ledger import Ledger

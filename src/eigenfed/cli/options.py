@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 METHODS = ("auto", "covariance", "krylov", "randomized", "subspace", "power", "merge")
+TRUSTS = ("secure_sum", "local", "central")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(path_type=Path)
 
@@ -30,6 +31,22 @@ clip: _Decorator = click.option(
     "--clip",
     type=float,
     help="With --epsilon: a bound on the norm of rows that is public; found privately without it.",
+)
+tolerate: _Decorator = click.option(
+    "--tolerate",
+    type=click.IntRange(min=0),
+    help="With --epsilon: how many sites may drop out or collude.",
+)
+trust: _Decorator = click.option(
+    "--trust",
+    type=click.Choice(TRUSTS),
+    help="With --epsilon: who sees what before noise.  [default: secure_sum]",
+)
+secure: _Decorator = click.option(
+    "--secure", is_flag=True, help="Let nothing leave a site but inside secure sums."
+)
+scale: _Decorator = click.option(
+    "--scale", is_flag=True, help="Divide features by their deviation over all sites."
 )
 force: _Decorator = click.option(
     "--force", is_flag=True, help="Replace what an earlier run wrote there."

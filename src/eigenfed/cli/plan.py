@@ -8,7 +8,8 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import Answer, Voice, answering, option_rules
 from eigenfed.cli.helping import example
-from eigenfed.cli.tables import columns, size
+from eigenfed.cli.tables import columns
+from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
     from eigenfed.privacy.terms import Privacy
@@ -36,21 +37,13 @@ if TYPE_CHECKING:
     type=click.Choice(options.METHODS),
     help="How components are found.  [default: auto]",
 )
-@click.option("--secure", is_flag=True, help="Let nothing leave a site but inside secure sums.")
+@options.secure
 @options.epsilon
 @options.delta
 @options.clip
-@click.option(
-    "--tolerate",
-    type=click.IntRange(min=0),
-    help="With --epsilon: how many sites may drop out or collude.",
-)
-@click.option(
-    "--trust",
-    type=click.Choice(("secure_sum", "local", "central")),
-    help="With --epsilon: who sees what before noise.  [default: secure_sum]",
-)
-@click.option("--scale", is_flag=True, help="Divide features by their deviation over all sites.")
+@options.tolerate
+@options.trust
+@options.scale
 @click.option("--spectrum", type=options.FILE, help="A file with an eigenvalue a line.")
 @click.option(
     "--decay",

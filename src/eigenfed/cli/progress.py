@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from eigenfed.cli.tables import size
+from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
     from eigenfed.transport.log import Asked

@@ -9,7 +9,8 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
-from eigenfed.cli.tables import size, summary_text
+from eigenfed.cli.tables import summary_text
+from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
     from eigenfed.estimators.streaming import StreamingPCA

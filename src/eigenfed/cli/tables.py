@@ -4,6 +4,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from eigenfed.report.wording import size
+
 _SHOWN = 20
 _NAMED = 5
 _APART = 0.5
@@ -133,20 +135,6 @@ def share(value: float | None) -> str:
 def degrees(radians: float) -> str:
     """Write an angle in degrees."""
     return f"{math.degrees(radians):.1e} degrees"
-
-
-def size(count: float) -> str:
-    """Write a number of bytes.
-
-    Examples
-    --------
-    >>> size(512), size(20_480), size(3_500_000)
-    ('512 bytes', '20.5 kB', '3.5 MB')
-    """
-    for unit, limit in (("bytes", 1e3), ("kB", 1e6), ("MB", 1e9)):
-        if count < limit:
-            return f"{count:g} bytes" if unit == "bytes" else f"{1e3 * count / limit:.1f} {unit}"
-    return f"{count / 1e9:.1f} GB"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from eigenfed.data.columns import listed as as_listed
 from eigenfed.errors import InputError
-
-_SHOWN = 5
 
 
 def aligned(X: Any, names: Sequence[str] | None) -> Any:
@@ -61,13 +60,11 @@ def check_names(subject: str, given: Sequence[Any], names: Sequence[str]) -> Non
 
 
 def listed(names: Iterable[Any]) -> str:
-    """List names for a message, the first few of them.
+    """List names for a message in sorted order, the first few of them.
 
     Examples
     --------
     >>> listed(["b", "a"])
     "'a', 'b'"
     """
-    ordered = sorted(map(str, names))
-    shown = ", ".join(map(repr, ordered[:_SHOWN]))
-    return shown if len(ordered) <= _SHOWN else f"{shown} and {len(ordered) - _SHOWN} more"
+    return as_listed(sorted(map(str, names)))

@@ -71,14 +71,15 @@ def write_pages(folder: Path) -> Pages:
     ('report.html', {}, True)
     """
     report = read_report(folder)
-    texts = {"report.html": rendered(shared_page(report)), **exports(report)}
+    exported = exports(report)
+    texts = {"report.html": rendered(shared_page(report)), **exported}
     own = {site: f"sites/{site}.html" for site in report.scores}
     texts |= {path: rendered(own_page(report, site)) for site, path in own.items()}
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         write_at_once(folder / path, text.encode("utf-8"))
     _drop_others(folder, set(texts))
-    others = tuple(folder / path for path in exports(report))
+    others = tuple(folder / path for path in exported)
     return Pages(folder / "report.html", {s: folder / path for s, path in own.items()}, others)
 
 

@@ -250,7 +250,6 @@ class Either:
 
 
 def _real(value: object) -> int | float:
-    real = isinstance(value, int | float) and not isinstance(value, bool)
-    if not real or not math.isfinite(value):  # type: ignore[arg-type]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError
-    return value  # type: ignore[return-value]
+    return value

@@ -2,11 +2,10 @@
 
 from eigenfed.data.where import PATTERN
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.sensitivity import RELATIONS
 from eigenfed.protocol.registry import OPS
 from eigenfed.study.keys import Barred, Given, Key, Not, Table
 from eigenfed.study.rules import Choice, Flag, Listed, Real, Text, Whole
-from eigenfed.study.study_keys import DELTA, EPSILON, FILE, NAME
+from eigenfed.study.study_keys import DELTA, EPSILON, FILE, NAME, RELATION
 
 _SHARE = Real(least=0, most=1)
 _CONDITION = Text("a column, one of < <= == != >= >, and a number", PATTERN)
@@ -34,14 +33,7 @@ _BUDGET = Table(
             1e-6,
             required=True,
         ),
-        Key(
-            "relation",
-            Choice(RELATIONS),
-            "What the guarantee hides: that one row is another one, or that it is left out.",
-            "Write one of them.",
-            RELATIONS[0],
-            RELATIONS[0],
-        ),
+        RELATION,
     ),
 )
 

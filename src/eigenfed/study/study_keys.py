@@ -16,6 +16,14 @@ FILE = Text("the path of a file, in quotes", r"[^\u0000]+")
 COLUMN = Text("the name of a column", r"[\s\S]+")
 EPSILON, DELTA = Real(above=0, below=1e6), Real(above=0, below=1)
 ENGINES = ("in_process",)
+RELATION = Key(
+    "relation",
+    Choice(RELATIONS),
+    "What the guarantee hides: that one row is another one, or that it is left out.",
+    "Write one of them.",
+    RELATIONS[0],
+    RELATIONS[0],
+)
 
 _SINGLE = ("merge", "power")
 _NOT_SECURE_SUM = tuple(trust for trust in TRUSTS if trust != "secure_sum")
@@ -46,14 +54,7 @@ _PRIVACY = Table(
             1e-6,
             required=True,
         ),
-        Key(
-            "relation",
-            Choice(RELATIONS),
-            "What the guarantee hides: that one row is another one, or that it is left out.",
-            "Write one of them.",
-            RELATIONS[0],
-            RELATIONS[0],
-        ),
+        RELATION,
         Key(
             "clip",
             Real(above=0),

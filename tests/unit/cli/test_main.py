@@ -17,6 +17,7 @@ from eigenfed.cli.answers import code_of
 from eigenfed.cli.main import cli
 from eigenfed.errors import DataError, SiteLost, SiteRefused
 from eigenfed.privacy.keys import Refusal
+from eigenfed.privacy.terms import TRUSTS
 from eigenfed.protocol.pca import METHODS
 from eigenfed.study.distinguishing import PUBLISHED
 
@@ -216,6 +217,7 @@ def test_no_for_the_sake_of_privacy_exits_with_3(error: Exception, code: int) ->
 def test_choices_are_those_of_the_library() -> None:
     """They are written out, as importing them would bring everything."""
     assert options.METHODS == METHODS
+    assert options.TRUSTS == TRUSTS
     assert tuple(PUBLISHED) == audit.PUBLISHED
 
 

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from eigenfed import FederatedPCA
-from eigenfed.cli.tables import fit_text, size, summary_text
+from eigenfed.cli.tables import fit_text, summary_text
 from eigenfed.cli.wording import in_options
+from eigenfed.report.wording import size
 from eigenfed.study.facts import described
 
 X = np.random.default_rng(0).standard_normal((80, 30))
