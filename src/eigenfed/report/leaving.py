@@ -151,11 +151,10 @@ def _replies(report: Report, only: str | None) -> Table:
     cut = f", the first {len(kept)} of {len(named)}; run.jsonl has all" if kept != named else ""
     return Table(
         "reply-table",
-        f"Every reply with its digest{cut}",
-        ("site", "round", "ask", "masked", "numbers", "bytes", "digest"),
+        f"Every reply{cut}",
+        ("site", "round", "ask", "masked", "numbers", "bytes"),
         tuple(
-            (site, r.place, r.op, r.masked, shape_text(dict(r.shapes)), r.bytes, r.digest)
-            for site, r in kept
+            (site, r.place, r.op, r.masked, shape_text(dict(r.shapes)), r.bytes) for site, r in kept
         ),
         folded=True,
     )

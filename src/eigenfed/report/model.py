@@ -70,7 +70,6 @@ class Reply:
     masked: bool
     shapes: dict[str, tuple[int, ...]]
     bytes: int
-    digest: str
 
 
 @dataclass(frozen=True)
@@ -300,7 +299,6 @@ def _replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
                 event["masked"],
                 shapes,
                 event["bytes"],
-                event["digest"],
             )
 
 

@@ -3,11 +3,13 @@
 =======  ========================================================================================
 start    method, sites
 ask      round, op, bytes to and from each site, sites lost, residual before the ask
-left     site, round, op; what the reply is and reveals and how it left; shapes, bytes, digest
+left     site, round, op; what the reply is and reveals and how it left; shapes and bytes
 end      rounds, bytes up and down
 =======  ========================================================================================
 
-When anything happened is not told: noise does not cover how long answers take.
+When anything happened is not told: noise does not cover how long answers take. Nor are digests of
+replies, which are in the site's own log and ledger: with one, whoever knows all rows but one could
+try candidates for the last, also where a trusted coordinator adds the noise.
 """
 
 import json
@@ -77,7 +79,6 @@ def _left(left: Egress) -> dict[str, Any]:
         "masked": left.masked,
         "shapes": left.shapes,
         "bytes": left.sent_bytes,
-        "digest": left.digest,
     }
 
 

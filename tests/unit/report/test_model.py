@@ -90,7 +90,7 @@ def test_a_result_without_a_part_of_it_is_refused(tmp_path: Path, key: str) -> N
 def test_a_log_of_other_events_is_refused(tmp_path: Path) -> None:
     result(tmp_path / "r", tables())
     path = tmp_path / "r/run.jsonl"
-    path.write_text(path.read_text().replace('"digest"', '"hash"'))
+    path.write_text(path.read_text().replace('"masked"', '"hidden"'))
     with pytest.raises(DataError, match="are not those of one whole run"):
         read_report(tmp_path / "r")
 
