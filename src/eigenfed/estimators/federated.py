@@ -15,7 +15,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.groups import rows_by_site
-from eigenfed.estimators.in_process import Conditions, federation
+from eigenfed.estimators.in_process import Conditions, federation, without_digests
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.protection import check_by_site, check_private, check_secure
 from eigenfed.estimators.protocols import protocol_of
@@ -310,7 +310,7 @@ class FederatedPCA(Projection, BaseEstimator):
         if hasattr(self, "_meters"):
             _ = self.leakage_
         state: dict[str, Any] = super().__getstate__()
-        return state
+        return without_digests(state)
 
     def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
         self.components_ = found.components.astype(dtype)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
@@ -135,3 +136,17 @@ def _policy(policy: Policy, secure: bool, privacy: Privacy | Published | None) -
     budget = policy.budget or Budget(privacy.epsilon, privacy.delta, privacy.relation)
     trusts = policy.trusts_coordinator or privacy.trust == "central"
     return replace(policy, budget=budget, trusts_coordinator=trusts)
+
+
+def without_digests(state: dict[str, Any]) -> dict[str, Any]:
+    """Take the digests of replies out of what is kept of an estimator.
+
+    They would confirm a guess at what left a site, also where it left without noise.
+    """
+    if "egress_" not in state:
+        return state
+    kept = {
+        site: tuple(replace(entry, digest="") for entry in left)
+        for site, left in state["egress_"].items()
+    }
+    return state | {"egress_": kept}

@@ -1,5 +1,6 @@
 """The log of a run: bytes as they crossed, and every reply that left a site."""
 
+import copy
 import json
 from pathlib import Path
 
@@ -101,3 +102,11 @@ def test_no_digest_of_a_reply_stands_where_others_read(
     assert len(texts) > 3
     assert left
     assert not any(digest in text for digest in left for text in texts)
+
+
+def test_a_copy_of_an_estimator_has_no_digest_either() -> None:
+    pca = FederatedPCA(2).fit_sites(SITES)
+    kept = copy.copy(pca)
+    assert all(entry.digest == "" for left in kept.egress_.values() for entry in left)
+    assert [entry.op for entry in kept.egress_["a"]] == ["moments", "scatter"]
+    assert all(entry.digest for left in pca.egress_.values() for entry in left)
