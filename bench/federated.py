@@ -94,7 +94,7 @@ def sparse_sites() -> Iterator[Line]:
     ours, peer = fastest(
         lambda: FederatedPCA(k, tol=tol, certify=False, random_state=0).fit(X, groups=labels),
         lambda: PCA(k, svd_solver="arpack", random_state=0).fit(X),
-        repeats=2,
+        repeats=5,
     )
     fitted = FederatedPCA(k, tol=tol, random_state=0).fit(X, groups=labels)
     exact = PCA(k, svd_solver="arpack", random_state=0, tol=0).fit(X).components_

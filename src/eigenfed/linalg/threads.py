@@ -21,6 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LARGE_FLOPS = 1e8
+_WORTH_THREADS_FLOPS = 2.5e7
 
 
 class _BlasPin:
@@ -104,7 +105,7 @@ def in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Ite
     [2, 1, 3]
     """
     with one_blas_thread:
-        workers = min(one_blas_thread.most if flops >= _LARGE_FLOPS else 1, len(items))
+        workers = min(one_blas_thread.most if flops >= _WORTH_THREADS_FLOPS else 1, len(items))
         if workers <= 1:
             yield from map(task, items)
             return

@@ -175,6 +175,7 @@ def _outcome(transport: Transport, round_: int, ask: Ask) -> Replies | SiteLost:
 
 def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
     total: Arrays | None = None
+    owned = False
     for site, reply in answers:
         if total is None:
             total = dict(reply)
@@ -196,5 +197,7 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
                     f"have {total[name].dtype}. Use the same release of eigenfed everywhere."
                 )
             # Masked words are meant to wrap round: the function does so at any shape in silence.
-            total[name] = np.add(total[name], array)
+            into = total[name] if owned else np.empty_like(array)
+            total[name] = np.add(total[name], array, out=into)
+        owned = True
     return {TOTAL: total or {}}
