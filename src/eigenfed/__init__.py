@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from eigenfed.linalg.summary import Summary
     from eigenfed.privacy.policy import Policy
     from eigenfed.privacy.terms import Privacy
+    from eigenfed.protocol.covariance import Covariance
     from eigenfed.protocol.one_shot import Merge
     from eigenfed.protocol.power_options import Power
     from eigenfed.protocol.subspace import Subspace
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "Covariance",
     "DataError",
     "EigenfedError",
     "FederatedPCA",
@@ -54,6 +56,7 @@ _HOMES = {
     "Summary": "linalg.summary",
     "Policy": "privacy.policy",
     "Privacy": "privacy.terms",
+    "Covariance": "protocol.covariance",
     "Merge": "protocol.one_shot",
     "Power": "protocol.power_options",
     "Subspace": "protocol.subspace",

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_public_names_are_pinned() -> None:
     assert eigenfed.__all__ == [
+        "Covariance",
         "DataError",
         "EigenfedError",
         "FederatedPCA",

@@ -74,7 +74,7 @@ def test_the_decomposition_is_that_of_all_rows(
 
 
 def rows_read(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], plan: Plan) -> int:
-    """Rows that all sites together have taken up during a run."""
+    """Rows that all sites together have taken up during a run, but for the look for gaps."""
     read = []
     block = Source.block
 
@@ -99,8 +99,13 @@ def test_rows_are_read_once_but_for_the_first_block(
     assert rows_read(monkeypatch, tables, plan) == 300 + 2 * 25
 
 
-def test_a_site_with_few_rows_reads_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    tables = in_sites(ROWS[:40], [20, 20])
+def test_a_site_with_few_rows_has_its_totals_from_the_look_for_gaps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tables = in_sites(ROWS[:40].copy(), [20, 20])
+    assert rows_read(monkeypatch, tables, Plan(k=2)) == 40
+    for table in tables.values():
+        table[3, 1] = np.nan
     assert rows_read(monkeypatch, tables, Plan(k=2)) == 2 * 40
 
 

@@ -4,12 +4,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eigenfed.report.wording import size
+from eigenfed.report.wording import MOSTLY, size
 
 _SHOWN = 20
 _NAMED = 5
-_APART = 0.5
-"""Above this share between sites a component tells them apart; with less left it is noise."""
 
 
 def fit_text(facts: dict[str, Any]) -> str:
@@ -48,7 +46,7 @@ def _clarity(clarity: list[float] | None) -> str:
     if len(clarity) > _NAMED:
         kept = f"PC1 {clarity[0]:.0%} to PC{len(clarity)} {clarity[-1]:.0%}"
     told = f"of its direction without noise a component keeps about: {kept}"
-    drowned = sum(share < _APART for share in clarity)
+    drowned = sum(share < MOSTLY for share in clarity)
     if not drowned:
         return told
     which = "all of them are" if drowned == len(clarity) else f"{drowned} of {len(clarity)} are"
@@ -57,7 +55,7 @@ def _clarity(clarity: list[float] | None) -> str:
 
 def _between(explained: list[float]) -> str:
     """Say which components tell sites apart: a hospital is easily taken for a finding."""
-    apart = [f"PC{place}" for place, share in enumerate(explained, start=1) if share > _APART]
+    apart = [f"PC{place}" for place, share in enumerate(explained, start=1) if share >= MOSTLY]
     if not apart:
         return f"at most {max(explained):.0%} of a component's variance is between sites"
     more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""

@@ -40,19 +40,15 @@ class OwnScatter:
     matrix: Array
 
     @classmethod
-    def fits(cls, source: Source) -> bool:
-        """Say whether one pass does, and what it keeps is small beside the rows.
+    def of(cls, source: Source) -> "OwnScatter | None":
+        """Read the rows once; None where that does not do or what is kept is as large as they are.
 
-        A missing entry stands for the mean of all sites, and weights may leave the first block
-        without a say: both take a second pass. Sparse rows would not stay sparse.
+        Weights may leave the first block without a say, and sparse rows would not stay sparse. A
+        missing entry stands for the mean of all sites: at the first block with one this ends.
         """
         plain = not source.is_sparse and source.weights is None
-        few = _LEAST_ROWS_PER_FEATURE * source.d <= source.n
-        return plain and few and not source.has_missing
-
-    @classmethod
-    def of(cls, source: Source) -> "OwnScatter":
-        """Read rows that `fits` has found to fit."""
+        if not plain or source.n < _LEAST_ROWS_PER_FEATURE * source.d:
+            return None
         spans = source.spans()
         near = source.block(spans[0])[0].mean(axis=0)
 
@@ -62,6 +58,8 @@ class OwnScatter:
 
         total, matrix = np.zeros(source.d), np.zeros((source.d, source.d))
         for moved, part in in_order(about_near, spans, flops=float(source.n) * source.d**2):
+            if np.isnan(moved).any():
+                return None
             total += moved
             matrix += part
         away = total / source.n

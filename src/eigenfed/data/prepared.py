@@ -12,13 +12,18 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import in_order
 
+SingleArray = npt.NDArray[np.float32]
+
 _ROWS_AT_A_TIME = 1024
+_SINGLE_ROWS = 2048
+_LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,6 +131,39 @@ class Prepared:
         d = self.source.d
         return self._summed(scattered, (d, d), flops=float(self.source.n) * d * d)
 
+    def single_scatter(self) -> SingleArray | None:
+        """Return D'W D in single precision, (d, d), within `single_error` of it.
+
+        It takes about half the time. None is returned where the deviations are too large or too
+        small for it.
+        """
+
+        def scattered(span: slice) -> SingleArray:
+            with np.errstate(over="ignore", invalid="ignore"):
+                block = self._single_block(span)
+                return block.T @ block
+
+        n, d = self.source.n, self.source.d
+        total = np.zeros((d, d))
+        for part in in_order(scattered, self.source.spans(_SINGLE_ROWS), flops=float(n) * d * d):
+            total += part
+        largest = total.diagonal().max()
+        # What overflowed is infinite or NaN, and so is the diagonal there.
+        return total.astype(np.float32) if _LEAST_SINGLE < largest < _LARGEST_SINGLE else None
+
+    def _single_block(self, span: slice) -> SingleArray:
+        """Return a block of D, with the roots of the weights in it, in single precision."""
+        source = self.source
+        plain = not source.is_sparse and source.weights is None and not source.has_missing
+        if plain and not self._is_scaled:
+            single = np.empty((span.stop - span.start, source.d), dtype=np.float32)
+            np.subtract(source.X[span], self.mean, out=single, casting="same_kind")
+            return single
+        block, weights = self._block(span)
+        if weights is not None:
+            block *= np.sqrt(weights)[:, None]
+        return block.astype(np.float32)
+
     def summary(self, rank: int) -> Summary:
         """Summarise the scaled rows about their own mean, with the mean as it is unscaled.
 
@@ -178,6 +216,22 @@ class Prepared:
         X = X.copy()
         X.data[gaps] = self.mean[X.indices[gaps]]
         return X
+
+
+def single_error(trace: float) -> float:
+    """Bound how far, in norm, a sum of `single_scatter` of sites is from the one in double.
+
+    With u the rounding of one number, each entry is off by at most m + 4 times u of what it would
+    be without signs: 2 for the two factors, m for a sum of m rows in any order, and 2 for what is
+    added up and sent. The matrix without signs has the same trace, which its norm does not exceed.
+
+    Examples
+    --------
+    >>> f"{single_error(1.0):.1e}"
+    '1.2e-04'
+    """
+    u = float(np.finfo(np.float32).eps) / 2
+    return 1.01 * (_SINGLE_ROWS + 4) * u * trace
 
 
 def _subtract_outer(a: Array, x: Array, y: Array) -> None:

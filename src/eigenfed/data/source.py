@@ -89,9 +89,16 @@ class Source:
         """Yield dense float64 blocks of rows and their weights, of 12 MB at most."""
         return map(self.block, self.spans())
 
-    def spans(self) -> list[slice]:
-        """Return which rows belong to each block: as few blocks as fit, of even sizes."""
+    def spans(self, rows: int | None = None) -> list[slice]:
+        """Return which rows belong to each block: as few blocks as fit, of even sizes.
+
+        Parameters
+        ----------
+        rows : int, optional
+            Most rows of a block; as many as 12 MB hold by default, and never more.
+        """
         most = max(1, _BLOCK_BYTES // (8 * self.d))
+        most = most if rows is None else min(most, rows)
         count = -(-self.n // most)
         edges = [i * self.n // count for i in range(count)] + [self.n]
         return [slice(start, stop) for start, stop in pairwise(edges)]
@@ -107,6 +114,8 @@ class Source:
         """Return the rows' weight, and by feature the observed weight and the total, (d,) each."""
         if self.is_sparse:
             return self._sparse_totals()
+        if self.weights is None and not self.has_missing:
+            return float(self.n), np.full(self.d, float(self.n)), self._dense_totals.copy()
         n, count, total = 0.0, np.zeros(self.d), np.zeros(self.d)
         for rows, weights in self.blocks():
             w = np.ones(len(rows)) if weights is None else weights
@@ -142,7 +151,19 @@ class Source:
     @cached_property
     def has_missing(self) -> bool:
         """Whether any entry is NaN."""
+        # A missing entry shows in the totals, which are wanted anyway.
+        if not self.is_sparse and not np.isnan(self._dense_totals).any():
+            return False
         return any(_has_nan(part) for part in _parts(stored(self.X)))
+
+    @cached_property
+    def _dense_totals(self) -> Array:
+        """Sums of the rows by feature, (d,), without weights: NaN where any entry is."""
+        total = np.zeros(self.d)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for part in _parts(self.X):
+                total += np.ones(len(part)) @ part
+        return total
 
 
 def stored(X: Any) -> npt.NDArray[Any]:

@@ -53,9 +53,9 @@ class FederatedPCA(Projection, BaseEstimator):
     n_components : int, default=2
     method : str or value, default="auto"
         "auto", "covariance", "krylov", "randomized", "subspace", "power", "merge", or a value
-        with options: ``Power(local_steps=4)``, ``Subspace(start="merge")``,
-        ``Merge(weighting="sigma")``. "auto" takes "covariance" up to 2000 features and "krylov"
-        above.
+        with options: ``Covariance(precision="single")``, ``Power(local_steps=4)``,
+        ``Subspace(start="merge")``, ``Merge(weighting="sigma")``. "auto" takes "covariance" up to
+        2000 features and "krylov" above.
     split : {"samples", "features"}, default="samples"
         Whether sites hold different rows of the same features, or different features of the same
         rows. With "features" rows are matched by key, the method is "krylov", and the

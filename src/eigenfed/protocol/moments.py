@@ -33,12 +33,9 @@ def moments(source: Source, payload: Arrays, state: Arrays) -> Answer:
     Where the scatter will be asked for, the site keeps its own, so that it reads its rows once.
     """
     kept: Arrays = {}
-    if (
-        "whole_up_to" in payload
-        and source.d <= payload["whole_up_to"][0]
-        and OwnScatter.fits(source)
-    ):
-        own = OwnScatter.of(source)
+    whole = "whole_up_to" in payload and source.d <= payload["whole_up_to"][0]
+    own = OwnScatter.of(source) if whole else None
+    if own is not None:
         n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
         kept = {"kept_mean": own.mean, "kept_scatter": own.matrix}
     else:

@@ -8,7 +8,7 @@ import numpy as np
 from eigenfed.errors import InputError
 from eigenfed.protocol.by_site import levels
 from eigenfed.protocol.core import Protocol
-from eigenfed.protocol.covariance import covariance
+from eigenfed.protocol.covariance import Covariance, covariance
 from eigenfed.protocol.krylov import krylov
 from eigenfed.protocol.moments import Moments, all_moments
 from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
@@ -20,7 +20,7 @@ from eigenfed.protocol.subspace import Subspace, subspace
 from eigenfed.protocol.totals import Total, plain_sum
 
 METHODS = ("auto", "covariance", "krylov", "randomized", "subspace", "power", "merge")
-Method = str | Merge | Power | Subspace
+Method = str | Covariance | Merge | Power | Subspace
 
 _FEW_FEATURES = 2000
 
@@ -33,7 +33,7 @@ class Plan:
     ----------
     k : int
         Number of components.
-    method : str, Merge, Power or Subspace
+    method : str, Covariance, Merge, Power or Subspace
     center, scale : bool
     tol : float
         Largest residual, relative to the first eigenvalue.
@@ -93,6 +93,11 @@ def check_summable(method: Method) -> None:
     match method:
         case "merge" | Merge():
             remedy = "method='covariance' or 'krylov'"
+        case Covariance() if method.is_single:
+            raise InputError(
+                f"method={method!r} does not go with secure sums, which have a precision of their "
+                "own. Pass method='covariance'."
+            )
         case "power":
             remedy = "Power(local_steps=1)"
         case Power() if method.needs_single_replies:
@@ -109,6 +114,8 @@ def check_summable(method: Method) -> None:
 
 def _whole_up_to(plan: Plan) -> float:
     """Up to how many features the whole scatter will be asked for."""
+    if isinstance(plan.method, Covariance):
+        return 0.0 if plan.method.is_single else math.inf
     if plan.method == "covariance":
         return math.inf
     return float(_FEW_FEATURES) if plan.method == "auto" and plan.whole_allowed else 0.0
@@ -158,8 +165,13 @@ def _run(
 ) -> Protocol[Decomposition]:
     tol, k = plan.tol, plan.k
     match method:
-        case "covariance":
-            return (yield from covariance(moments, k, tol=tol, total=total))
+        case "covariance" | Covariance():
+            options = method if isinstance(method, Covariance) else Covariance()
+            return (
+                yield from covariance(
+                    moments, k, options=options, tol=tol, certify=plan.certify, total=total
+                )
+            )
         case "krylov":
             return (
                 yield from krylov(
@@ -180,15 +192,15 @@ def _run(
                 )
             )
         case "subspace" | Subspace():
-            options = method if isinstance(method, Subspace) else Subspace()
+            steps = method if isinstance(method, Subspace) else Subspace()
             start = None
-            if options.start == "merge":
+            if steps.start == "merge":
                 start = yield from one_shot_basis(moments, k, options=Merge())
             return (
                 yield from subspace(
                     moments,
                     k,
-                    options=options,
+                    options=steps,
                     tol=tol,
                     max_rounds=plan.max_rounds,
                     certify=plan.certify,

@@ -2,10 +2,7 @@
 
 from eigenfed.report.model import BySite, Report
 from eigenfed.report.page import Notice, Tone, Verdict
-from eigenfed.report.wording import listed, percent, small_angle, things
-
-MOSTLY, PARTLY = 0.5, 0.1
-"""From which share on a component tells sites apart mostly, or in part."""
+from eigenfed.report.wording import MOSTLY, PARTLY, listed, percent, small_angle, things
 
 
 def verdicts(report: Report) -> tuple[Verdict, ...]:

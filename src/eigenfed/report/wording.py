@@ -2,6 +2,9 @@
 
 import math
 
+MOSTLY, PARTLY = 0.5, 0.1
+"""From which share on a component is called mostly, or in part, what it has that share of."""
+
 
 def count(value: float) -> str:
     """Write a number of things.
