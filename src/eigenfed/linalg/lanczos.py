@@ -136,6 +136,7 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     Parameters
     ----------
     a : ndarray of shape (d, l)
+        Used up: the columns may be put in its place.
     floor : float
         Directions in which `a` is no larger are left out.
 
@@ -163,9 +164,10 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     if squares[0] > _WELL_APART**2 * squares[-1] and np.sqrt(squares[0]) > 2.0 * floor / peak:
         # Cholesky QR, twice: the first leaves a departure of 1e-8 at most, the second none.
         first = cholesky(gram)
-        frame = _divided(scaled, first)
-        second = cholesky(frame.T @ frame)
-        return _divided(frame, second), peak * (second @ first)
+        _divide(scaled, first)
+        second = cholesky(scaled.T @ scaled)
+        _divide(scaled, second)
+        return scaled, peak * (second @ first)
     frame, triangle = np.linalg.qr(scaled)
     left, s, right = np.linalg.svd(triangle)
     count = int(np.count_nonzero(s > floor / peak))
@@ -187,7 +189,9 @@ def _take_away(basis: Array, columns: Array) -> Array:
     return onto
 
 
-def _divided(a: Array, upper: Array) -> Array:
-    """Return ``a @ inv(upper)``."""
-    divided: Array = a @ solve_triangular(upper, np.eye(len(upper)))
-    return divided
+def _divide(a: Array, upper: Array) -> None:
+    """Replace `a` by ``a @ inv(upper)``, a few rows at a time: no second array."""
+    inverse = solve_triangular(upper, np.eye(len(upper)))
+    for start in range(0, len(a), _ROWS_AT_A_TIME):
+        span = slice(start, start + _ROWS_AT_A_TIME)
+        a[span] = a[span] @ inverse

@@ -118,7 +118,7 @@ def test_columns_become_orthonormal_however_near_they_are(least: float, size: fl
 def test_directions_below_the_floor_are_left_out(floor: float, kept: int) -> None:
     a = np.zeros((6, 3))
     a[:3] = np.diag([1.0, 1e-2, 1e-4])
-    frame, coefficients = independent_columns(a, floor)
+    frame, coefficients = independent_columns(a.copy(), floor)
     assert frame.shape == (6, kept)
     assert coefficients.shape == (kept, 3)
     gone = a - frame @ coefficients
