@@ -2,7 +2,7 @@
 
 import gzip
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.protocol.core import Protocol, drive
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import Moments, all_moments
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
@@ -20,6 +21,25 @@ from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
 
 DATA = Path(os.environ.get("EIGENFED_DATA", Path(__file__).parents[2] / "shared/data"))
+
+
+class InTurn:
+    """Asks one site after the other where the run is: messages cross as bytes, without threads."""
+
+    def __init__(self, sites: Mapping[str, Site]) -> None:
+        self._sites = dict(sorted(sites.items()))
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        return tuple(self._sites)
+
+    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+        assert ask.to is None
+        assert not ask.each
+        data = Message("ask", "run", round_, ask.op, ask.for_site("")).to_bytes()
+        for name, site in self._sites.items():
+            answer = site.answer(data, intact=True)
+            yield name, Message.from_bytes(answer, "reply", intact=True).arrays
 
 
 def in_sites(X: Any, sizes: list[int] | int) -> dict[str, Any]:
@@ -45,12 +65,15 @@ def run(
 ) -> tuple[Decomposition, LocalTransport, dict[str, Site]]:
     """Run moments and a method over sites."""
     transport, sites = local(tables)
+    return drive(after_moments(method, scale=scale), transport), transport, sites
 
-    def protocol() -> Protocol[Decomposition]:
-        moments = yield from all_moments(plain_sum, center=True, scale=scale)
-        return (yield from method(moments))
 
-    return drive(protocol(), transport), transport, sites
+def after_moments(
+    method: Callable[[Moments], Protocol[Decomposition]], *, scale: bool = False
+) -> Protocol[Decomposition]:
+    """Sum moments, and run a method on them."""
+    moments = yield from all_moments(plain_sum, center=True, scale=scale)
+    return (yield from method(moments))
 
 
 def mnist() -> Array:

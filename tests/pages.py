@@ -8,6 +8,7 @@ with a title is a file of that name. A page's commands run in its order, in an e
 still matches, ``...`` and all, is left as it is.
 """
 
+import glob
 import os
 import re
 import shlex
@@ -22,7 +23,8 @@ from command_line import eigenfed
 
 _BLOCK = re.compile(r'^```(\w+)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 _TINY = re.compile(r"\b\d(\.\d+)?e-(09|[1-9]\d)\b")
-_SHELL = set("|<>;&$*`\\\n")
+_SHELL = set("|<>;&$`\\\n")
+_QUOTES = set("'\"")
 
 
 class Command(NamedTuple):
@@ -72,7 +74,10 @@ def typed(text: str) -> list[str]:
 def run(line: str) -> tuple[str, int]:
     """Run a line: in this process if it is our program alone, and by the shell otherwise."""
     if line.startswith("eigenfed ") and not _SHELL & set(line):
-        here = eigenfed(*shlex.split(line)[1:])
+        words = shlex.split(line)[1:]
+        if not _QUOTES & set(line):
+            words = [file for word in words for file in sorted(glob.glob(word)) or [word]]
+        here = eigenfed(*words)
         return here.output, here.exit_code
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     there = subprocess.run(

@@ -63,7 +63,13 @@ def named(sites: dict[str, Array], odd: tuple[str, ...] = ODD_NAMES) -> dict[str
     return {name: pd.DataFrame(rows, columns=columns) for name, rows in sites.items()}
 
 
-def result(
+def result(folder: Path, sites: dict[str, Any], k: int = 3, **settings: Any) -> Pages:
+    """Fit, and write a result and its pages."""
+    without_pages(folder, sites, k, **settings)
+    return write_pages(folder)
+
+
+def without_pages(
     folder: Path,
     sites: dict[str, Any],
     k: int = 3,
@@ -72,9 +78,8 @@ def result(
     scores: bool = True,
     share: tuple[str, ...] = (),
     **settings: Any,
-) -> Pages:
-    """Fit, and write a result and its pages."""
+) -> None:
+    """Fit, and write a result."""
     pca = FederatedPCA(k, random_state=0, **settings).fit_sites(sites, by_site=by_site)
     found = {name: Projected(pca.transform(rows), None) for name, rows in sites.items()}
     write_result(folder, pca, sites=sites, rows=found if scores else None, share_scores=share)
-    return write_pages(folder)

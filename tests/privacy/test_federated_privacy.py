@@ -19,7 +19,7 @@ from eigenfed.protocol.core import drive
 from eigenfed.protocol.private import private_pca
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from federation import InTurn
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 GROUPS = np.random.default_rng(0).integers(0, 10, len(DIGITS))
@@ -61,15 +61,16 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
     def of_ten_sites(sd: float, count: int) -> npt.NDArray[np.int64]:
         return discrete_gaussian(sd * grown, count)
 
+    rows = Source.of(DIGITS)
     captures = []
     for _ in range(50):
         site = Site(
             "all",
-            Source.of(DIGITS),
+            rows,
             ledger=Ledger(None),
             policy=Policy(budget=Budget(epsilon, 1e-5), trusts_coordinator=True),
         )
-        transport = LocalTransport({"all": site})
+        transport = InTurn({"all": site})
         run = private_pca(
             Privacy(epsilon, 1e-5, trust="central"),
             K,
@@ -90,9 +91,10 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
 def test_digits_from_raw_rows_in_secure_sums_over_ten_sites(
     epsilon: float, tolerate: int, least: float
 ) -> None:
+    """One run tells: the deviation of single ones is at most 0.015."""
     privacy = Privacy(epsilon, 1e-5, tolerate=tolerate)
-    runs = [FederatedPCA(K, privacy=privacy).fit(DIGITS, groups=GROUPS) for _ in range(2)]
-    assert np.mean([captured(run.components_, DIGITS) for run in runs]) >= least - 0.06
+    run = FederatedPCA(K, privacy=privacy).fit(DIGITS, groups=GROUPS)
+    assert captured(run.components_, DIGITS) >= least - 0.06
 
 
 def test_a_spiked_model_with_a_private_clip_at_a_tenth() -> None:
@@ -132,7 +134,7 @@ def test_two_fits_with_one_seed_differ_and_the_seed_fixes_the_public_start() -> 
 
 def test_the_statement_says_who_is_trusted_with_what() -> None:
     privacy = Privacy(1.0, 1e-5, relation="zero_out", tolerate=1)
-    run = FederatedPCA(2, privacy=privacy).fit(DIGITS, groups=GROUPS)
+    run = FederatedPCA(2, privacy=privacy).fit(DIGITS, groups=GROUPS % 5)
     said = run.privacy_
     assert said is not None
     assert (said.epsilon, said.delta, said.relation, said.unit) == (1.0, 1e-5, "zero_out", "row")

@@ -21,13 +21,19 @@ def block_lanczos(k: int, seed: int = 0, **options: Any) -> Any:
     return partial(krylov, k=k, rng=np.random.default_rng(seed), total=plain_sum, **settings)
 
 
+def leading(X: Array) -> Array:
+    """Return ten directions, from a covariance: to a billionth of the angles they are held to."""
+    directions: Array = np.linalg.eigh(np.cov(X.T))[1][:, :-11:-1].T
+    return directions
+
+
 def check_figures(X: Array, seeds: range) -> None:
-    exact = pooled(X)
+    exact = leading(X)
     for seed in seeds:
         found, transport, _ = run(block_lanczos(10, seed), in_sites(X, 5))
         assert found.products <= 10
         assert transport.floats_up <= 4e5
-        assert np.degrees(sines(found.components, exact.vt[:10])[0]) < 1e-5
+        assert np.degrees(sines(found.components, exact)[0]) < 1e-5
         assert found.certificate is not None
         assert found.certificate.converged.all()
 
@@ -53,7 +59,7 @@ def as_published(X: Array) -> tuple[int, int, float]:
         total=plain_sum,
     )
     found, transport, _ = run(protocol, in_sites(X, 5))
-    angle = np.degrees(sines(found.components, pooled(X).vt[:10])[0])
+    angle = np.degrees(sines(found.components, leading(X))[0])
     return found.products, transport.floats_up, float(angle)
 
 

@@ -349,31 +349,41 @@ def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_pat
     identities = {name: Identity.generate() for name in names}
     ledgers = {name: tmp_path / name for name in names}
     policy = Policy(budget=Budget(1.0, 1e-5), secure_only=True)
+    roster = Roster.of(identities)
 
-    def run() -> Decomposition:
-        with ProcessTransport(
-            sources,
-            policies=dict.fromkeys(names, policy),
-            identities=identities,
-            ledgers=ledgers,
-        ) as transport:
-            protocol = private_pca(
-                Privacy(1.0, 1e-5),
-                1,
-                method="auto",
-                center=True,
-                scale=False,
-                tol=1e-9,
-                sites=transport.sites,
-                rng=rng,
-                total=SecureSum(Roster.of(identities), run=transport.run),
-            )
-            return drive(protocol, transport)
+    def run(transport: LocalTransport) -> Decomposition:
+        protocol = private_pca(
+            Privacy(1.0, 1e-5),
+            1,
+            method="auto",
+            center=True,
+            scale=False,
+            tol=1e-9,
+            sites=transport.sites,
+            rng=rng,
+            total=SecureSum(roster, run=transport.run),
+        )
+        return drive(protocol, transport)
 
-    assert abs(run().components[0, 0]) > 0.95
+    with ProcessTransport(
+        sources, policies=dict.fromkeys(names, policy), identities=identities, ledgers=ledgers
+    ) as transport:
+        assert abs(run(transport).components[0, 0]) > 0.95
     for path in ledgers.values():
         ledger = Ledger(path, readonly=True)
         assert ledger.totals("data").epsilon == pytest.approx(1.0, rel=1e-6)
         assert ledger.verify().sound
+    # What the children wrote down binds whoever opens it next.
+    sites = {
+        name: Site(
+            name,
+            source,
+            policy=policy,
+            identity=identities[name],
+            roster=roster,
+            ledger=Ledger(ledgers[name]),
+        )
+        for name, source in sources.items()
+    }
     with pytest.raises(SiteRefused, match="'budget'"):
-        run()
+        run(LocalTransport(sites))

@@ -10,10 +10,12 @@ from eigenfed.study.forecast_noise import Kept, kept
 from eigenfed.study.forecast_spectrum import falling
 
 
-def captured(privacy: Privacy, rows: dict[str, int], values: Array, k: int, method: str) -> float:
-    """Variance along the released components over the best, on the mean of six runs."""
+def captured(
+    privacy: Privacy, rows: dict[str, int], values: Array, k: int, method: str, *, runs: int
+) -> float:
+    """Variance along the released components over the best, on the mean of some runs."""
     shares = []
-    for seed in range(6):
+    for seed in range(runs):
         rng = np.random.default_rng(seed)
         turn = np.linalg.qr(rng.standard_normal((len(values), len(values)))).Q
         tables = {
@@ -33,13 +35,13 @@ def told(privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, m
 
 
 @pytest.mark.parametrize(
-    ("rows", "decay", "d", "epsilon", "method", "terms"),
+    ("rows", "decay", "d", "epsilon", "method", "terms", "runs"),
     [
-        ({"a": 2000, "b": 1500, "c": 1500}, 0.9, 60, 1.0, "covariance", {}),
-        ({"a": 400, "b": 300, "c": 300}, 0.9, 60, 1.0, "covariance", {}),
-        ({"a": 400, "b": 300, "c": 300}, 0.95, 80, 0.8, "covariance", {"trust": "local"}),
-        ({"a": 900, "b": 900}, 0.9, 60, 0.7, "covariance", {"trust": "central"}),
-        ({"a": 1500, "b": 1000, "c": 1000}, 0.95, 300, 3.0, "power", {}),
+        ({"a": 2000, "b": 1500, "c": 1500}, 0.9, 60, 1.0, "covariance", {}, 2),
+        ({"a": 400, "b": 300, "c": 300}, 0.9, 60, 1.0, "covariance", {}, 6),
+        ({"a": 400, "b": 300, "c": 300}, 0.95, 80, 0.8, "covariance", {"trust": "local"}, 6),
+        ({"a": 900, "b": 900}, 0.9, 60, 0.7, "covariance", {"trust": "central"}, 6),
+        ({"a": 1500, "b": 1000, "c": 1000}, 0.95, 300, 3.0, "power", {}, 6),
     ],
 )
 def test_captured_energy_is_that_of_real_runs(
@@ -49,17 +51,20 @@ def test_captured_energy_is_that_of_real_runs(
     epsilon: float,
     method: str,
     terms: dict[str, str],
+    runs: int,
 ) -> None:
+    """Single runs differ by 0.002 in the first case and by up to 0.06 in the others."""
     privacy = Privacy(epsilon, 1e-6, **terms)  # type: ignore[arg-type]
     found = told(privacy, rows, decay, d, 3, method)
-    real = captured(privacy, rows, falling(decay, d, d).values(d), 3, method)
+    real = captured(privacy, rows, falling(decay, d, d).values(d), 3, method, runs=runs)
     assert found.captured == pytest.approx(real, abs=0.08)
 
 
 def test_where_nothing_is_left_both_say_so() -> None:
     privacy, rows = Privacy(0.5, 1e-6), {"a": 400, "b": 400, "c": 400}
     found = told(privacy, rows, 0.97, 400, 3, "covariance")
-    real = captured(privacy, rows, falling(0.97, 400, 400).values(400), 3, "covariance")
+    values = falling(0.97, 400, 400).values(400)
+    real = captured(privacy, rows, values, 3, "covariance", runs=3)
     assert real < 0.3
     assert found.captured == pytest.approx(real, abs=0.08)
     assert found.ratio is not None
@@ -67,12 +72,12 @@ def test_where_nothing_is_left_both_say_so() -> None:
 
 
 def test_few_features_stand_for_many_under_noise() -> None:
-    """Real runs with 1400 features, of which the forecast draws 1000."""
+    """Real runs with 1400 features, of which the forecast draws 1000; they differ by 0.004."""
     privacy, rows = Privacy(3.0, 1e-6, trust="central"), {"a": 700, "b": 700}
     rng = np.random.default_rng(0)
     values = falling(0.8, 1400, 1400).values(1400)
     tables = {name: rng.standard_normal((n, 1400)) * np.sqrt(values) for name, n in rows.items()}
-    runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(5)]
+    runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(2)]
     real = float(np.mean([np.sum(run**2 @ values) / values[:3].sum() for run in runs]))
     found = told(privacy, rows, 0.8, 1400, 3, "covariance")
     assert 0.3 < real < 0.97
