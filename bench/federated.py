@@ -54,7 +54,7 @@ def dense_sites() -> Iterator[Line]:
         lambda: PCA(k, svd_solver="randomized", random_state=0).fit(X),
         lambda: FederatedPCA(k, certify=False).fit(X, groups=many),
         lambda: FederatedPCA(k, method=single, certify=False).fit(X, groups=five),
-        repeats=3,
+        repeats=5,
     )
     exact = PCA(k, svd_solver="covariance_eigh").fit(X).components_
     ours = sines(FederatedPCA(k).fit(X, groups=five).components_, exact)[0]
