@@ -21,7 +21,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LARGE_FLOPS = 1e8
-_WORTH_THREADS_FLOPS = 2.5e7
+_WORTH_THREADS_FLOPS = 5e7
 
 
 class _BlasPin:
