@@ -15,12 +15,40 @@ from eigenfed.data.source import Source
 from eigenfed.protocol.core import Ask, Protocol, drive
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.moments import Moments, all_moments
+from eigenfed.protocol.pca import Plan, pca
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
 
 DATA = Path(os.environ.get("EIGENFED_DATA", Path(__file__).parents[2] / "shared/data"))
+
+
+def fitted(
+    tables: dict[str, Any],
+    plan: Plan,
+    weights: dict[str, Array] | None = None,
+    wire: str = "float64",
+) -> tuple[Decomposition, LocalTransport]:
+    """Run a plan on tables behind the gates of sites."""
+    sites = {
+        name: Site(name, Source.of(table, weights=(weights or {}).get(name)), wire=wire)
+        for name, table in tables.items()
+    }
+    transport = LocalTransport(sites, wire=wire)
+    rng = np.random.default_rng(0)
+    return drive(pca(plan, sites=transport.sites, rng=rng), transport), transport
+
+
+def deviations(X: Array, weights: Array, *, center: bool, scale: bool) -> Array:
+    """Deviations of all rows in one place, 0 where missing, with the roots of the weights."""
+    there = ~np.isnan(X)
+    count = weights @ there
+    mean = weights @ np.where(there, X, 0.0) / count if center else np.zeros(X.shape[1])
+    around = np.where(there, X - mean, 0.0)
+    if scale:
+        around = around / np.sqrt(weights @ around**2 / count)
+    return np.sqrt(weights)[:, None] * around
 
 
 class InTurn:

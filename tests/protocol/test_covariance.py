@@ -9,39 +9,13 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.pca import Plan, pca
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.pca import Plan
 from eigenfed.protocol.site import Site
-from eigenfed.transport.local import LocalTransport
-from federation import in_sites
+from federation import deviations, fitted, in_sites
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((300, 6)) * [9, 5, 3, 2, 1, 0.5] + 100.0
-
-
-def fitted(
-    tables: dict[str, Any], plan: Plan, weights: dict[str, Array] | None = None
-) -> tuple[Decomposition, LocalTransport]:
-    sites = {
-        name: Site(name, Source.of(table, weights=(weights or {}).get(name)))
-        for name, table in tables.items()
-    }
-    transport = LocalTransport(sites)
-    rng = np.random.default_rng(0)
-    return drive(pca(plan, sites=transport.sites, rng=rng), transport), transport
-
-
-def prepared(X: Array, weights: Array, *, center: bool, scale: bool) -> Array:
-    """Deviations of all rows in one place, as StandardScaler and a 0 for the missing make them."""
-    there = ~np.isnan(X)
-    count = weights @ there
-    mean = weights @ np.where(there, X, 0.0) / count if center else np.zeros(X.shape[1])
-    around = np.where(there, X - mean, 0.0)
-    if scale:
-        around = around / np.sqrt(weights @ around**2 / count)
-    return np.sqrt(weights)[:, None] * around
 
 
 @pytest.mark.parametrize("center", [True, False])
@@ -65,7 +39,7 @@ def test_the_decomposition_is_that_of_all_rows(
         tables = {**tables, last: sparse.csr_array(tables[last])}
     plan = Plan(k=3, center=center, scale=scale)
     found, _ = fitted(tables, plan, weights)
-    around = prepared(X, w, center=center, scale=scale)
+    around = deviations(X, w, center=center, scale=scale)
     _, s, vt = np.linalg.svd(around, full_matrices=False)
     assert found.method == "covariance"
     np.testing.assert_allclose(found.variances, s[:3] ** 2 / (w.sum() - 1), rtol=1e-10)

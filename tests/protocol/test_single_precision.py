@@ -11,43 +11,14 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
 from eigenfed.linalg.angles import sines
-from eigenfed.protocol.core import drive
 from eigenfed.protocol.covariance import agree_on
-from eigenfed.protocol.pca import Plan, pca
+from eigenfed.protocol.pca import Plan
 from eigenfed.protocol.result import Certificate, Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.transport.local import LocalTransport
-from federation import in_sites
+from federation import deviations, fitted, in_sites
 
 SINGLE = Covariance(precision="single")
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((400, 30)) * np.linspace(9.0, 0.5, 30) + 50.0
-
-
-def fitted(
-    tables: dict[str, Any],
-    plan: Plan,
-    weights: dict[str, Array] | None = None,
-    wire: str = "float64",
-) -> tuple[Decomposition, LocalTransport]:
-    sites = {
-        name: Site(name, Source.of(table, weights=(weights or {}).get(name)), wire=wire)
-        for name, table in tables.items()
-    }
-    transport = LocalTransport(sites, wire=wire)
-    rng = np.random.default_rng(0)
-    return drive(pca(plan, sites=transport.sites, rng=rng), transport), transport
-
-
-def deviations(X: Array, weights: Array, *, center: bool, scale: bool) -> Array:
-    """Deviations of all rows in one place, 0 where missing, with the roots of the weights."""
-    there = ~np.isnan(X)
-    count = weights @ there
-    mean = weights @ np.where(there, X, 0.0) / count if center else np.zeros(X.shape[1])
-    around = np.where(there, X - mean, 0.0)
-    if scale:
-        around = around / np.sqrt(weights @ around**2 / count)
-    return np.sqrt(weights)[:, None] * around
 
 
 def graded(found: Decomposition) -> Certificate:
@@ -233,3 +204,22 @@ def test_double_by_its_value_is_double_by_its_name() -> None:
     valued, transport = fitted(in_sites(ROWS, 3), Plan(3, Covariance()))
     assert transport.rounds == 2
     np.testing.assert_array_equal(named.components, valued.components)
+
+
+@pytest.mark.parametrize("method", ["covariance", SINGLE, "krylov"], ids=str)
+def test_weights_of_little_more_than_one_row_have_one_divisor(method: Any) -> None:
+    tables = in_sites(ROWS, 2)
+    weights = {name: np.full(200, 1.5 / 400) for name in tables}
+    found, _ = fitted(tables, Plan(2, method), weights)
+    around = deviations(ROWS, np.full(400, 1.5 / 400), center=True, scale=False)
+    expected = np.linalg.svd(around, compute_uv=False)[:2] ** 2 / 0.5
+    np.testing.assert_allclose(found.variances, expected, rtol=1e-9)
+
+
+def test_few_distinct_values_round_alike_and_are_put_right() -> None:
+    X = np.random.default_rng(6).poisson(3.0, (20_000, 20)) * np.linspace(2.0, 1.0, 20)
+    rough, _ = fitted(in_sites(X, 3), Plan(3, SINGLE, certify=False))
+    found, _ = fitted(in_sites(X, 3), Plan(3, SINGLE))
+    truth = np.cov(X.T)
+    assert 1e-9 < true_residuals(rough, truth).max() < 1e-5
+    assert true_residuals(found, truth).max() < 1e-13

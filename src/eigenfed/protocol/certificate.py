@@ -172,7 +172,7 @@ def wire_error(moments: Moments, variance: float, directions: int) -> float:
         return 0.0
     u = float(np.finfo(np.float32).eps) / 2
     away = u * float(column_lengths((moments.mean / moments.scale)[:, None])[0])
-    share = moments.n / max(moments.n - 1.0, 1.0)
+    share = moments.n / moments.divisor
     return 2 * u * variance * (math.sqrt(directions) + 2.0) + share * away**2
 
 

@@ -6,11 +6,12 @@ coordinator  the sum over sites of the upper triangle of D'W D, d (d + 1) / 2 nu
 site         the mean and scale of all rows; the directions Q
 ===========  ==================================================================================
 
-In single precision a site takes half the time and sends half the bytes, and what it sends is off
-by some 1e-8 of its largest eigenvalue. A round of products in double precision with the components
-found makes the matrix right on them. What is wrong with it elsewhere, in the order of 1e-8, then
-turns them by as little of the angle that they were off: after one round nothing is left that double
-precision could tell, unless components nearly tie with what follows them. Then there are more.
+In single precision a site takes half the time and sends half the bytes. What it sends is off by
+1e-8 to some 1e-6 of its largest eigenvalue, most where entries have few distinct values, whose
+rounding does not average out. A round of products in double precision with the components found
+makes the matrix right on them. What is wrong with it elsewhere, as little as that, then turns them
+by as little of the angle that they were off: after one round, or a few where the angle was not
+small, nothing is left that double precision could tell.
 """
 
 from dataclasses import dataclass, replace
@@ -67,10 +68,10 @@ class Covariance:
     ----------
     precision : {"double", "single"}
         In single precision sites take about half the time and send half the bytes. Without a
-        certificate the components' residuals are then some 1e-8; with one, a further round of
-        k + 2 directions in double precision, or up to three where components nearly tie, makes
-        them as good as those of "double". Not with secure sums, which have a precision of their
-        own.
+        certificate the components' residuals are then 1e-8 to 1e-6; with one, a further round of
+        k + 2 directions in double precision, or up to three, makes them as good as those of
+        "double" unless more than two components tie with the last to such a residual. Not with
+        secure sums, which have a precision of their own.
 
     Examples
     --------
@@ -121,9 +122,9 @@ def covariance(
     if options.is_single:
         return (yield from _single(moments, k, tol=tol, certify=certify, total=total))
     answer = yield from total(Ask("scatter", moments.arrays, bounds={"triangle": moments.most}))
-    matrix = symmetric(answer["triangle"] / _divisor(moments), len(moments.mean))
+    matrix = symmetric(answer["triangle"] / moments.divisor, len(moments.mean))
     rounding = wire_error(moments, float(matrix.trace()), 1)
-    rounding += len(matrix) * float(np.max(total.error(moments.most))) / _divisor(moments)
+    rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
     return whole_spectrum(
         matrix,
         k,
@@ -140,7 +141,7 @@ def _single(
 ) -> Protocol[Decomposition]:
     answer = yield from total(Ask("scatter", {**moments.arrays, "single": np.ones(1)}))
     d = len(moments.mean)
-    matrix = symmetric(answer["triangle"] / _divisor(moments), d)
+    matrix = symmetric(answer["triangle"] / moments.divisor, d)
     decomposed = partial(
         whole_spectrum,
         matrix,
@@ -212,7 +213,3 @@ def agree_on(basis: Array, image: Array, matrix: Array) -> float:
     matrix += half
     matrix += half.T
     return float(np.linalg.norm(missed, 2))
-
-
-def _divisor(moments: Moments) -> float:
-    return max(moments.n - 1.0, 1.0)

@@ -119,6 +119,11 @@ class Moments:
     wire: str = "float64"
 
     @property
+    def divisor(self) -> float:
+        """What turns scatter into covariance."""
+        return self.n - 1.0 if self.n > 1.0 else 1.0
+
+    @property
     def arrays(self) -> Arrays:
         """The mean and scale, as sites are sent them."""
         return {"mean": self.mean, "scale": self.scale}

@@ -81,7 +81,7 @@ def chosen(plan: Plan, d: int) -> tuple[Method, str]:
 
 
 def check_summable(method: Method) -> None:
-    """Refuse a method that needs the replies of single sites.
+    """Refuse a method that needs the replies of single sites, or a precision that sums lack.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Products:
     @property
     def divisor(self) -> float:
         """What turns scatter into covariance."""
-        return max(self.moments.n - 1.0, np.finfo(float).tiny) if self.moments.n > 1 else 1.0
+        return self.moments.divisor
 
     def of(self, basis: Array) -> Protocol[Array]:
         """Return the covariance of all rows times `basis`, (d, l)."""
