@@ -23,19 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.wording import in_options
-from eigenfed.errors import EigenfedError, InputError, SiteRefused
+from eigenfed.cli.wording import OPTIONS
+from eigenfed.errors import FAILED, EigenfedError
 
 if TYPE_CHECKING:
     from eigenfed.transport.log import Asked
 
-DONE, FAILED, REFUSED = 0, 1, 3
-
-_REFUSING = ("eigenfed.estimators.protection", "eigenfed.privacy.", "eigenfed.protocol.private")
-"""Modules that raise an InputError for the sake of privacy and nothing else."""
-
-_FAULTS = {"failed", "malformed", "unknown_op", "undeclared", "no_identity", "ledger"}
-"""Codes with which a site or a ledger says that it cannot, not that it may not."""
+DONE = 0
 
 
 @dataclass(frozen=True)
@@ -140,9 +134,9 @@ def _as_json(data: dict[str, Any]) -> str:
 
 
 def _failure(error: Exception) -> Answer:
-    code = code_of(error)
+    code = FAILED
     if isinstance(error, EigenfedError):
-        text = in_options(str(error))
+        code, text = error.exit_code, error.worded(OPTIONS)
     elif isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
         text = f"{where}{error.strerror}. Check the path, and that it may be read or written."
@@ -153,39 +147,3 @@ def _failure(error: Exception) -> Answer:
             "--debug to see where."
         )
     return Answer({"error": text, "exit": code}, text, code)
-
-
-def code_of(error: Exception) -> int:
-    """Return what to exit with: whether something failed, or was refused.
-
-    Examples
-    --------
-    >>> code_of(SiteRefused("north", "leakage", "product", 3))
-    3
-    >>> code_of(SiteRefused("north", "failed", "product", 3))
-    1
-    """
-    code = getattr(error, "code", None)
-    if isinstance(error, SiteRefused) or _is_refusal(error):
-        return FAILED if code in _FAULTS else REFUSED
-    if isinstance(error, InputError):
-        frames = traceback.walk_tb(error.__traceback__)
-        modules = (str(frame.f_globals.get("__name__", "")) for frame, _ in frames)
-        if any(module.startswith(_REFUSING) for module in modules):
-            return REFUSED
-    return FAILED
-
-
-def _is_refusal(error: Exception) -> bool:
-    # What was never imported was never raised.
-    keys = sys.modules.get("eigenfed.privacy.keys")
-    return keys is not None and isinstance(error, keys.Refusal)
-
-
-@contextmanager
-def option_rules() -> Iterator[None]:
-    """Turn a rule that options break among themselves into a usage error."""
-    try:
-        yield
-    except InputError as error:
-        raise click.UsageError(in_options(str(error))) from None

@@ -5,7 +5,6 @@ from typing import Any
 
 import click
 
-from eigenfed.cli.answers import FAILED
 from eigenfed.cli.audit import audit
 from eigenfed.cli.demo import demo
 from eigenfed.cli.fit import fit
@@ -17,6 +16,7 @@ from eigenfed.cli.plan import plan
 from eigenfed.cli.project import project
 from eigenfed.cli.report import report
 from eigenfed.cli.stream import stream
+from eigenfed.errors import FAILED
 
 
 class Program(click.Group):

@@ -1,38 +1,91 @@
 """Messages of the library in the words of the command line: options instead of arguments."""
 
-import re
+from shlex import quote
 
-_WORDS = (
-    (r"Pass secure=False", "Drop --secure"),
-    (r", or name them in groups", ""),
-    (r"(?i)\bpass center=True", "drop --no-center"),
-    (r"\bcolumns=\[\.\.\.\]", "--column NAME --column NAME ..."),
-    (r"\bid_column='([^']+)'", r"--id-column \1"),
-    (r"\bid_column=(?:'')?", "--id-column NAME"),
-    (r"\bn_components=(\S+)", r"-k \1"),
-    (r"\bn_components\b", "-k"),
-    (r"\brandom_state\b", "--seed"),
-    (r"\bsecure=True", "--secure"),
-    (r"(?i)\bpass scale=False", "drop --scale"),
-    (r"\bscale=True", "--scale"),
-    (r"\bmethod='(\w+)' or '(\w+)'", r"--method \1 or \2"),
-    (r"\bcenter=False", "--no-center"),
-    (r"\b(method|features|trust)='(\w+)'", r"--\1 \2"),
-    (r"\b(a public|[Ll]ower|[Rr]aise) (clip|delta|epsilon)\b", r"\1 --\2"),
-    (r"\b(epsilon|delta|clip|tolerate|trials|size|rank)=(-?[\w.+]+(?:-\d+)?)", r"--\1 \2"),
-)
+from eigenfed.errors import Wording, shown
+
+_OPTIONS = {
+    "n_components": "-k",
+    "random_state": "--seed",
+    "columns": "--column",
+    "id_column": "--id-column",
+} | {
+    name: f"--{name}"
+    for name in (
+        *("method", "features", "epsilon", "delta", "clip", "trust"),
+        *("colluders", "dropouts", "count"),
+        *("record", "rows", "size", "spectrum", "decay", "trials"),
+    )
+}
+"""The option that stands for an argument; others keep their name."""
+
+_FLAGS = {
+    "secure": ("--secure", True),
+    "scale": ("--scale", True),
+    "center": ("--no-center", False),
+}
+"""The flag that gives an argument a value, and the value."""
+
+_OF_CHOICE = {"columns": "--column NAME --column NAME ...", "id_column": "--id-column NAME"}
+"""Options with a value that is the reader's to choose."""
 
 
-def in_options(text: str) -> str:
-    """Put options for the arguments that a message names.
+class OptionWording(Wording):
+    """Mentions options.
 
     Examples
     --------
-    >>> in_options("n_components=40 must be at most 30. Lower n_components.")
-    '-k 40 must be at most 30. Lower -k.'
-    >>> in_options("delta=1e-05 must be below 1/n. Lower delta.")
-    '--delta 1e-05 must be below 1/n. Lower --delta.'
+    >>> from eigenfed.errors import Argument, InputError, Name
+    >>> lower = ("Lower ", Name("n_components"), ".")
+    >>> error = InputError(Argument("n_components", 9), " must be at most 8", remedy=lower)
+    >>> error.worded(OPTIONS)
+    '-k 9 must be at most 8. Lower -k.'
     """
-    for pattern, words in _WORDS:
-        text = re.sub(pattern, words, text)
-    return text
+
+    def name(self, name: str) -> str:
+        """Return the option or the flag."""
+        return _FLAGS[name][0] if name in _FLAGS else _OPTIONS.get(name, name)
+
+    def setting(self, name: str, value: object) -> str:
+        """Return the option with its value, as it is typed.
+
+        Examples
+        --------
+        >>> OPTIONS.setting("method", "krylov"), OPTIONS.setting("center", False)
+        ('--method krylov', '--no-center')
+        """
+        if name in _FLAGS:
+            flag, given = _FLAGS[name]
+            return flag if value is given else f"no {flag}"
+        if name not in _OPTIONS:
+            return super().setting(name, value)
+        if name == "method" and not isinstance(value, str):
+            return _method(value)
+        return f"{_OPTIONS[name]} {quote(value) if isinstance(value, str) else shown(value)}"
+
+    def passing(self, name: str, value: object) -> str:
+        """Return the advice to pass an option, or to drop one.
+
+        Examples
+        --------
+        >>> OPTIONS.passing("trust", "central"), OPTIONS.passing("scale", False)
+        ('pass --trust central', 'drop --scale')
+        """
+        if value in (..., [...]) and name in _OF_CHOICE:
+            return f"pass {_OF_CHOICE[name]}"
+        left_out = value is not _FLAGS[name][1] if name in _FLAGS else value is None
+        return f"drop {self.name(name)}" if left_out else super().passing(name, value)
+
+    def aside(self, text: str) -> str:
+        """Leave it out."""
+        return ""
+
+
+def _method(method: object) -> str:
+    """Write a method with options, as it is typed; without importing what a method is."""
+    options = getattr(method, "options", {})
+    words = [f"--option {quote(f'{option}={value}')}" for option, value in options.items()]
+    return " ".join([f"--method {getattr(method, 'name', method)}", *words])
+
+
+OPTIONS = OptionWording()

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import DataError, InputError, Name, Pass
 
 _SHOWN = 5
 
@@ -46,8 +46,11 @@ def features_of(
         raise DataError(f"{path} has no column with numbers. Pass a file with records.")
     if "" in found:
         raise DataError(
-            f"{path} has a column without a name, the {_place(names.index(''))}. Name it, leave it "
-            "out with columns=[...], or pass id_column='' if it names the rows."
+            f"{path} has a column without a name, the {_place(names.index(''))}",
+            remedy=(
+                *("Name it, or ", Pass("columns", [...]), " without it, or "),
+                *(Pass("id_column", ""), " if it names the rows."),
+            ),
         )
     return tuple(found)
 
@@ -62,10 +65,16 @@ def _check_asked(
     twice = repeated(asked)
     if twice:
         raise InputError(
-            f"columns and id_column name {listed(twice)} more than once for {path}. Name each once."
+            *(Name("columns"), " and ", Name("id_column")),
+            f" name {listed(twice)} more than once for {path}",
+            remedy="Name each once.",
         )
     if columns is not None and not columns:
-        raise InputError(f"columns is empty for {path}. Name one column or more, or pass None.")
+        raise InputError(
+            Name("columns"),
+            f" is empty for {path}",
+            remedy="Name one column or more, or pass None.",
+        )
 
 
 def no_numbers(path: Path, columns: Sequence[str], count: int) -> InputError:
@@ -73,8 +82,11 @@ def no_numbers(path: Path, columns: Sequence[str], count: int) -> InputError:
     if len(columns) == count:
         return InputError(f"{path} has no column of numbers. Pass a file that has one.")
     return InputError(
-        f"{path} has columns that do not hold numbers: {listed(columns)}. Open it "
-        "with columns=[...] without them, or with id_column= for one that names the rows."
+        f"{path} has columns that do not hold numbers: {listed(columns)}",
+        remedy=(
+            *(Pass("columns", [...]), " without them, or "),
+            *(Pass("id_column", ...), " for one that names the rows."),
+        ),
     )
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from eigenfed.data.block import Block
 from eigenfed.data.columns import no_numbers
 from eigenfed.data.extras import needed
-from eigenfed.errors import DataError, EigenfedError, InputError
+from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _BLOCK_BYTES = 1 << 20
@@ -230,8 +230,11 @@ def _text_found(path: Path, wrong: dict[str, _Text], before: int, count: int) ->
         return no_numbers(path, text, count)
     name, first = min(wrong.items(), key=lambda item: item[1])
     return InputError(
-        f"{path} has text in row {before + first.place + 1} of {name!r}, a column of numbers. Mend "
-        "that cell, leave it empty if it is missing, or leave the column out with columns=[...]."
+        f"{path} has text in row {before + first.place + 1} of {name!r}, a column of numbers",
+        remedy=(
+            "Correct that cell, leave it empty if it is missing, or ",
+            *(Pass("columns", [...]), " without the column."),
+        ),
     )
 
 

@@ -33,7 +33,7 @@ from eigenfed.data.source import Source
 from eigenfed.data.store import check_unique, kept, store
 from eigenfed.data.svm import svm_blocks
 from eigenfed.data.where import Condition, check_columns, conditions_of, named_rows
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import Argument, DataError, InputError, Name
 from eigenfed.linalg.checks import check_count
 
 __all__ = ["Table", "column_names", "forget_cache", "open_source", "open_table"]
@@ -225,11 +225,24 @@ def _check_options(
     n_features: int | None,
 ) -> None:
     if isinstance(columns, str):
-        raise InputError(f"columns={columns!r} must be a list of names. Pass [{columns!r}].")
+        raise InputError(
+            Argument("columns", columns),
+            " must be a list of names",
+            remedy=f"Pass [{columns!r}].",
+        )
     if columns is not None and kind not in _NAMES:
-        raise InputError(f"{path} does not name its columns, and columns cannot choose. Drop it.")
+        raise InputError(
+            f"{path} does not name its columns, and ",
+            Name("columns"),
+            " cannot choose",
+            remedy="Drop it.",
+        )
     if id_column is not None and kind not in _WITH_IDS:
-        raise InputError(f"id_column goes with {', '.join(_WITH_IDS)}, not {path}. Drop it.")
+        raise InputError(
+            Name("id_column"),
+            f" goes with {', '.join(_WITH_IDS)}, not {path}",
+            remedy="Drop it.",
+        )
     if n_features is not None:
         if kind != ".svm":
             raise InputError(f"n_features goes with .svm, not {path}. Drop it.")

@@ -13,7 +13,7 @@ from eigenfed.data.block import Block, guarded
 from eigenfed.data.columns import listed, no_numbers
 from eigenfed.data.extras import needed
 from eigenfed.data.npy import rows_of_a_block
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import DataError, InputError, Pass
 
 _BUFFERS_BYTES = 32 << 20
 _BUFFER_BYTES = (1 << 12, 1 << 16)
@@ -57,8 +57,11 @@ def check_pandas_index(path: Path, features: Sequence[str]) -> None:
     kept = [name for name in features if name in named]
     if kept:
         raise InputError(
-            f"{path} keeps the index of a pandas frame in {listed(kept)}. Pass id_column= for it, "
-            "or leave it out with columns=[...]."
+            f"{path} keeps the index of a pandas frame in {listed(kept)}",
+            remedy=(
+                *(Pass("id_column", ...), " for it, or "),
+                *(Pass("columns", [...]), " without it."),
+            ),
         )
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from eigenfed.data.block import Block, Stored
 from eigenfed.data.cache import Slot
 from eigenfed.data.parsed_copy import mapped_copy, write_copy
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import DataError, InputError, Pass
 
 _SMALL_BYTES = 64 << 20
 
@@ -86,8 +86,8 @@ def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[B
         pair = order[repeated[0] : repeated[0] + 2].tolist()
         first, again = sorted((places[row] if places else row) + 1 for row in pair)
         raise DataError(
-            f"{path} has the same id in {column!r} in the rows {first} and {again}. "
-            "Give each row its own id, or pass id_column=None."
+            f"{path} has the same id in {column!r} in the rows {first} and {again}",
+            remedy=("Give each row its own id, or ", Pass("id_column", None), "."),
         )
 
 

@@ -8,22 +8,26 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Parts
 
 MOST_FEATURES = 1 << 48
 
 
-def check_count(name: str, value: Any, remedy: str, *, least: int = 1) -> None:
+def check_count(name: str, value: Any, remedy: Parts, *, least: int = 1) -> None:
     """Refuse what is not a whole number of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
-        raise InputError(f"{name}={value!r} must be a whole number of at least {least}. {remedy}")
+        raise InputError(
+            Argument(name, value), f" must be a whole number of at least {least}", remedy=remedy
+        )
 
 
 def check_decay(value: float) -> None:
     """Refuse a decay outside (0, 1]."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0.0 < value <= 1.0:
         raise InputError(
-            f"decay={value!r} must be a number above 0 and at most 1. Pass 1.0 to forget nothing."
+            Argument("decay", value),
+            " must be a number above 0 and at most 1",
+            remedy="Pass 1.0 to forget nothing.",
         )
 
 

@@ -11,10 +11,22 @@ from typing import Any
 from eigenfed.errors import DataError, InputError
 from eigenfed.study.keys import Key, Table
 from eigenfed.study.toml import toml
-from eigenfed.study.wording import in_keys
+from eigenfed.study.wording import TABLE_KEYS
 
 _LARGEST = 1 << 20
 _LONGEST_SHOWN = 80
+_QUOTED = re.compile(
+    r"""
+      \#[^\n]*+
+    | "{3}(?:[^"\\]|\\.|"(?!""))*+(?:"{3,5}|\Z)
+    | '{3}(?:[^']|'(?!''))*+(?:'{3,5}|\Z)
+    | "(?:[^"\\\n]|\\.)*+"?
+    | '[^'\n]*+'?
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_LONG_KEY = re.compile(r"(?<![\w-])(?:[\w-]++[ \t]*+\.[ \t]*+){32}")
+"""The time that a key takes grows with the square of its parts."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -34,11 +46,18 @@ def read_toml(path: Path) -> dict[str, Any]:
     eigenfed.errors.InputError: nowhere.toml cannot be read: No such file or directory. Check ...
     """
     text = read_text(path)
+    if _LONG_KEY.search(_QUOTED.sub("q", text)):
+        raise DataError(f"{path} has a key of more than 32 parts. Take it out.")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
+        # Before Python 3.14 the error has no attribute for the line: only its text tells.
         line = re.search(r"at line (\d+)", str(error))
         where = f"line {line.group(1)} cannot be read" if line else "it ends too early"
+    except RecursionError:
+        where = "its lists or tables are nested too deeply"
+    except ValueError:
+        where = "a number has too many digits"
     raise DataError(
         f"{path} is no TOML: {where}. Write a key = value a line, text in quotes, each key once."
     )
@@ -105,6 +124,8 @@ def _checked(
             raise DataError(
                 f"{path}: {full} = {_shown(found)} must be a table. Write its keys below [{full}]."
             )
+        if found is None and inner.required:
+            found = {}
         values[inner.name] = (
             None if found is None else _checked(path, found, inner, f"{full}.", top)
         )
@@ -115,15 +136,21 @@ def _value(path: Path, data: Mapping[str, Any], key: Key, above: str) -> Any:
     full = above + key.name
     if key.name not in data:
         if key.required:
+            place = f" below [{above[:-1]}]" if above else ""
             raise DataError(
                 f"{path}: {full} is needed and must be {key.rule.words}. Write "
-                f"{key.name} = {toml(key.example)}, say."
+                f"{key.name} = {toml(key.example)}{place}, for example."
             )
         return key.default
+    fault = ""
     try:
         return key.rule.taken(data[key.name])
+    except InputError as error:
+        fault = error.worded(TABLE_KEYS)
     except ValueError:
         pass
+    if fault:
+        raise DataError(f"{path}: in {full}, {fault}")
     raise DataError(
         f"{path}: {full} = {_shown(data[key.name])} must be {key.rule.words}. {key.remedy}"
     )
@@ -131,6 +158,8 @@ def _value(path: Path, data: Mapping[str, Any], key: Key, above: str) -> Any:
 
 def _unknown(name: str, above: str, known: list[str], top: Table) -> str:
     where = f"of [{above[:-1]}]" if above else "of this file"
+    if len(name) > _LONGEST_SHOWN:
+        return f"A key of {len(name)} letters is no key {where}. Take it out."
     text = f"{name!r} is no key {where}."
     homes = [header for key, header in top.places() if key == name]
     if homes:
@@ -143,7 +172,10 @@ def _unknown(name: str, above: str, known: list[str], top: Table) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = toml(value)
+    try:
+        text = toml(value)
+    except (RecursionError, ValueError):
+        return "what is too long or too deep to show"
     return text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
 
 
@@ -154,6 +186,6 @@ def at_key(path: Path, key: str) -> Iterator[None]:
     try:
         yield
     except (InputError, DataError) as error:
-        fault = str(error)
+        fault = error.worded(TABLE_KEYS)
     if fault:
-        raise DataError(f"{path}: in {key}, {in_keys(fault)}")
+        raise DataError(f"{path}: in {key}, {fault}")

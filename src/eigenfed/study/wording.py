@@ -1,50 +1,99 @@
 """Messages of the library in the words of study and site files: keys instead of arguments."""
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import DataError, InputError, PrivacyError, Refusal, Wording
+from eigenfed.protocol.method import Method
+from eigenfed.study.toml import toml
 
-_WORDS = (
-    (
-        r"Open it with columns=\[\.\.\.\] without them, or with id_column= for one",
-        "List the features to take in the study, or write id_column in the site's file for one",
-    ),
-    (r"\bpass id_column=None", "leave id_column out"),
-    (r"\bcolumns=\[\.\.\.\]", "features = [...] in the study"),
-    (r"\bid_column=(?:'')?(?=\W|$)", "id_column in the site's file"),
-    (r"\bn_components\b", "components"),
-    (r"\brandom_state\b", "seed"),
-    (r", or name them in groups", ""),
-    (r"\b([Ll]ower|[Rr]aise) (clip|delta|epsilon)\b", r"\1 privacy.\2"),
-    (r"\b(\w+)=True\b", r"\1 = true"),
-    (r"\b(\w+)=False\b", r"\1 = false"),
-    (r"\b(\w+)='(\w*)'", r'\1 = "\2"'),
-    (r"\b(\w+)=(?=[\w.'\[+-])", r"\1 = "),
-)
+_OF_CHOICE = {
+    "columns": "list the features to take in the study",
+    "id_column": "write id_column in the site's file",
+}
+"""Advice about keys with a value that is the reader's to choose."""
 
 
-def in_keys(text: str) -> str:
-    """Put keys for the arguments that a message names.
+@dataclass(frozen=True)
+class KeyWording(Wording):
+    """Mentions keys.
+
+    Attributes
+    ----------
+    keys : mapping of str to str
+        The key that stands for an argument; others have the name of theirs.
 
     Examples
     --------
-    >>> in_keys("n_components=40 must be at most 30. Lower n_components.")
-    'components = 40 must be at most 30. Lower components.'
-    >>> in_keys("Bring them everywhere, or pass features='common' to go on.")
-    'Bring them everywhere, or pass features = "common" to go on.'
+    >>> from eigenfed.errors import Argument, Name
+    >>> lower = ("Lower ", Name("n_components"), ".")
+    >>> error = InputError(Argument("n_components", 9), " must be at most 8", remedy=lower)
+    >>> error.worded(STUDY_KEYS)
+    'components = 9 must be at most 8. Lower components.'
     """
-    for pattern, words in _WORDS:
-        text = re.sub(pattern, words, text)
-    return text
+
+    keys: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, name: str) -> str:
+        """Return the key."""
+        return self.keys.get(name, name)
+
+    def setting(self, name: str, value: object) -> str:
+        """Return a line of the file.
+
+        Examples
+        --------
+        >>> STUDY_KEYS.setting("method", "krylov"), STUDY_KEYS.setting("delta", 0.5)
+        ('method = "krylov"', 'privacy.delta = 0.5')
+        """
+        if isinstance(value, Method):
+            value = {"name": value.name, **value.options}
+        return f"{self.name(name)} = {toml(value)}"
+
+    def passing(self, name: str, value: object) -> str:
+        """Return the advice to write a line, or to leave one out.
+
+        Examples
+        --------
+        >>> STUDY_KEYS.passing("scale", False), STUDY_KEYS.passing("id_column", None)
+        ('write scale = false', 'leave id_column out')
+        """
+        if value in (..., [...]) and name in _OF_CHOICE:
+            return _OF_CHOICE[name]
+        if value is None:
+            return f"leave {self.name(name)} out"
+        return f"write {self.setting(name, value)}"
+
+    def aside(self, text: str) -> str:
+        """Leave it out."""
+        return ""
+
+
+TABLE_KEYS = KeyWording()
+"""For what is said of one table of a file, by the names within it."""
+
+STUDY_KEYS = KeyWording(
+    {"n_components": "components", "random_state": "seed"}
+    | {
+        name: f"privacy.{name}"
+        for name in (
+            *("epsilon", "delta", "relation", "clip", "trust"),
+            *("colluders", "dropouts", "count", "shares"),
+        )
+    }
+)
+"""For what is said of a whole study."""
 
 
 @contextmanager
-def speaking_of_keys(about: str = "") -> Iterator[None]:
-    """Let errors that pass speak of keys, after `about`; kind and traceback stay what they are."""
+def speaking_of_keys(about: str) -> Iterator[None]:
+    """Let errors that pass speak of keys, after `about`: what breaks a rule is then in a file."""
     try:
         yield
-    except (InputError, DataError) as error:
-        error.args = (about + in_keys(str(error)),)
+    except Refusal:
         raise
+    except PrivacyError as error:
+        raise PrivacyError(about + error.worded(STUDY_KEYS)) from error
+    except (InputError, DataError) as error:
+        raise DataError(about + error.worded(STUDY_KEYS)) from error
