@@ -39,7 +39,7 @@ def say(*words: object) -> None:
 
 def rounds(path: str, name: str, crowd: int) -> None:
     """Answer some rounds as the gate does; every reply has noise of its own."""
-    with Ledger(path) as ledger:
+    with Ledger(path, create=True) as ledger:
         ledger.set_budget("cohort", Budget(epsilon=2.0, delta=1e-6))
         for round_ in range(ROUNDS):
             key = Key("cohort", "run", round_, "scatter", ask_digest=f"ask{round_}")

@@ -460,7 +460,7 @@ def test_times_are_written_in_utc() -> None:
 
 def test_all_of_it_is_there_again_in_another_process_s_eyes(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
-    first, second = Ledger(path), Ledger(path)
+    first, second = Ledger(path, create=True), Ledger(path)
     first.set_budget("cohort", Budget(1.0, 1e-6))
     spend(second, key(), 0.15)
     assert spend(first, key(), 0.15) is Spending.KNOWN

@@ -28,7 +28,7 @@ Rows = list[tuple[int, bytes, bytes]]
 def path(tmp_path: Path) -> Path:
     """A ledger of nine events: opened, budgeted, refused, and thrice spent and replied."""
     path = tmp_path / "ledger"
-    with Ledger(path) as ledger:
+    with Ledger(path, create=True) as ledger:
         ledger.set_budget("cohort", Budget(1.0, 1e-6))
         ledger.refuse(key(0), "forbidden")
         for round_ in range(1, 4):
@@ -38,6 +38,10 @@ def path(tmp_path: Path) -> Path:
                 key(round_), b"reply", EXACT, shapes, paid=True, meter=lambda kept: b"meter"
             )
     return path
+
+
+def head_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.head")
 
 
 def key(round_: int) -> Key:
@@ -177,6 +181,11 @@ def test_a_cut_end_is_found_against_a_noted_head_only(path: Path) -> None:
     connection.close()
     tamper(path, lambda rows: rows[:-2])
     with Ledger(path, readonly=True) as ledger:
+        verdict = ledger.verify()
+        assert (verdict.broken_at, verdict.witnessed) == (LAST - 1, True)
+        assert "head in the head file is not in the chain" in verdict.why
+    head_file(path).unlink()
+    with Ledger(path, readonly=True) as ledger:
         assert ledger.verify().sound
         verdict = ledger.verify(head=noted)
     assert verdict.broken_at == LAST - 1
@@ -195,6 +204,9 @@ def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> 
     with Ledger(path, readonly=True) as ledger:
         noted = ledger.head
     tamper(path, rewritten)
+    with Ledger(path, readonly=True) as ledger:
+        assert not ledger.verify().sound
+    head_file(path).unlink()
     with Ledger(path, readonly=True) as ledger:
         assert ledger.verify().sound
         assert not ledger.verify(head=noted).sound
@@ -266,9 +278,9 @@ def with_pragma(path: Path, pragma: str) -> None:
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_another_format_is_refused_naming_both(readonly: bool, path: Path) -> None:
-    with_pragma(path, "user_version = 2")
+    with_pragma(path, "user_version = 3")
     before = path.read_bytes()
-    with pytest.raises(DataError, match="has format 2 and this release reads format 1"):
+    with pytest.raises(DataError, match="has format 3 and this release reads formats 1 and 2"):
         Ledger(path, readonly=readonly)
     assert path.read_bytes() == before
 
@@ -319,42 +331,47 @@ def test_tables_and_triggers_that_were_changed_are_refused(statement: str, path:
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with pytest.raises(DataError, match="are not those of format 1: somebody changed them"):
+    with pytest.raises(DataError, match="are not those of format 2: somebody changed them"):
         Ledger(path)
 
 
 def test_a_ledger_that_was_put_on_another_journal_is_refused(path: Path) -> None:
     with_pragma(path, "journal_mode = WAL")
-    with pytest.raises(DataError, match=r"journal .* not those of format 1"):
+    with pytest.raises(DataError, match=r"journal .* not those of format 2"):
         Ledger(path)
 
 
 def test_where_there_is_no_ledger_only_creating_makes_one(tmp_path: Path) -> None:
     path = tmp_path / "ledger"
     for create, readonly in ((False, False), (True, True)):
-        with pytest.raises(Refusal, match="SQLITE_CANTOPEN") as refusal:
+        remedy = f"There is no ledger at {path}. .* eigenfed ledger create {path}$"
+        with pytest.raises(Refusal, match=remedy) as refusal:
             Ledger(path, create=create, readonly=readonly)
         assert refusal.value.code == "ledger"
         assert not path.exists()
     path.touch()
-    with pytest.raises(Refusal, match=r"There is no ledger .* and create=False"):
+    with pytest.raises(Refusal, match=remedy):
+        Ledger(path)
+    with pytest.raises(Refusal, match=remedy):
         Ledger(path, create=False)
     with pytest.raises(DataError, match="application id 0x0 "):
         Ledger(path, readonly=True)
-    with Ledger(path) as ledger:
+    with Ledger(path, create=True) as ledger:
         assert ledger.verify().events == 1
     with Ledger(path, create=False) as ledger:
         assert ledger.verify().events == 1
     with pytest.raises(Refusal, match="SQLITE_CANTOPEN"):
-        Ledger(tmp_path / "absent" / "ledger")
-    with pytest.raises(Refusal, match="SQLITE_CANTOPEN"):
-        Ledger(tmp_path)
+        Ledger(tmp_path / "absent" / "ledger", create=True)
+    for create in (False, True):
+        with pytest.raises(Refusal, match="SQLITE_CANTOPEN"):
+            Ledger(tmp_path, create=create)
 
 
 def test_names_with_signs_of_addresses_are_names(tmp_path: Path) -> None:
     path = tmp_path / "a b?mode=memory&x=%41#é.ledger"
-    Ledger(str(path)).close()
-    assert [found.name for found in tmp_path.iterdir()] == [path.name]
+    Ledger(str(path), create=True).close()
+    found = sorted(found.name for found in tmp_path.iterdir())
+    assert found == [path.name, f"{path.name}.head"]
     with Ledger(path, readonly=True) as ledger:
         assert ledger.verify().sound
 
@@ -378,5 +395,5 @@ def test_a_ledger_opened_for_reading_or_closed_records_nothing(path: Path) -> No
 
 
 def test_ledgers_differ_from_their_first_event_on(tmp_path: Path) -> None:
-    heads = {Ledger(tmp_path / name).head for name in "abc"}
+    heads = {Ledger(tmp_path / name, create=True).head for name in "abc"}
     assert len(heads) == 3

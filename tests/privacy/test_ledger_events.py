@@ -11,15 +11,20 @@ from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import events
 from eigenfed.privacy.events import (
     BEFORE_FIRST,
+    Aborted,
     Budgeted,
     Event,
     Kind,
     Opened,
     Refused,
+    RefusedMore,
+    Released,
     Replied,
+    RunOpened,
     Spent,
     Summed,
     Unsound,
+    Upgraded,
     What,
     chained,
 )
@@ -37,6 +42,10 @@ GOLDEN: dict[Kind, tuple[What, bytes]] = {
     Kind.OPENED: (
         Opened(1, "00ff"),
         b'{"kind":"opened","ledger":"00ff","number":7,"version":1,' + WHEN_BYTES,
+    ),
+    Kind.UPGRADED: (
+        Upgraded(2),
+        b'{"kind":"upgraded","number":7,"version":2,' + WHEN_BYTES,
     ),
     Kind.BUDGETED: (
         Budgeted("cohort", Budget(1, 1e-6, "zero_out")),
@@ -71,6 +80,24 @@ GOLDEN: dict[Kind, tuple[What, bytes]] = {
         Refused(KEY, "budget"),
         b'{"code":"budget",' + KEY_BYTES + b',"kind":"refused","number":7,' + WHEN_BYTES,
     ),
+    Kind.REFUSED_MORE: (
+        RefusedMore("cohort", "run 1"),
+        b'{"dataset":"cohort","kind":"refused_more","number":7,"run":"run 1",' + WHEN_BYTES,
+    ),
+    Kind.RUN_OPENED: (
+        RunOpened("cohort", "run 1", "9f86", "d75a"),
+        b'{"coordinator":"d75a","dataset":"cohort","kind":"run_opened","number":7,"run":"run 1",'
+        b'"study":"9f86",' + WHEN_BYTES,
+    ),
+    Kind.ABORTED: (
+        Aborted("cohort", "run 1", 4, "scatter"),
+        b'{"dataset":"cohort","kind":"aborted","number":7,"op":"scatter","round":4,"run":"run 1",'
+        + WHEN_BYTES,
+    ),
+    Kind.RELEASED: (
+        Released("cohort", "a full disk"),
+        b'{"by":"a full disk","dataset":"cohort","kind":"released","number":7,' + WHEN_BYTES,
+    ),
     Kind.SUMMED: (
         Summed(KEY, frozenset({"zürich", "bonn"})),
         b"{"
@@ -82,7 +109,8 @@ GOLDEN: dict[Kind, tuple[What, bytes]] = {
 
 
 def test_the_kinds_are_these_and_no_others() -> None:
-    names = ["opened", "budgeted", "spent", "unsound", "replied", "refused", "summed"]
+    names = ["opened", "upgraded", "budgeted", "spent", "unsound", "replied", "refused"]
+    names += ["refused_more", "summed", "run_opened", "aborted", "released"]
     assert [kind.value for kind in Kind] == names
     assert GOLDEN.keys() == set(Kind)
 
@@ -134,6 +162,9 @@ def changed(original: Kind, **new: object) -> bytes:
         changed(Kind.BUDGETED, budget={"epsilon": 0.0, "delta": 1e-6, "relation": "zero_out"}),
         changed(Kind.REPLIED, sent_bytes=-1),
         changed(Kind.REPLIED, shapes=[1, 2]),
+        changed(Kind.ABORTED, round=-1),
+        changed(Kind.ABORTED, round_=4),
+        changed(Kind.UPGRADED, version=1),
         changed(Kind.SUMMED, sites=[]),
         changed(Kind.SUMMED, sites=["zürich", "bonn"]),
         GOLDEN[Kind.SPENT][1] + b"\n",
@@ -207,6 +238,13 @@ def test_the_other_events_check_their_names() -> None:
         lambda: Summed(KEY, frozenset()),
         lambda: Summed(KEY, frozenset({""})),
         lambda: Declared("", "d", "exact", "means"),
+        lambda: Upgraded(1),
+        lambda: RefusedMore("cohort", ""),
+        lambda: RunOpened("cohort", "run", "", "d75a"),
+        lambda: RunOpened("cohort", "run", "9f86", "\n"),
+        lambda: Aborted("cohort", "run", -1, "scatter"),
+        lambda: Aborted("cohort", "", 0, "scatter"),
+        lambda: Released("cohort", "x" * 201),
     ):
         with pytest.raises(InputError, match="must"):
             make()

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.answers import DONE, FAILED, Answer, Voice, answering
+from eigenfed.cli.answers import DONE, Answer, Voice, answering
 from eigenfed.cli.helping import example
 from eigenfed.cli.tables import columns
+from eigenfed.errors import FAILED
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
@@ -17,13 +18,69 @@ if TYPE_CHECKING:
 
 @click.group(
     epilog=example(
+        "eigenfed ledger create site.ledger",
         "eigenfed ledger show site.ledger",
         "eigenfed ledger verify site.ledger --head 3fa9...",
     ),
-    short_help="Read or check a site's ledger.",
+    short_help="Begin, read or check a site's ledger.",
 )
 def ledger() -> None:
-    """Read or check a site's ledger: what left it, and what that cost."""
+    """Begin, read or check a site's ledger: what left it, and what that cost."""
+
+
+@ledger.command(
+    epilog=example(
+        "eigenfed ledger create site.ledger",
+    ),
+    short_help="Begin a ledger, once for each site.",
+)
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.NEW)
+@answering
+def create(voice: Voice, files: tuple[Path, ...]) -> Answer:
+    """Begin a ledger in FILE, with its head beside it in FILE.head.
+
+    A site does this once: a new ledger counts from zero. Nothing is overwritten, and a ledger
+    that was deleted is not begun anew while its head is there.
+    """
+    from eigenfed.errors import InputError
+    from eigenfed.privacy.ledger import Ledger
+
+    for file in files:
+        if file.exists():
+            raise InputError(f"{file} is there, and nothing is overwritten. Name another file.")
+    for file in files:
+        Ledger(file, create=True).close()
+    names = [str(file) for file in files]
+    said = [f"Began {name}, with its head in {name}.head." for name in names]
+    return Answer({"ledgers": names}, "\n".join(said))
+
+
+@ledger.command(
+    epilog=example(
+        'eigenfed ledger release site.ledger --dataset cohort --reason "The disk was full."',
+    ),
+    short_help="Forgive aborted runs, so that new ones may begin.",
+)
+@click.argument("file", type=options.FILE)
+@click.option("--dataset", required=True, help="The data set that is held.")
+@click.option("--reason", required=True, help="Why, in your own words: it stays in the ledger.")
+@answering
+def release(voice: Voice, file: Path, dataset: str, reason: str) -> Answer:
+    """Forgive the aborted runs on a data set in the ledger FILE.
+
+    A run is aborted when something fails after rows were touched, which may tell of the rows. A
+    data set of which more than 3 runs were aborted is held: it takes part in nothing until somebody
+    has looked into it. The aborted runs stay ended.
+    """
+    from eigenfed.privacy.ledger import Ledger
+
+    with Ledger(file) as opened:
+        forgiven = opened.release(dataset, reason)
+    runs = [{"run": past.run, "round": past.round_, "op": past.op} for past in forgiven]
+    rows = [("run", "round", "op"), *((past.run, str(past.round_), past.op) for past in forgiven)]
+    counted = "1 aborted run is" if len(runs) == 1 else f"{len(runs)} aborted runs are"
+    text = f"{counted} forgiven on {dataset}.\n\n{columns(rows)}"
+    return Answer({"dataset": dataset, "reason": reason, "runs": runs}, text)
 
 
 @ledger.command(
@@ -68,7 +125,8 @@ def show(voice: Voice, file: Path, dataset: str | None) -> Answer:
 def verify(voice: Voice, file: Path, head: str | None) -> Answer:
     """Check every event, kept reply and meter of FILE; exit with 1 if something was changed.
 
-    Events that were cut off at the end are found only against a head noted elsewhere.
+    Events that were cut off at the end are found against the head in FILE.head, and where that
+    was put back too, only against one noted elsewhere.
     """
     from eigenfed.privacy.ledger import Ledger
 
@@ -76,8 +134,11 @@ def verify(voice: Voice, file: Path, head: str | None) -> Answer:
         verdict = opened.verify(head)
     if verdict.sound and head is None:
         voice.say(
-            "Whether the last events were cut off shows only against a head noted before. "
-            "Pass --head."
+            "The head file agrees. Whether both were put back shows only against a head noted "
+            "elsewhere. Pass --head."
+            if verdict.witnessed
+            else "There is no head file. Whether the last events were cut off shows only against "
+            "a head noted before. Pass --head."
         )
     data = {
         "sound": verdict.sound,
@@ -85,6 +146,7 @@ def verify(voice: Voice, file: Path, head: str | None) -> Answer:
         "head": verdict.head,
         "broken_at": verdict.broken_at,
         "why": verdict.why,
+        "witnessed": verdict.witnessed,
     }
     return Answer(data, verdict.text, DONE if verdict.sound else FAILED)
 
@@ -100,6 +162,8 @@ def _account(opened: "Ledger", dataset: str) -> dict[str, Any]:
         "delta": totals.delta,
         "spends": totals.spends,
         "unsound": totals.unsound,
+        "exact": totals.exact,
+        "held": opened.held(dataset),
         "budget": None if budget is None else {"epsilon": budget.epsilon, "delta": budget.delta},
         "text": totals.text,
     }
@@ -123,7 +187,8 @@ def _page(data: dict[str, Any]) -> str:
             if budget is None
             else f"budget epsilon={budget['epsilon']:g} at delta={budget['delta']:g}"
         )
-        lines.append(f"{name}: {account['text']} ({most})")
+        held = " Held, as too many runs were aborted: see ledger release." * account["held"]
+        lines.append(f"{name}: {account['text']} ({most}){held}")
     rows = [("event", "when", "kind", "run", "round", "op", "what")]
     rows += [
         (
@@ -150,6 +215,16 @@ def _what(event: dict[str, Any]) -> str:
             return f"{event['release']['kind']}, {size(event['sent_bytes'])}"
         case "refused":
             return f"refused: {event['code']}"
+        case "refused_more":
+            return "further refusals in this run are not written down"
+        case "run_opened":
+            return f"study {event['study'][:8]}, coordinator {event['coordinator'][:8]}"
+        case "aborted":
+            return "ended: something failed after rows were touched"
+        case "released":
+            return f"{event['dataset']}: aborted runs forgiven: {event['by']}"
+        case "upgraded":
+            return f"format {event['version']} from here on, with a head file"
         case "summed":
             return f"in a sum over {len(event['sites'])} sites"
         case "budgeted":

@@ -8,21 +8,32 @@ Su, 2019, theorem 2.14). Each is then mu-Gaussian-DP under the same relation, an
 """
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field
 
 from eigenfed.privacy.calibration import composed, epsilon_of
 from eigenfed.privacy.events import (
     BEFORE_FIRST,
+    Aborted,
     Budgeted,
     Event,
+    Opened,
+    Refused,
+    RefusedMore,
+    Released,
     Replied,
+    RunOpened,
     Spent,
     Summed,
     Unsound,
+    Upgraded,
 )
 from eigenfed.privacy.keys import Budget, Key, check_relation
 
+ABORTS_ALLOWED = 3
+"""How many runs on a data set may be aborted before it is held for a person."""
 _ROUNDING = 1e-9
+_TELLS_NOTHING = {"size", "nothing", "noise"}
 
 
 @dataclass(frozen=True)
@@ -34,7 +45,7 @@ class Totals:
     relation : {"replace_one", "zero_out"}
         What the figures are under.
     mu : float
-        All spends together are mu-Gaussian-DP; infinite without a guarantee.
+        All replies together are mu-Gaussian-DP; infinite without a guarantee.
     epsilon : float or None
         At `delta`, by the tight curve; None where no delta is given.
     delta : float or None
@@ -42,6 +53,8 @@ class Totals:
     unsound : int
         Replies let through for which nothing holds; one of them voids the whole.
     budget : Budget or None
+    exact : int
+        Replies that left without noise and tell of the rows; one of them voids the whole.
 
     Examples
     --------
@@ -55,6 +68,7 @@ class Totals:
     spends: int
     unsound: int
     budget: Budget | None
+    exact: int = 0
 
     @property
     def epsilon(self) -> float | None:
@@ -69,6 +83,9 @@ class Totals:
     @property
     def text(self) -> str:
         """The totals as a sentence."""
+        if self.exact:
+            replies = "1 reply" if self.exact == 1 else f"{self.exact} replies"
+            return f"No epsilon holds: exact sums of these rows have left, in {replies}."
         if self.unsound:
             return (
                 f"No guarantee: nothing holds for {self.unsound} of "
@@ -95,9 +112,13 @@ class Slot:
 class _Account:
     spent: list[Spent] = field(default_factory=list)
     unsound: int = 0
+    exact: int = 0
     budget: Budget | None = None
     sums: list[Summed] = field(default_factory=list)
     meter: str | None = None
+    runs: dict[str, RunOpened] = field(default_factory=dict)
+    aborted: set[str] = field(default_factory=set)
+    unforgiven: dict[str, Aborted] = field(default_factory=dict)
 
 
 class Book:
@@ -109,11 +130,22 @@ class Book:
         Of the last event.
     head : bytes
         Its hash.
+    ledger : str
+        The ledger's identity.
+    version : int
+        Its format.
+    may_lack_head : bool
+        Whether no head file is there yet: the format has none, or the last event began it.
     """
 
     def __init__(self) -> None:
         self.number = 0
         self.head = BEFORE_FIRST
+        self.ledger = ""
+        self.version = 0
+        self.may_lack_head = True
+        self._refusals: Counter[tuple[str, str]] = Counter()
+        self._refused: Counter[str] = Counter()
         self._slots: dict[tuple[str, str, int], Slot] = {}
         self._accounts: dict[str, _Account] = {}
 
@@ -121,7 +153,12 @@ class Book:
         """Take in the next event."""
         self.number, self.head = event.number, hash_
         what = event.what
+        self.may_lack_head = self.version < 2 or isinstance(what, Upgraded)
         match what:
+            case Opened():
+                self.ledger, self.version = what.ledger, what.version
+            case Upgraded():
+                self.version = what.version
             case Budgeted():
                 self._account(what.dataset).budget = what.budget
             case Spent():
@@ -135,11 +172,25 @@ class Book:
                 slot.replied, slot.replied_at = what, event.number
                 account = self._account(what.key.dataset)
                 account.meter = what.meter or account.meter
+                account.exact += _is_exact(what)
             case Summed():
                 self._opened(what.key).summed = what
                 self._account(what.key.dataset).sums.append(what)
-            case _:
-                pass
+            case RunOpened():
+                self._account(what.dataset).runs[what.run] = what
+            case Aborted():
+                self._account(what.dataset).aborted.add(what.run)
+                self._account(what.dataset).unforgiven[what.run] = what
+            case Released():
+                self._account(what.dataset).unforgiven = {}
+            case Refused():
+                self._count_refusal(what.key.dataset, what.key.run)
+            case RefusedMore():
+                self._count_refusal(what.dataset, what.run)
+
+    def _count_refusal(self, dataset: str, run: str) -> None:
+        self._refusals[dataset, run] += 1
+        self._refused[dataset] += 1
 
     def _account(self, dataset: str) -> _Account:
         return self._accounts.setdefault(dataset, _Account())
@@ -171,6 +222,26 @@ class Book:
         """Return SHA-256 of the leakage meter that belongs to the data set."""
         return self._read(dataset).meter
 
+    def refusals(self, dataset: str, run: str) -> tuple[int, int]:
+        """Return how many events tell of refusals, in the run and on the data set."""
+        return self._refusals[dataset, run], self._refused[dataset]
+
+    def runs(self, dataset: str) -> dict[str, RunOpened]:
+        """Return the runs that were opened on the data set."""
+        return self._read(dataset).runs
+
+    def is_aborted(self, dataset: str, run: str) -> bool:
+        """Say whether the run was aborted."""
+        return run in self._read(dataset).aborted
+
+    def unforgiven(self, dataset: str) -> tuple[Aborted, ...]:
+        """Return how each run was aborted since the last release."""
+        return tuple(self._read(dataset).unforgiven.values())
+
+    def is_held(self, dataset: str) -> bool:
+        """Say whether more runs were aborted since the last release than are allowed."""
+        return len(self.unforgiven(dataset)) > ABORTS_ALLOWED
+
     @property
     def datasets(self) -> tuple[str, ...]:
         """The data sets that events are about, in the order of their first."""
@@ -185,8 +256,9 @@ class Book:
         relation = relation or "replace_one"
         check_relation(relation)
         mu = composed(under(spent, relation) for spent in account.spent)
-        mu = math.inf if account.unsound else mu
-        return Totals(relation, mu, delta, len(account.spent), account.unsound, account.budget)
+        mu = math.inf if account.unsound or account.exact else mu
+        spends = len(account.spent)
+        return Totals(relation, mu, delta, spends, account.unsound, account.budget, account.exact)
 
     def exceeds(self, spent: Spent) -> bool:
         """Say whether one more spend would exceed its data set's budget.
@@ -196,9 +268,22 @@ class Book:
         budget = self.budget(spent.key.dataset)
         if budget is None:
             return False
-        total = self.totals(spent.key.dataset, None, None).mu
-        after = composed([total, under(spent, budget.relation)])
-        return after > budget.mu * (1.0 + _ROUNDING)
+        return not self._carries(spent.key.dataset, budget, under(spent, budget.relation))
+
+    def affords(self, dataset: str, mu: float, relation: str) -> bool:
+        """Tell whether the budget, if there is one, allows spends that come to `mu` in all."""
+        budget = self.budget(dataset)
+        if budget is None:
+            return True
+        return self._carries(dataset, budget, mu_under(mu, relation, budget.relation))
+
+    def _carries(self, dataset: str, budget: Budget, mu: float) -> bool:
+        total = self.totals(dataset, None, None).mu
+        return composed([total, mu]) <= budget.mu * (1.0 + _ROUNDING)
+
+
+def _is_exact(replied: Replied) -> bool:
+    return replied.spend is None and replied.release.reveals not in _TELLS_NOTHING
 
 
 def under(spent: Spent, relation: str) -> float:
@@ -211,5 +296,9 @@ def under(spent: Spent, relation: str) -> float:
     >>> under(spent, "zero_out"), under(spent, "replace_one")
     (0.5, 1.0)
     """
-    steps = 2 if (spent.relation, relation) == ("zero_out", "replace_one") else 1
-    return steps * spent.mu
+    return mu_under(spent.mu, spent.relation, relation)
+
+
+def mu_under(mu: float, spent: str, relation: str) -> float:
+    """Return the mu of a spend under `spent` as it counts under a relation."""
+    return (2 if (spent, relation) == ("zero_out", "replace_one") else 1) * mu

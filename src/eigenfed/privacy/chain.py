@@ -2,8 +2,8 @@
 
 A change, a removal, an insertion or a swap anywhere breaks the chain there or one event later.
 Two things it cannot find by itself: events cut off at the end, and a chain written anew by
-somebody who may write to the file. Both are found against a head that was noted elsewhere: a
-ledger only grows, so every head it ever had stays in it.
+somebody who may write to the file. Both are found against a head that was noted elsewhere, as the
+head file is (see `witness`): a ledger only grows, so every head it ever had stays in it.
 """
 
 import hashlib
@@ -44,6 +44,8 @@ class Verdict:
         Number of the first event that is not.
     why : str
         Empty if all is sound.
+    witnessed : bool
+        Whether a head file was there to compare with.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class Verdict:
     head: str
     broken_at: int | None = None
     why: str = ""
+    witnessed: bool = False
 
     @property
     def sound(self) -> bool:
@@ -70,7 +73,7 @@ class Verdict:
 
 
 class Broken(DataError):
-    """The chain breaks.
+    """The ledger is not what it was: nothing may leave until a person has acted.
 
     Attributes
     ----------
@@ -79,12 +82,13 @@ class Broken(DataError):
     why : str
     """
 
-    def __init__(self, number: int, why: str) -> None:
+    def __init__(self, number: int, why: str, text: str = "") -> None:
         self.number = number
         self.why = why
         super().__init__(
-            f"The ledger is broken at event {number}: {why}. Nothing may be spent on it. Restore "
-            "the last copy that verifies, and find out who changed it."
+            text
+            or f"The ledger is broken at event {number}: {why}. Nothing may be spent on it. "
+            "Restore the last copy that verifies, and find out who changed it."
         )
 
 

@@ -2,23 +2,31 @@
 
 An event never changes meaning. A kind is never renamed or reused, and a field is never added to
 one, removed, or read in another sense: what is new gets a kind of its own, and the ledger's format
-another version. Readers refuse what they do not know.
+another version. Readers refuse what they do not know. Format 1 has the kinds opened, budgeted,
+spent, unsound, replied, refused and summed; format 2 has all, and a head file (see `witness`).
 
-=========  =============================  =========================================================
-kind       fields                         it happened that
-=========  =============================  =========================================================
-opened     version, ledger                the ledger began, in this format and with this identity
-budgeted   dataset, budget                this total replaced whatever budget the data set had
-spent      key, mu, sensitivity, sd,      this much was paid for one reply, before the reply
-           relation, mechanism            existed; it counts whether or not the reply ever left
-unsound    key, mechanism                 a reply was let through about which nothing holds
-replied    key, release, shapes,          this reply was made ready to leave: its declaration,
-           sent_bytes, digest, spend,     shapes, length and SHA-256; the number and mu of the
-           mu, meter                      event that paid for it (null: it is exact); SHA-256 of
+============  ==========================  =====================================================
+kind          fields                      it happened that
+============  ==========================  =====================================================
+opened        version, ledger             the ledger began, in this format, with this identity
+upgraded      version                     the ledger went over to this format from an older one
+budgeted      dataset, budget             this total replaced whatever budget the data set had
+spent         key, mu, sensitivity, sd,   this much was paid for one reply, before the reply
+              relation, mechanism         existed; it counts whether or not the reply ever left
+unsound       key, mechanism              a reply was let through about which nothing holds
+replied       key, release, shapes,       this reply was made ready to leave: its declaration,
+              sent_bytes, digest, spend,  shapes, length and SHA-256; the number and mu of the
+              mu, meter                   event that paid for it (null: it is exact); SHA-256 of
                                           the leakage meter kept with it (null: as before)
-refused    key, code                      an ask was refused, with this code
-summed     key, sites                     the site took part in a secure sum over these sites
-=========  =============================  =========================================================
+refused       key, code                   an ask was refused, with this code
+refused_more  dataset, run                further refusals in this run are not written down
+summed        key, sites                  the site took part in a secure sum over these sites
+run_opened    dataset, run, study,        the site began to take part in a run of the study of
+              coordinator                 this digest, asked by the holder of this key (in hex)
+aborted       dataset, run, round_, op    the run was ended here: something failed after rows
+                                          were touched
+released      dataset, by                 a person forgave the data set's aborted runs: why
+============  ==========================  =====================================================
 
 Every event also has its number (1, 2, 3, ... without a gap) and when it was written. Its bytes are
 JSON in ASCII with sorted names and no spaces. Its hash is SHA-256 of the hash before it followed
@@ -30,7 +38,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from eigenfed.errors import DataError, InputError
 from eigenfed.linalg.checks import check_count
@@ -50,12 +58,17 @@ class Kind(Enum):
     """The kinds of events; the table above says what each means."""
 
     OPENED = "opened"
+    UPGRADED = "upgraded"
     BUDGETED = "budgeted"
     SPENT = "spent"
     UNSOUND = "unsound"
     REPLIED = "replied"
     REFUSED = "refused"
+    REFUSED_MORE = "refused_more"
     SUMMED = "summed"
+    RUN_OPENED = "run_opened"
+    ABORTED = "aborted"
+    RELEASED = "released"
 
 
 @dataclass(frozen=True)
@@ -69,6 +82,17 @@ class Opened:
     def __post_init__(self) -> None:
         check_count("version", self.version, "Take the version of the format.")
         check_name("ledger", self.ledger)
+
+
+@dataclass(frozen=True)
+class Upgraded:
+    """The ledger went over to another format."""
+
+    kind: ClassVar[Kind] = Kind.UPGRADED
+    version: int
+
+    def __post_init__(self) -> None:
+        check_count("version", self.version, "Take the version of the format.", least=2)
 
 
 @dataclass(frozen=True)
@@ -162,6 +186,18 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class RefusedMore:
+    """Further refusals in a run are not written down."""
+
+    kind: ClassVar[Kind] = Kind.REFUSED_MORE
+    dataset: str
+    run: str
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+
+
+@dataclass(frozen=True)
 class Summed:
     """The site took part in a secure sum."""
 
@@ -176,7 +212,76 @@ class Summed:
             check_name("sites", site)
 
 
-What = Opened | Budgeted | Spent | Unsound | Replied | Refused | Summed
+@dataclass(frozen=True)
+class RunOpened:
+    """The site began to take part in a run.
+
+    Attributes
+    ----------
+    dataset, run : str
+    study : str
+        Digest of the study.
+    coordinator : str
+        The coordinator's key, in hexadecimal.
+    """
+
+    kind: ClassVar[Kind] = Kind.RUN_OPENED
+    dataset: str
+    run: str
+    study: str
+    coordinator: str
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+
+
+@dataclass(frozen=True)
+class Aborted:
+    """A run was ended at the site, after rows were touched."""
+
+    kind: ClassVar[Kind] = Kind.ABORTED
+    dataset: str
+    run: str
+    round_: int
+    op: str
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "run", "op"):
+            check_name(name, getattr(self, name))
+        check_count("round_", self.round_, "Count rounds from 0.", least=0)
+
+
+@dataclass(frozen=True)
+class Released:
+    """A person forgave a data set's aborted runs."""
+
+    kind: ClassVar[Kind] = Kind.RELEASED
+    dataset: str
+    by: str
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+
+
+def _check_names(what: "RefusedMore | RunOpened | Released") -> None:
+    for field in fields(what):
+        check_name(field.name, getattr(what, field.name))
+
+
+What = (
+    Opened
+    | Upgraded
+    | Budgeted
+    | Spent
+    | Unsound
+    | Replied
+    | Refused
+    | RefusedMore
+    | Summed
+    | RunOpened
+    | Aborted
+    | Released
+)
 
 
 @dataclass(frozen=True)
@@ -188,7 +293,8 @@ class Event:
     number : int
     when : str
         Time in UTC, as ISO 8601 writes it.
-    what : Opened, Budgeted, Spent, Unsound, Replied, Refused or Summed
+    what : Opened, Upgraded, Budgeted, Spent, Unsound, Replied, Refused, RefusedMore, Summed, \
+RunOpened, Aborted or Released
 
     Examples
     --------
@@ -229,7 +335,7 @@ class Event:
             number, when = record.pop("number"), record.pop("when")
             event = cls(number, when, _what(_KINDS[Kind(record.pop("kind"))], record))
             sound = event.to_bytes() == data
-        except (AttributeError, KeyError, TypeError, ValueError):
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
             sound = False
         if not sound:
             raise DataError(
@@ -251,9 +357,7 @@ def chained(previous: bytes, body: bytes) -> bytes:
 
 
 _ROUNDING = 1e-9
-_KINDS: dict[Kind, type[What]] = {
-    cls.kind: cls for cls in (Opened, Budgeted, Spent, Unsound, Replied, Refused, Summed)
-}
+_KINDS: dict[Kind, type[What]] = {cls.kind: cls for cls in get_args(What)}
 
 
 def _plain(value: Any) -> Any:
@@ -271,6 +375,8 @@ def _what(cls: type[What], record: dict[str, Any]) -> What:
     for name, read in _READ.items():
         if name in record:
             record[name] = read(record[name])
+    if cls is Aborted:
+        record["round_"] = record.pop("round")
     return cls(**record)
 
 

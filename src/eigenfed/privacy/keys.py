@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eigenfed.errors import EigenfedError, InputError
+from eigenfed.errors import Argument, BudgetExceeded, InputError, Refusal
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.calibration import check_delta, check_epsilon, mu_of
 from eigenfed.privacy.release import Release
@@ -24,6 +24,10 @@ TEXTS = {
     "for a reply with noise.",
     "roster": "A sum over these sites would give a few of them away beside earlier sums. Run "
     "with the sites of an earlier run.",
+    "runs": "The data set has taken part in as many runs as the site allows. Ask the people there.",
+    "reopened": "The run is known with another study or coordinator. Open a new run.",
+    "held": "Too many runs on the data set were aborted, and a person must look into it. Then: "
+    "eigenfed ledger release FILE --dataset NAME --reason TEXT.",
 }
 
 
@@ -64,7 +68,9 @@ class Key:
         check_count("round_", self.round_, "Count rounds from 0.", least=0)
         if self.round_ > _LAST_ROUND:
             raise InputError(
-                f"round_={self.round_} must be at most {_LAST_ROUND}. Count rounds from 0."
+                Argument("round_", self.round_),
+                f" must be at most {_LAST_ROUND}",
+                remedy="Count rounds from 0.",
             )
 
     @property
@@ -133,22 +139,24 @@ class Declared:
         return cls(release.kind, release.shape, release.leaves.value, release.reveals.value)
 
 
-class Refusal(EigenfedError):
-    """The ledger does not let a release happen.
+def refusal(code: str, *, recorded: bool = False) -> Refusal:
+    """Make the refusal of a ledger, with what its code means.
 
-    Attributes
+    Parameters
     ----------
     code : str
-        What may leave the site instead: ``budget``, ``no_guarantee``, ``answered``,
-        ``forgotten``, ``unspent``, ``roster`` or ``ledger``; or a code of the gate's own.
-    recorded : bool
+        One of those of `TEXTS`.
+    recorded : bool, default=False
         Whether the ledger has written it down already.
-    """
 
-    def __init__(self, code: str, text: str = "", *, recorded: bool = False) -> None:
-        self.code = code
-        self.recorded = recorded
-        super().__init__(text or TEXTS[code])
+    Examples
+    --------
+    >>> raise refusal("forgotten")
+    Traceback (most recent call last):
+    eigenfed.errors.Refusal: This round was answered and its reply is no longer kept. Ask in ...
+    """
+    kind = BudgetExceeded if code == "budget" else Refusal
+    return kind(code, TEXTS[code], recorded=recorded)
 
 
 def check_name(name: str, value: object) -> None:
@@ -160,7 +168,11 @@ def check_name(name: str, value: object) -> None:
             "or name what it is about."
         )
     if not value.isprintable():
-        raise InputError(f"{name}={value!r} must hold printable characters only. Take them out.")
+        raise InputError(
+            Argument(name, value),
+            " must hold printable characters only",
+            remedy="Take the others out.",
+        )
 
 
 def check_positive(name: str, value: Any) -> None:
@@ -168,8 +180,10 @@ def check_positive(name: str, value: Any) -> None:
     real = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not (real and 0.0 < float(value) < math.inf):
         raise InputError(
-            f"{name}={value!r} must be a finite number above 0. Take it from the noise that "
-            "is drawn; what has no guarantee goes through spend_unsound."
+            Argument(name, value),
+            " must be a finite number above 0",
+            remedy="Take it from the noise that is drawn; what has no guarantee goes through "
+            "spend_unsound.",
         )
 
 
@@ -177,5 +191,7 @@ def check_relation(relation: str) -> None:
     """Refuse a relation that nothing is accounted under."""
     if relation not in RELATIONS:
         raise InputError(
-            f"relation={relation!r} must be 'replace_one' or 'zero_out'. Pass one of them."
+            Argument("relation", relation),
+            " must be 'replace_one' or 'zero_out'",
+            remedy="Pass one of them.",
         )

@@ -3,55 +3,57 @@
 One file for each site, over all runs and data sets. The gate asks it in this order, and sends
 nothing but what `Ledger.commit` or `Ledger.reply` returned::
 
+    ledger.open_run(dataset, run, ...) once, before anything of a run is answered
     kept = ledger.reply(key)          the same ask again brings the same bytes
     ledger.summed(key, sites)         where the reply goes into a secure sum
     ledger.spend(key, mu, ...)        before the reply is computed, for a reply with noise
     reply = ledger.commit(key, ...)   reply, event and meter, or none of them
+    ledger.abort(dataset, run, ...)   where something failed after rows were touched
 
 Killed at any instant, the ledger counts at least what has left. A spend without a reply was never
 sent, so a retry may draw its noise anew under the same spend; a reply that was committed is never
 computed again, not even after its bytes were forgotten.
+
+A ledger that was put back to an older copy, replaced or removed is noticed by its head file (see
+`witness`) when it is opened and in every call. Then nothing may leave any more: every call of the
+object fails, until a person has restored the file and started the site again.
 """
 
 from collections.abc import Callable, Mapping
-from enum import Enum
 
-from eigenfed.errors import DataError
-from eigenfed.linalg.checks import check_count
+from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.accounts import Book, Slot, Totals
 from eigenfed.privacy.calibration import check_delta
 from eigenfed.privacy.chain import Verdict, digest
 from eigenfed.privacy.event_log import EventLog
-from eigenfed.privacy.events import Budgeted, Refused, Replied, Spent, Summed, Unsound
-from eigenfed.privacy.keys import Budget, Declared, Key, Refusal, check_name
+from eigenfed.privacy.events import Budgeted, Refused, Replied, Spent, Unsound
+from eigenfed.privacy.keys import Budget, Declared, Key, check_name, refusal
 from eigenfed.privacy.release import Release
-from eigenfed.privacy.rosters import isolated_by
+from eigenfed.privacy.site_ledger import SiteLedger, Spending, refuse_with
 
 __all__ = ["Budget", "Key", "Ledger", "Refusal", "Spending", "Totals", "Verdict"]
 
 
-class Spending(Enum):
-    """Whether a spend was written now or stood in the ledger already."""
-
-    NEW = "new"
-    KNOWN = "known"
-
-
-class Ledger(EventLog):
+class Ledger(EventLog, SiteLedger):
     """The append-only record of a site's releases, and the judge of what may be released.
 
     It may be used by several threads, and by several processes that each open the file. It must
-    not be carried into a forked process. A ledger with a broken chain does not open for writing.
+    not be carried into a forked process. A ledger with a broken chain does not open for writing,
+    nor does one that does not go together with its head file. A ledger of release 0.1 has no head
+    file: it gets one when it is first opened for writing, and then must have it.
 
     Parameters
     ----------
     path : str, path or None
-        The file, made with mode 0600 where there is none. None keeps everything in memory.
+        The file. None keeps everything in memory.
     readonly : bool, default=False
         Open for looking and verifying only; a broken ledger can be opened this way.
-    create : bool, default=True
-        Whether to begin a ledger where there is none. A site that has one should pass False: a
-        mistyped path would count from zero.
+    create : bool, default=False
+        Whether to begin a ledger where there is none, with mode 0600. A mistyped path would count
+        from zero: sites begin theirs with ``eigenfed ledger create``, once.
+    witness : str or path, optional
+        The head file; by default, beside the ledger with ``.head`` added to its name. On another
+        disk it also shows where ledger and folder are put back together.
     timeout_s : float, default=30.0
         How long to wait for another process that is writing.
     clock : callable, optional
@@ -60,9 +62,11 @@ class Ledger(EventLog):
     Raises
     ------
     Refusal
-        With the code ``ledger``, if the file cannot be opened, read or written.
+        With the code ``ledger``, if the file is not there or cannot be read or written.
+    Broken
+        If its chain is broken, or it does not go together with its head file: a `DataError`.
     DataError
-        If the file is another program's, of another format, or its chain is broken.
+        If the file is another program's, or of another format.
 
     Examples
     --------
@@ -81,7 +85,7 @@ class Ledger(EventLog):
     >>> ledger.spend(Key("cohort", "run 2", 0, "scatter", ask_digest="7d79"), 0.2, **terms)
     Traceback (most recent call last):
     ...
-    eigenfed.privacy.keys.Refusal: The data set's budget does not allow this spend. ...
+    eigenfed.errors.BudgetExceeded: The data set's budget does not allow this spend. ...
     >>> ledger.verify().sound
     True
     """
@@ -90,7 +94,8 @@ class Ledger(EventLog):
         """Set the most that may be spent on a data set, over all runs.
 
         A budget that is in force already is not written again; another one, higher or lower,
-        replaces it, and the ledger shows that. Without a budget nothing is refused for its cost.
+        replaces it, and the ledger shows that. Without a budget the ledger adds up what is spent
+        and refuses nothing for its cost.
         """
         with self._transaction(write=True) as book:
             if book.budget(dataset) != budget:
@@ -167,8 +172,11 @@ class Ledger(EventLog):
                 return Spending.KNOWN
             taken = slot is not None and (slot.key != what.key or slot.paid or slot.replied)
             code = "answered" if taken else objection(book)
-            self._append(Refused(what.key, code) if code else what)
-        _refuse_with(code)
+            if code:
+                self._record(Refused(what.key, code), book)
+            else:
+                self._append(what)
+        refuse_with(code)
         return Spending.NEW
 
     def commit(
@@ -214,10 +222,10 @@ class Ledger(EventLog):
                 return self._kept(slot)
             code = _objection_to_reply(slot, key, paid)
             if code:
-                self._append(Refused(key, code))
+                self._record(Refused(key, code), book)
             else:
                 self._keep(key, slot, reply, release, shapes, meter)
-        _refuse_with(code)
+        refuse_with(code)
         return reply
 
     def _keep(
@@ -264,13 +272,13 @@ class Ledger(EventLog):
         with self._transaction(write=False) as book:
             slot = book.slot(key)
             if slot is not None and slot.key != key:
-                raise Refusal("answered")
+                raise refusal("answered")
             return None if slot is None or slot.replied is None else self._kept(slot)
 
     def _kept(self, slot: Slot) -> bytes:
         reply = self._file.reply(slot.key.slot)
         if reply is None:
-            raise Refusal("forgotten")
+            raise refusal("forgotten")
         if slot.replied is None or digest(reply) != slot.replied.digest:
             raise DataError("A kept reply was changed in the ledger. Ask in a new round.")
         return reply
@@ -282,50 +290,6 @@ class Ledger(EventLog):
         """
         with self._transaction(write=True):
             return self._file.forget_replies(run, before)
-
-    def refuse(self, key: Key, code: str) -> None:
-        """Record that the site refused an ask for a reason of its own."""
-        with self._transaction(write=True):
-            self._append(Refused(key, code))
-
-    def summed(self, key: Key, sites: frozenset[str], *, fewest: int = 3) -> None:
-        """Record that the site takes part in a secure sum, before its share leaves.
-
-        Beside the sums of other runs on the data set, a sum over other sites may give a few of
-        them away: that is refused. Sums of the same run are not compared, as a site that is lost
-        changes them.
-
-        Parameters
-        ----------
-        key : Key
-        sites : frozenset of str
-            All sites of the sum.
-        fewest : int, default=3
-            No combination of the sums may be about fewer sites; 0 sets no limit.
-
-        Raises
-        ------
-        Refusal
-            With the code ``roster`` or ``answered``.
-        """
-        check_count("fewest", fewest, "Pass 0 to set no limit.", least=0)
-        what = Summed(key, sites)
-        with self._transaction(write=True) as book:
-            slot = book.slot(key)
-            if slot is not None and slot.summed == what:
-                return
-            taken = slot is not None and (slot.key != key or slot.summed or slot.replied)
-            others = {past.sites for past in book.sums(key.dataset) if past.key.run != key.run}
-            code = "answered" if taken else ""
-            if not code and isolated_by(sites, others, fewest):
-                code = "roster"
-            self._append(Refused(key, code) if code else what)
-        _refuse_with(code)
-
-    def sums(self, dataset: str) -> tuple[Summed, ...]:
-        """Return the secure sums that a data set was part of, in order."""
-        with self._transaction(write=False) as book:
-            return book.sums(dataset)
 
     def meter(self, dataset: str) -> bytes | None:
         """Return the leakage meter of a data set, as the last commit left it."""
@@ -374,8 +338,3 @@ def _objection_to_reply(slot: Slot | None, key: Key, paid: bool) -> str:
     if slot is not None and slot.key != key:
         return "answered"
     return "" if paid == (slot is not None and slot.paid is not None) else "unspent"
-
-
-def _refuse_with(code: str) -> None:
-    if code:
-        raise Refusal(code, recorded=True)

@@ -16,18 +16,17 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Protocol
-from urllib.parse import quote
 
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.chain import Row
-from eigenfed.privacy.keys import Refusal
+from eigenfed.privacy.sqlite_file import Missing, connect, is_absent, refusing
 
 APPLICATION = 0x45464C47
-VERSION = 1
+VERSION = 2
+_READ = (1, 2)
 _PART_BYTES = 1 << 26
-_NOT_OURS = ("SQLITE_NOTADB", "SQLITE_CORRUPT")
 _SCHEMA = {
     "events": """CREATE TABLE events (
         number INTEGER PRIMARY KEY,
@@ -74,18 +73,19 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | None, *, readonly: bool, create: bool, timeout_s: float) -> None:
+        self._path = path
         self._shown = "in memory" if path is None else f"at {path}"
         self.lock = threading.RLock()
         self._readonly = readonly
-        self._create = create
-        with self._refusing():
+        self._create = create or path is None
+        with refusing(self._shown):
             self._connection = _connected(path, readonly, create, timeout_s)
             self.close = weakref.finalize(self, self._connection.close)
             for pragma in ("trusted_schema = OFF", "secure_delete = ON", "synchronous = EXTRA"):
                 self._connection.execute(f"PRAGMA {pragma}")
 
     def recognised(self) -> bool:
-        """Make the tables where there is nothing, or check that a ledger of this version is there.
+        """Make the tables where there is nothing, or check that a ledger that we know is there.
 
         To be called inside a transaction.
 
@@ -116,9 +116,7 @@ class LedgerFile:
 
     def _build(self) -> None:
         if not self._create:
-            raise Refusal(
-                "ledger", f"There is no ledger {self._shown}, and create=False. Check the path."
-            )
+            raise Missing(str(self._path))
         for statement in _SCHEMA.values():
             self._connection.execute(statement)
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
@@ -131,10 +129,10 @@ class LedgerFile:
                 f"The file {self._shown} has the application id {found[0]:#x} and a ledger has "
                 f"{APPLICATION:#x}. It belongs to another program; pass the ledger's path."
             )
-        if found[1] != VERSION:
+        if found[1] not in _READ:
             raise DataError(
-                f"The ledger {self._shown} has format {found[1]} and this release reads format "
-                f"{VERSION}. Use the release that wrote it."
+                f"The ledger {self._shown} has format {found[1]} and this release reads formats "
+                f"{' and '.join(map(str, _READ))}. Use the release that wrote it."
             )
 
     def _schema(self) -> dict[str, str]:
@@ -155,7 +153,7 @@ class LedgerFile:
         """
         if write and self._readonly:
             raise Refusal("ledger", f"The ledger {self._shown} was opened for reading only.")
-        with self.lock, self._refusing():
+        with self.lock, refusing(self._shown):
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield
@@ -165,27 +163,20 @@ class LedgerFile:
                     self._connection.execute("ROLLBACK")
 
     @contextmanager
-    def _refusing(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            name = getattr(error, "sqlite_errorname", type(error).__name__)
-            if name.startswith(_NOT_OURS):
-                raise DataError(
-                    f"The file {self._shown} is no sound SQLite file ({name}). Pass the ledger's "
-                    "path, or restore the last copy that verifies."
-                ) from error
-            raise Refusal(
-                "ledger",
-                f"The ledger {self._shown} cannot be used ({name}), so nothing may leave. See "
-                "that it is there, that its folder is writable and not full, and that no other "
-                "process holds it.",
-            ) from error
+    def rows(self, since: int) -> Iterator[Iterator[Row]]:
+        """Give the events from number `since` on, in order.
 
-    def rows(self, since: int) -> Iterator[Row]:
-        """Give the events from number `since` on, in order."""
+        A reader that is not closed holds its lock beyond the transaction.
+        """
         sql = "SELECT number, body, hash FROM events WHERE number >= ? ORDER BY number"
-        return map(Row._make, self._connection.execute(sql, (since,)))
+        with closing(self._connection.execute(sql, (since,))) as cursor:
+            yield map(Row._make, cursor)
+
+    def hash_of(self, number: int) -> bytes | None:
+        """Return the hash of an event, if it is there."""
+        sql = "SELECT hash FROM events WHERE number = ?"
+        found = self._connection.execute(sql, (number,)).fetchone()
+        return None if found is None else bytes(found[0])
 
     def append(self, row: Row) -> None:
         """Add an event."""
@@ -247,23 +238,21 @@ def _connected(
     path: str | None, readonly: bool, create: bool, timeout_s: float
 ) -> sqlite3.Connection:
     if path is None:
-        return _connection(":memory:", timeout_s)
-    where = "file:" + ("//" if path.startswith("/") else "") + quote(path)
+        return connect(None, timeout_s)
     if readonly or not create:
-        return _connection(f"{where}?mode={'ro' if readonly else 'rw'}", timeout_s)
+        try:
+            return connect(path, timeout_s, mode="ro" if readonly else "rw")
+        except sqlite3.Error as error:
+            if is_absent(path, error):
+                raise Missing(path) from error
+            raise
     # A new file gets the mode of a temporary one, 0600, and so do its journals. SQLite makes it
     # on the first read, which must come while the temporary file is there.
     with tempfile.NamedTemporaryFile() as private:
-        connection = _connection(f"{where}?mode=rwc&modeof={quote(private.name)}", timeout_s)
+        connection = connect(path, timeout_s, mode="rwc", modeof=private.name)
         try:
             connection.execute("PRAGMA schema_version")
         except sqlite3.Error:
             connection.close()
             raise
     return connection
-
-
-def _connection(uri: str, timeout_s: float) -> sqlite3.Connection:
-    return sqlite3.connect(
-        uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
-    )

@@ -18,7 +18,7 @@ def paid(ledger: Ledger, key: Key) -> None:
 def file(tmp_path: Path) -> Path:
     """A ledger with a paid reply, an exact one on another data set, and a refusal."""
     path = tmp_path / "site.ledger"
-    with Ledger(path) as ledger:
+    with Ledger(path, create=True) as ledger:
         ledger.set_budget("cohort", Budget(1.0, 1e-5))
         release = Release("second moment", "d x d", Leaves.EXACT, Reveals.SCATTER)
         key = Key("cohort", "run 1", 0, "private_scatter", ask_digest="5d41")
@@ -47,7 +47,7 @@ def test_show_tells_what_left_and_what_it_cost(file: Path) -> None:
 
 
 def test_show_tells_of_sums_and_of_what_has_no_guarantee(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "l") as ledger:
+    with Ledger(tmp_path / "l", create=True) as ledger:
         key = Key("cohort", "run 1", 0, "noisy_covariance", ask_digest="5d41")
         ledger.summed(key, frozenset("abc"))
         ledger.spend_unsound(key, mechanism="DPdisPCA", allowed=True)
@@ -63,7 +63,7 @@ def test_show_can_keep_to_one_data_set(file: Path) -> None:
     assert list(said["datasets"]) == ["pilot"]
     assert [event["run"] for event in said["events"]] == ["run 3"]
     run = eigenfed("ledger", "show", file, "--dataset", "nobody's")
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "'cohort', 'pilot'" in run.stderr
 
 
@@ -72,7 +72,8 @@ def test_looking_changes_nothing(file: Path) -> None:
     answer("ledger", "show", file)
     answer("ledger", "verify", file)
     assert file.read_bytes() == before
-    assert [path.name for path in file.parent.iterdir()] == ["site.ledger"]
+    names = sorted(path.name for path in file.parent.iterdir())
+    assert names == ["site.ledger", "site.ledger.head"]
 
 
 def test_a_whole_ledger_verifies_also_against_an_old_head(file: Path) -> None:
@@ -114,3 +115,70 @@ def test_another_file_is_no_ledger(tmp_path: Path) -> None:
     assert run.exit_code == 1
     assert str(tmp_path / "notes") in run.stderr
     assert eigenfed("ledger", "show", tmp_path / "absent").exit_code == 2
+
+
+def test_create_begins_ledgers_and_overwrites_nothing(tmp_path: Path) -> None:
+    files = [tmp_path / "a.ledger", tmp_path / "b.ledger"]
+    page = eigenfed("ledger", "create", *files).stdout
+    assert page.splitlines()[0] == f"Began {files[0]}, with its head in {files[0]}.head."
+    for file in files:
+        assert answer("ledger", "verify", file)["witnessed"] is True
+        assert file.stat().st_mode & 0o777 == 0o600
+    before = files[1].read_bytes()
+    run = eigenfed("ledger", "create", tmp_path / "c.ledger", files[1])
+    assert run.exit_code == 2
+    assert f"{files[1]} is there, and nothing is overwritten" in run.stderr
+    assert files[1].read_bytes() == before
+    assert not (tmp_path / "c.ledger").exists()
+    assert eigenfed("ledger", "create").exit_code == 2
+
+
+def test_create_does_not_begin_a_deleted_ledger_anew(file: Path) -> None:
+    file.unlink()
+    run = eigenfed("ledger", "create", file)
+    assert run.exit_code == 1
+    assert "the ledger was deleted" in run.stderr
+    assert not file.exists()
+
+
+def test_release_lists_what_it_forgives_and_show_says_so(file: Path) -> None:
+    with Ledger(file) as ledger:
+        ledger.open_run("cohort", "run 0", study="9f86d081884c", coordinator="d75a980182b1")
+        for run in range(4):
+            ledger.abort("cohort", f"run {run}", run, "scatter")
+        for round_ in range(30):
+            ledger.refuse(Key("cohort", "run 9", round_, "scatter", ask_digest="5d41"), "forbidden")
+    page = eigenfed("ledger", "show", file).stdout
+    assert "Held, as too many runs were aborted" in page
+    assert "study 9f86d081, coordinator d75a9801" in page
+    assert page.count("ended: something failed after rows were touched") == 4
+    assert "further refusals in this run are not written down" in page
+    assert answer("ledger", "show", file)["datasets"]["cohort"]["held"] is True
+    said = eigenfed("ledger", "release", file, "--dataset", "cohort", "--reason", "A full disk.")
+    assert said.exit_code == 0
+    assert said.stdout.startswith("4 aborted runs are forgiven on cohort.")
+    assert all(f"run {run}" in said.stdout for run in range(4))
+    page = eigenfed("ledger", "show", file).stdout
+    assert "Held" not in page
+    assert "cohort: aborted runs forgiven: A full disk." in page
+    again = eigenfed("ledger", "release", file, "--dataset", "cohort", "--reason", "Again.")
+    assert again.exit_code == 1
+    assert "No run on the data set 'cohort' was aborted" in again.stderr
+    assert eigenfed("ledger", "release", file, "--dataset", "cohort").exit_code == 2
+
+
+def test_show_does_not_read_as_privacy_after_exact_replies(file: Path) -> None:
+    said = answer("ledger", "show", file)["datasets"]["pilot"]
+    assert (said["mu"], said["epsilon"], said["exact"]) == (None, None, 1)
+    page = eigenfed("ledger", "show", file).stdout
+    assert "pilot: No epsilon holds: exact sums of these rows have left, in 1 reply." in page
+
+
+def test_a_ledger_that_was_put_back_does_not_verify(file: Path) -> None:
+    old = file.read_bytes()
+    with Ledger(file) as ledger:
+        ledger.set_budget("pilot", Budget(2.0, 1e-5))
+    file.write_bytes(old)
+    run = eigenfed("ledger", "verify", file)
+    assert run.exit_code == 1
+    assert "the head in the head file is not in the chain" in run.stdout
