@@ -31,6 +31,8 @@ _PREFIX_BYTES = len(_MAGIC) + 8
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
 _WHOLE = 1 << 1024
+_LONGEST_KIND = 80
+_MOST_VERSIONS = 1 << 31
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -196,7 +198,9 @@ def _is_header(header: Any) -> bool:
         isinstance(header, dict)
         and header.keys() == {"kind", "version", "scalars", "arrays"}
         and isinstance(header["kind"], str)
+        and len(header["kind"]) <= _LONGEST_KIND
         and type(header["version"]) is int
+        and abs(header["version"]) < _MOST_VERSIONS
         and isinstance(header["scalars"], dict)
         and all(_is_scalar(value) for value in header["scalars"].values())
         and isinstance(header["arrays"], list)

@@ -1,16 +1,21 @@
 """The private stream: one release, rows used once, noise that never comes from the seed."""
 
+import copy
+import pickle
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pytest
 from scipy import sparse
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from eigenfed import InputError, Privacy, StreamingPCA
+from eigenfed import InputError, Privacy, PrivacyError, StreamingPCA, Summary
 from eigenfed.arrays import Array
 from eigenfed.privacy.private_stream import PrivateStream
 from eigenfed.privacy.warmup import MeanStep, RadiusStep
@@ -103,8 +108,83 @@ def test_a_released_stream_takes_no_more_rows() -> None:
     pca = StreamingPCA(2, privacy=PRIVACY).partial_fit(rows_of(3000))
     first = pca.components_
     np.testing.assert_array_equal(first, pca.components_)
-    with pytest.raises(InputError, match="budget is spent"):
+    with pytest.raises(PrivacyError, match="budget is spent"):
         pca.partial_fit(rows_of(10))
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda found: pickle.loads(pickle.dumps(found)),
+    "old pickle": lambda found: pickle.loads(pickle.dumps(found, protocol=1)),
+    "copy": copy.copy,
+    "deep copy": copy.deepcopy,
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("n", [1, 50, 3000])
+def test_a_stream_that_is_not_released_cannot_be_copied(how: str, n: int) -> None:
+    pca = StreamingPCA(2, privacy=PRIVACY).partial_fit(rows_of(n))
+    for found in (pca, pca._stream):
+        with pytest.raises(PrivacyError, match=r"holds exact sums.* Read components_ first"):
+            COPIES[how](found)
+    assert not hasattr(clone(pca), "_stream")
+    assert clone(pca).privacy == PRIVACY
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_of_a_released_stream_has_the_release_and_nothing_else(how: str) -> None:
+    pca = StreamingPCA(2, privacy=PRIVACY).partial_fit(rows_of(3000))
+    components = pca.components_
+    again = COPIES[how](pca)
+    np.testing.assert_array_equal(again.components_, components)
+    np.testing.assert_array_equal(again.mean_, pca.mean_)
+    assert again.privacy_ == pca.privacy_
+    assert again.n_samples_seen_ == 3000
+    with pytest.raises(PrivacyError, match="budget is spent"):
+        again.partial_fit(rows_of(10))
+    kept = {"d", "k", "n_seen", "n_missing", "statement", "_held"}
+    state: Any = pca._stream.__getstate__()
+    assert state.keys() == kept
+    assert isinstance(COPIES[how](pca._stream).summary(), Summary)
+
+
+def test_a_release_is_made_once_and_wipes_the_exact_sums() -> None:
+    drawn: list[int] = []
+
+    def noting(sd: float, count: int) -> npt.NDArray[np.int64]:
+        drawn.append(count)
+        return silent(sd, count)
+
+    stream = PrivateStream(6, 2, PRIVACY, True, np.random.default_rng(0), draw=noting)
+    stream.push(rows_of(5000))
+    exact = [a for a in vars(stream._held).values() if isinstance(a, np.ndarray)]
+    assert any(a.any() for a in exact)
+    drawn.clear()
+    first, asked = stream.summary(), list(drawn)
+    assert sum(asked) == 6 * 6 + 6 + 2
+    assert stream.summary() is first
+    assert drawn == asked
+    assert not any(a.any() for a in exact)
+    whole = [v for v in vars(stream).values() if getattr(v, "dtype", None) == np.int64]
+    assert not any(v.any() for v in whole)
+    assert stream._held is first
+
+
+def test_threads_that_look_at_the_same_time_see_one_release() -> None:
+    stream = PrivateStream(6, 2, PRIVACY, True, np.random.default_rng(0))
+    stream.push(rows_of(5000))
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: stream.summary(), range(32)))
+    assert all(summary is found[0] for summary in found)
+
+
+def test_a_stream_whose_rows_are_too_few_is_not_released_by_asking() -> None:
+    pca = StreamingPCA(2, privacy=Privacy(1.0, 1e-3)).partial_fit(rows_of(3000))
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"delta=0.001 must be below 1/n"):
+            _ = pca.components_
+    with pytest.raises(PrivacyError, match="holds exact sums"):
+        pickle.dumps(pca)
 
 
 def test_a_stream_too_short_to_begin_says_how_many_rows_are_missing() -> None:
@@ -126,7 +206,8 @@ def test_a_delta_of_one_over_n_is_refused() -> None:
         ({"memory": "gram"}, "memory='gram'"),
         ({"oversample": 3}, "oversample"),
         ({"privacy": 1.0}, "privacy is a float"),
-        ({"privacy": Privacy(1.0, 1e-5, tolerate=1)}, "tolerate=1"),
+        ({"privacy": Privacy(1.0, 1e-5, colluders=1)}, "colluders=1"),
+        ({"privacy": Privacy(1.0, 1e-5, dropouts=1)}, "dropouts=1"),
     ],
 )
 def test_what_does_not_go_with_privacy_is_refused(settings: dict[str, object], words: str) -> None:
@@ -137,10 +218,10 @@ def test_what_does_not_go_with_privacy_is_refused(settings: dict[str, object], w
 
 def test_weights_and_gaps_are_refused() -> None:
     rows = rows_of(10)
-    with pytest.raises(InputError, match="sample_weight is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="sample_weight is not possible under privacy"):
         StreamingPCA(2, privacy=PRIVACY).partial_fit(rows, sample_weight=np.ones(10))
     rows[0, 0] = np.nan
-    with pytest.raises(InputError, match="NaN is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="NaN is not possible under privacy"):
         StreamingPCA(2, privacy=PRIVACY).partial_fit(rows)
 
 
@@ -174,7 +255,7 @@ def test_released_streams_merge_into_a_stream_without_privacy_by_name() -> None:
     both = StreamingPCA(2).merge(here).merge(there)
     assert both.n_samples_seen_ == 8000
     assert abs(both.components_[0, 0]) > 0.95
-    with pytest.raises(InputError, match="A private stream cannot take another one in"):
+    with pytest.raises(PrivacyError, match="A private stream cannot take another one in"):
         StreamingPCA(2, privacy=PRIVACY).merge(here)
 
 
@@ -227,9 +308,9 @@ def test_the_search_finds_the_quantile_where_there_is_no_noise(quantile: float) 
 
 def test_memory_is_of_order_features_times_components() -> None:
     stream = PrivateStream(2000, 2, PRIVACY, True, np.random.default_rng(0), draw=silent)
-    sizes: Callable[[object], int] = lambda a: a.nbytes if isinstance(a, np.ndarray) else 0  # noqa: E731
     stream.push(rows_of(9000, d=2000))
-    assert sum(map(sizes, vars(stream).values())) < 8 * 2000 * (2 * 8 + 4)
+    held = [*vars(stream).values(), *vars(stream._held).values()]
+    assert sum(a.nbytes for a in held if isinstance(a, np.ndarray)) < 8 * 2000 * (2 * 8 + 4)
 
 
 def test_a_stream_far_from_zero_is_centred_well() -> None:

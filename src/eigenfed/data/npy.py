@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.data.block import BLOCK_BYTES, Block
+from eigenfed.data.npy_header import mapped
 from eigenfed.errors import DataError, InputError
 
 
@@ -24,15 +25,11 @@ def npy_array(path: Path) -> npt.NDArray[Any]:
         Of real numbers.
     """
     try:
-        X = np.lib.format.open_memmap(path, mode="r")
+        X = mapped(path)
     except OSError as error:
         raise InputError(
             f"{path} cannot be mapped: {error.strerror}. Allow this process more address space."
         ) from None
-    except (ValueError, EOFError):
-        X = None
-    if X is None:
-        raise DataError(f"{path} is no whole .npy file of numbers. Write it again with numpy.save.")
     check_table(path, X.shape, X.dtype)
     return X
 

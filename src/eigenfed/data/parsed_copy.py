@@ -18,6 +18,8 @@ from scipy import sparse
 
 from eigenfed.data.block import Block, Stored
 from eigenfed.data.cache import VERSION
+from eigenfed.data.npy_header import mapped
+from eigenfed.data.strict_json import strict_json
 
 _INT32_ENTRIES = (1 << 31) - 1
 _PART_ENTRIES = 1 << 20
@@ -69,7 +71,7 @@ def _write_sparse(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
 
 
 def _widen(path: Path) -> None:
-    narrow = np.load(path, mmap_mode="r", allow_pickle=False)
+    narrow = mapped(path)
     wide = path.with_suffix(".wide")
     with _Growing(wide, np.int64) as indices:
         for start in range(0, len(narrow), _PART_ENTRIES):
@@ -80,22 +82,17 @@ def _widen(path: Path) -> None:
 
 def mapped_copy(place: Path) -> Stored:
     """Map what `write_copy` wrote; ValueError, KeyError or TypeError where it is not sound."""
-    about = json.loads((place / "about.json").read_text(encoding="utf-8"))
+    about = strict_json((place / "about.json").read_text(encoding="utf-8"))
     shape = tuple(about["shape"])
     X: Any
     if about["sparse"]:
-        stored = tuple(_array(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
+        stored = tuple(mapped(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
         X = sparse.csr_array(stored, shape=shape)
     else:
-        X = _array(place / "X.npy")
+        X = mapped(place / "X.npy")
     if X.shape != shape or about["version"] != VERSION:
         raise ValueError
     return Stored(X, place / "row_ids.jsonl" if about["ids"] else None, place)
-
-
-def _array(path: Path) -> npt.NDArray[Any]:
-    loaded: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    return loaded
 
 
 def _to_disk(file: Any) -> None:

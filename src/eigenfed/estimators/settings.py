@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.stream import Stream, StreamSettings
 from eigenfed.privacy.private_stream import PrivateStream
@@ -15,7 +15,7 @@ from eigenfed.privacy.terms import Privacy
 
 _RANKS = ("fixed", "adaptive")
 _MEMORIES = ("auto", "low_rank", "gram")
-_EXACT_FEATURES = 128
+_EXACT_FEATURES = 512
 _EXACT_RATIO = 8
 
 
@@ -39,8 +39,9 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     check_count("n_components", k, "Ask for one component or more.")
     if k > d:
         raise InputError(
-            f"n_components={k} must be at most {d}, the number of features "
-            f"(n_features={d}). Lower n_components."
+            Argument("n_components", k),
+            f" must be at most {d}, the number of features (n_features={d})",
+            remedy=("Lower ", Name("n_components"), "."),
         )
     if oversample is not None:
         check_count("oversample", oversample, "Pass None to track twice n_components.", least=0)
@@ -79,10 +80,13 @@ def stream_for(params: dict[str, Any], d: int) -> Stream | PrivateStream:
             "privacy keeps a sketch of four directions a component: memory='gram' and oversample "
             "do not go with it. Drop them."
         )
-    if privacy.tolerate:
-        raise InputError(
-            f"tolerate={privacy.tolerate} is for sites, and a stream is one party. Pass 0."
-        )
+    for name in ("colluders", "dropouts"):
+        if getattr(privacy, name):
+            raise InputError(
+                Argument(name, getattr(privacy, name)),
+                " is for sites, and a stream is one party",
+                remedy="Pass 0.",
+            )
     seed = check_random_state(params["random_state"]).randint(2**31 - 1)
     return PrivateStream(d, settings.k, privacy, settings.centered, np.random.default_rng(seed))
 
@@ -90,22 +94,27 @@ def stream_for(params: dict[str, Any], d: int) -> Stream | PrivateStream:
 def check_flag(name: str, value: Any) -> None:
     """Refuse what is neither True nor False."""
     if not isinstance(value, bool):
-        raise InputError(f"{name}={value!r} must be True or False. Pass one of them.")
+        raise InputError(
+            Argument(name, value), " must be True or False", remedy="Pass one of them."
+        )
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """Refuse what is not one of the choices."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
-        raise InputError(f"{name}={value!r} must be one of {listed}. Pass one of them.")
+        raise InputError(
+            Argument(name, value), f" must be one of {listed}", remedy="Pass one of them."
+        )
 
 
 def _check_forgetting(value: Any) -> None:
     is_number = isinstance(value, int | float | np.integer | np.floating)
     if not is_number or isinstance(value, bool) or not 0.0 < value <= 1.0:
         raise InputError(
-            f"forgetting={value!r} must be a number above 0 and at most 1. "
-            "Pass 1.0 to forget nothing."
+            Argument("forgetting", value),
+            " must be a number above 0 and at most 1",
+            remedy="Pass 1.0 to forget nothing.",
         )
 
 
@@ -115,8 +124,9 @@ def check_seed(value: Any) -> None:
         check_random_state(value)
     except ValueError:
         raise InputError(
-            f"random_state={value!r} must be None, a whole number or a numpy RandomState. "
-            "Pass one of them."
+            Argument("random_state", value),
+            " must be None, a whole number or a numpy RandomState",
+            remedy="Pass one of them.",
         ) from None
 
 
@@ -127,7 +137,8 @@ def _checked_energy(value: Any) -> tuple[float, float]:
             lower, upper = (float(bound) for bound in value)
     if not 0.0 < lower < upper < 1.0:
         raise InputError(
-            f"energy={value!r} must be two numbers with 0 < lower < upper < 1. "
-            "Pass (0.01, 0.10) for the bounds of one and ten percent."
+            Argument("energy", value),
+            " must be two numbers with 0 < lower < upper < 1",
+            remedy="Pass (0.01, 0.10) for the bounds of one and ten percent.",
         )
     return lower, upper

@@ -1,5 +1,6 @@
 """What a stream shows of the rows it has seen, as scikit-learn names it."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -69,6 +70,12 @@ class StreamResults(Projection):
         shown = summary.s[: self.n_components_]
         missed = max(summary.energy - float(shown @ shown), 0.0)
         return missed / ((summary.n - 1.0) * rest) if rest and summary.n > 1.0 else 0.0
+
+    @property
+    def sine_bound_(self) -> float:
+        """Bound on the sine of the largest angle to the components of all rows at once."""
+        check_is_fitted(self)
+        return math.inf if isinstance(self._stream, PrivateStream) else self._stream.sine_bound()
 
     @property
     def n_components_(self) -> int:

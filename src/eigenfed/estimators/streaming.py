@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, PrivacyError
 from eigenfed.estimators.frames import check_names
 from eigenfed.estimators.plain_rows import plain_rows
 from eigenfed.estimators.settings import stream_for
@@ -61,13 +61,14 @@ class StreamingPCA(StreamResults, BaseEstimator):
     memory : {"auto", "low_rank", "gram"}, default="auto"
         "low_rank" keeps leading directions, of order ``n_features * n_components``. "gram" keeps
         the exact scatter, of order ``n_features**2``: then order and partition of the rows change
-        nothing beyond rounding. "auto" takes "gram" up to 128 features or 8 times the directions
+        nothing beyond rounding. "auto" takes "gram" up to 512 features or 8 times the directions
         tracked, and "low_rank" above that and with ``rank="adaptive"``.
     privacy : Privacy or None, default=None
         Release the stream once, with noise: a sketch of four directions a component. The first
         rows are used up to find a clip and, with ``center=True``, a mean. `fit`, or the first
-        look at a result after `partial_fit`, draws the noise; no row can be added then. A stream
-        is one party and adds all noise itself, whatever ``privacy.trust``.
+        look at a result after `partial_fit`, draws the noise; no row can be added then. Until
+        then the stream holds exact sums and can be neither copied nor pickled. A stream is one
+        party and adds all noise itself, whatever ``privacy.trust``.
     random_state : int, RandomState or None, default=None
         For the public directions of the sketch with `privacy`; noise never comes from it. Without
         `privacy` no random number is drawn, and the result is the same for every value.
@@ -86,6 +87,10 @@ class StreamingPCA(StreamResults, BaseEstimator):
     mean_ : ndarray of shape (n_features,)
     noise_variance_ : float
         Mean variance along the directions outside the components.
+    sine_bound_ : float
+        Bound on the sine of the largest angle between the components and those of all rows at
+        once: rounding, where the whole scatter is kept. Infinite where the spectrum is too flat
+        after the last component, and with `privacy`, where noise turns them.
     n_components_ : int
     n_samples_seen_ : int
         Rows seen, whatever their weights.
@@ -239,12 +244,19 @@ class StreamingPCA(StreamResults, BaseEstimator):
                 self.feature_names_in_ = other.feature_names_in_
         self._start(d)
         if isinstance(self._stream, PrivateStream):
-            raise InputError(
+            raise PrivacyError(
                 "A private stream cannot take another one in. Merge what they release: "
                 "pass their summary_ to a stream without privacy."
             )
         self._stream.merge(self._fitting(other))
         return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        stream = self.__dict__.get("_stream")
+        if isinstance(stream, PrivateStream):
+            stream.check_released()
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")

@@ -13,6 +13,8 @@ from eigenfed.linalg.deviations import deviations
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import threads_for
 
+_ROUNDINGS = 8
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scatter:
@@ -75,12 +77,17 @@ class Scatter:
         n = float(len(rows)) if weights is None else float(weights.sum())
         if n == 0.0:
             return self._decayed(decay)
-        around = np.empty(rows.shape)
-        with threads_for(rows.size * len(self.mean)):
-            mean = deviations(rows, weights, centered=self.centered, out=around)
+        mine = self._decayed(decay)
+        # One row more stands for the distance of the two means: it costs less than its square.
+        around = np.empty((len(rows) + 1, len(self.mean)))
+        with threads_for(around.size * len(self.mean)):
+            mean = deviations(rows, weights, centered=self.centered, out=around[:-1])
             with np.errstate(over="ignore", invalid="ignore"):
-                added = Scatter(n, mean, around.T @ around, centered=self.centered)
-        return self.merge(added, decay)
+                shift = mine.mean - mean if mine.n > 0.0 else np.zeros_like(mean)
+                around[-1] = math.sqrt(mine.n / (mine.n + n) * n) * shift
+                matrix = around.T @ around
+                matrix += mine.matrix
+        return mine._grown(n, mean, shift, matrix)
 
     def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
         """Return the scatter of both sets of rows, this one's weights times ``decay**2``."""
@@ -92,22 +99,21 @@ class Scatter:
             )
         if other.n == 0.0:
             return mine
-        n = mine.n + other.n
         shift = mine.mean - other.mean if mine.n > 0.0 else np.zeros_like(mine.mean)
         with np.errstate(over="ignore", invalid="ignore"):
             matrix = mine.matrix + other.matrix
-            matrix += (mine.n / n * other.n) * np.outer(shift, shift)
+            matrix += (mine.n / (mine.n + other.n) * other.n) * np.outer(shift, shift)
+        grown = mine._grown(other.n, other.mean, shift, matrix)
+        return replace(grown, missed=mine.missed + other.missed, lost=mine.lost + other.lost)
+
+    def _grown(self, n: float, mean: Array, shift: Array, matrix: Array) -> "Scatter":
+        """Put the scatter of these and of `n` further rows together, as far as it is finite."""
+        with np.errstate(over="ignore", invalid="ignore"):
             energy = float(matrix.trace())
         if not math.isfinite(energy):
             raise too_large()
-        return Scatter(
-            n,
-            other.mean + (mine.n / n) * shift,
-            matrix,
-            mine.missed + other.missed,
-            mine.lost + other.lost,
-            self.centered,
-        )
+        total = self.n + n
+        return replace(self, n=total, mean=mean + (self.n / total) * shift, matrix=matrix)
 
     def summary(self, rank: int) -> Summary:
         """Return the leading `rank` directions as a summary."""
@@ -129,6 +135,27 @@ class Scatter:
             rank,
             self.centered,
         )
+
+    def sine_bound(self, k: int) -> float:
+        """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
+
+        As `Summary.sine_bound`, with nothing let go but rounding: that of the sums, and that of
+        means far from zero.
+
+        Examples
+        --------
+        >>> scatter = Scatter(9.0, np.zeros(3), np.diag([4.0, 2.0, 1.0]))
+        >>> bool(0.0 < scatter.sine_bound(2) < 1e-12)
+        True
+        """
+        with threads_for(10.0 * self.matrix.size * len(self.mean)):
+            values = np.maximum(np.linalg.eigvalsh(self.matrix)[::-1], 0.0)
+        energy = float(values.sum())
+        far = math.sqrt(self.n * energy) * float(np.linalg.norm(self.mean))
+        off = self.lost + _ROUNDINGS * np.finfo(float).eps * (len(values) * energy + far)
+        following = float(values[k]) if k < len(values) else 0.0
+        gap = float(values[k - 1]) - following - off
+        return off / gap if gap > 0.0 else math.inf
 
     def reorder(self, columns: npt.NDArray[np.intp]) -> "Scatter":
         """Put the features into another order, as `Summary.reorder`."""

@@ -1,5 +1,6 @@
 """Rows in, a summary out, at any time and in any batches."""
 
+import math
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -135,6 +136,16 @@ class Stream:
             rank = self.settings.tracked(self.k)
             self._view = core.summary(rank) if isinstance(core, Scatter) else core.truncate(rank)
         return self._view
+
+    def sine_bound(self) -> float:
+        """Bound the sine of the largest angle between the directions shown and the pooled ones.
+
+        What `summary` leaves out at the end is known, and bounds nothing about those it keeps.
+        """
+        core, _ = self._settled()
+        if isinstance(core, Summary) and len(core.s) < self.k:
+            return math.inf
+        return core.sine_bound(self.k)
 
     def merge(self, other: "Stream | Summary") -> None:
         """Take in all that another stream or summary stands for; it stays as it is.

@@ -57,7 +57,8 @@ def _has_shapes(f: Mapping[str, Any]) -> bool:
     d, kept = len(f["mean"]), len(f["s"])
     shapes = [f[name].shape for name in _ARRAYS]
     doubles = all(f[name].dtype == np.float64 for name in _ARRAYS)
-    return doubles and shapes == [(d,), (kept,), (kept, d)] and d > 0 and kept <= f["rank"] >= 1
+    fits = shapes == [(d,), (kept,), (kept, d)] and d > 0
+    return doubles and fits and kept <= min(d, f["rank"]) and f["rank"] >= 1
 
 
 def _is_orthonormal(f: Mapping[str, Any]) -> bool:

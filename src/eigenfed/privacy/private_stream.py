@@ -7,6 +7,8 @@ is post-processing. The first rows of the stream go into finding the radius and 
 """
 
 import math
+from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, Name, PrivacyError
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.gaussian import discrete_gaussian
 from eigenfed.privacy.grid import about, lengths, on_grid, sketch_slack, sketched
@@ -34,9 +36,42 @@ _MEANS = 2
 """The first mean is short where rows lie far from zero; one about it is not."""
 _REACH = 4.0
 
+_KEPT = ("d", "k", "n_seen", "n_missing", "statement", "_held")
+"""What a copy or a pickle of a released stream has."""
+
+Whole = npt.NDArray[np.int64]
+
+
+@dataclass
+class _Sums:
+    """What is known exactly, until the release.
+
+    Attributes
+    ----------
+    sketch : ndarray of shape (d, l)
+    total : ndarray of shape (d,)
+    squares : ndarray of shape (2,)
+    rows : int
+        How many went in.
+    """
+
+    sketch: Whole
+    total: Whole
+    squares: Whole
+    rows: int = 0
+
+    def wipe(self) -> None:
+        """Overwrite all of it."""
+        for exact in (self.sketch, self.total, self.squares):
+            exact.fill(0)
+
 
 class PrivateStream:
     """Rows in, one noised summary out.
+
+    Until it is released it holds exact sums, and can be neither copied nor pickled. The release
+    wipes them: it cannot be made twice with other noise, and a copy or a pickle has no more than
+    the release and its statement.
 
     Parameters
     ----------
@@ -82,16 +117,17 @@ class PrivateStream:
         width = min(_WIDTH * k, d)
         self._basis = np.linalg.qr(rng.standard_normal((d, width))).Q
         self._update_clip = min(1.0, _UPDATE_MARGIN * math.sqrt(width / d)) * _GRID**2
-        self._sketch = np.zeros((d, width), dtype=np.int64)
-        self._total: npt.NDArray[np.int64] = np.zeros(d, dtype=np.int64)
-        self._squares: npt.NDArray[np.int64] = np.zeros(2, dtype=np.int64)
-        self._sketched = 0
+        self._held: _Sums | Summary = _Sums(
+            np.zeros((d, width), dtype=np.int64),
+            np.zeros(d, dtype=np.int64),
+            np.zeros(2, dtype=np.int64),
+        )
+        self._lock = Lock()
         self._mean = np.zeros(d)
         self._clip = math.nan if privacy.clip is None else privacy.clip
         self._radius = math.nan
         self._averaged = 0
         self._step: RadiusStep | MeanStep | None = None
-        self._released: Summary | None = None
         self._begin()
 
     def push(self, rows: Any, weights: Array | None = None, *, missing: bool = False) -> None:
@@ -105,29 +141,59 @@ class PrivateStream:
         """
         if weights is not None or missing:
             what = "sample_weight" if weights is not None else "NaN"
-            raise InputError(f"{what} is not possible under privacy. Drop it, or fill it in.")
-        if self._released is not None:
-            raise InputError(
-                "The stream was released and its budget is spent: no row can be added. "
-                "Begin another one."
-            )
+            raise PrivacyError(f"{what} is not possible under privacy. Drop it, or fill it in.")
         is_sparse: bool = issparse(rows)
-        for start in range(0, rows.shape[0], _ROWS):
-            part = rows[start : start + _ROWS]
-            self._take(np.asarray(part.toarray() if is_sparse else part, dtype=np.float64))
-        self.n_seen += rows.shape[0]
+        with self._lock:
+            if isinstance(self._held, Summary):
+                raise PrivacyError(
+                    "The stream was released and its budget is spent: no row can be added. "
+                    "Begin another one."
+                )
+            for start in range(0, rows.shape[0], _ROWS):
+                part = rows[start : start + _ROWS]
+                dense = np.asarray(part.toarray() if is_sparse else part, dtype=np.float64)
+                self._take(dense, self._held)
+            self.n_seen += rows.shape[0]
 
     def summary(self) -> Summary:
         """Return the release; the first call draws the noise and ends the stream."""
-        if self._released is None:
-            if self._step is not None:
-                raise InputError(
-                    f"The stream has {self.n_seen} rows and needs {self._step.room} more to find "
-                    "a clip and a mean privately. Take more rows in, or pass a public clip."
-                )
-            self._privacy.check_rows(self.n_seen)
-            self._released = self._release()
-        return self._released
+        with self._lock:
+            if isinstance(self._held, _Sums):
+                sums = self._held
+                self._held = self._ended(sums)
+                sums.wipe()
+            return self._held
+
+    def check_released(self) -> None:
+        """Refuse to be copied or pickled as long as there are exact sums.
+
+        Raises
+        ------
+        PrivacyError
+        """
+        if isinstance(self._held, _Sums):
+            raise PrivacyError(
+                "A private stream that is not released holds exact sums: it can be neither copied "
+                "nor pickled. Read components_ first, which releases it with noise, once; clone "
+                "copies the parameters alone."
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.check_released()
+        return {name: getattr(self, name) for name in _KEPT}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=Lock())
+
+    def _ended(self, sums: _Sums) -> Summary:
+        if self._step is not None:
+            raise InputError(
+                f"The stream has {self.n_seen} rows and needs {self._step.room} more to find a "
+                "clip and a mean privately",
+                remedy=("Take more rows in, or pass a public ", Name("clip"), "."),
+            )
+        self._privacy.check_rows(self.n_seen)
+        return self._release(sums)
 
     def _begin(self) -> None:
         """Set the first step of the warm-up, where one is needed."""
@@ -158,14 +224,14 @@ class PrivateStream:
     def _wants_mean(self) -> bool:
         return self._centered and self._averaged < _MEANS
 
-    def _take(self, rows: Array) -> None:
+    def _take(self, rows: Array, sums: _Sums) -> None:
         while self._step is not None and len(rows):
             here, rows = rows[: self._step.room], rows[self._step.room :]
             self._step.take(here)
             if self._step.room == 0:
                 self._step = self._after(self._step)
         if len(rows):
-            self._add(rows)
+            self._add(rows, sums)
 
     def _after(self, step: RadiusStep | MeanStep) -> RadiusStep | MeanStep | None:
         """Take what a step has found and return the next."""
@@ -180,7 +246,8 @@ class PrivateStream:
         if wide and step.at_end:
             raise InputError(
                 f"The norms of the rows are not between 2^{WIDEST[0]:g} and 2^{WIDEST[1]:g}, as "
-                "far as noisy counts tell. Pass a public clip, or rows in other units."
+                "far as noisy counts tell",
+                remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
             )
         if self._wants_mean:
             self._radius = step.upper if wide else step.radius
@@ -188,36 +255,37 @@ class PrivateStream:
         self._clip = step.radius
         return None
 
-    def _add(self, rows: Array) -> None:
+    def _add(self, rows: Array, sums: _Sums) -> None:
         around = about(rows, self._mean)
         whole = on_grid(around, self._clip, _GRID)
-        self._sketch += (whole.T @ sketched(whole, self._basis, self._update_clip)).astype(np.int64)
-        self._total += whole.sum(axis=0).astype(np.int64)
+        sums.sketch += (whole.T @ sketched(whole, self._basis, self._update_clip)).astype(np.int64)
+        sums.total += whole.sum(axis=0).astype(np.int64)
         inner = np.einsum("ij,ij->i", whole, whole)
         reached = np.floor(np.minimum(lengths(around) / self._clip, _REACH) ** 2 * _GRID**2)
         beyond = np.maximum(np.minimum(reached, (_REACH * _GRID) ** 2) - inner, 0.0)
-        self._squares += np.array([inner.sum(), beyond.sum()], dtype=np.int64)
-        self._sketched += len(rows)
+        sums.squares += np.array([inner.sum(), beyond.sum()], dtype=np.int64)
+        sums.rows += len(rows)
 
-    def _release(self) -> Summary:
+    def _release(self, sums: _Sums) -> Summary:
         privacy = self._privacy
         split = privacy.split(["mean"] * self._centered + ["covariance", "scree"])
         change = of_sketch(_GRID, self._update_clip, privacy.relation)
-        change += sketch_slack(_GRID, self._sketch.shape[1])
-        sketch = self._noised(self._sketch, change, split["covariance"])
-        unit, n = self._clip / _GRID, max(self._sketched, 1)
+        change += sketch_slack(_GRID, sums.sketch.shape[1])
+        sketch = self._noised(sums.sketch, change, split["covariance"])
+        unit, n = self._clip / _GRID, max(sums.rows, 1)
         shift = np.zeros(self.d)
         if split.get("mean"):
-            shift = self._noised(self._total, of_total(_GRID, privacy.relation), split["mean"]) / n
+            shift = self._noised(sums.total, of_total(_GRID, privacy.relation), split["mean"]) / n
         self.statement = stream_statement(privacy, n=self.n_seen, budget=split)
         centred = sketch - n * np.outer(shift, shift @ self._basis)
-        inner, beyond = self._energies(split["scree"])
+        inner, beyond = self._energies(sums.squares, split["scree"])
         around = max(inner - n * float(shift @ shift), 0.0)
+        grown = (1.0 + min(beyond, _REACH**2)) * self.n_seen / n
         return self._decomposed(
-            centred * unit**2, around * unit**2, beyond, self._mean + shift * unit
+            centred * unit**2, around * unit**2, grown, self._mean + shift * unit
         )
 
-    def _energies(self, share: float) -> tuple[float, float]:
+    def _energies(self, squares: Whole, share: float) -> tuple[float, float]:
         """Squared lengths of the rows, clipped as in the sketch, and the part that this cuts off.
 
         Two numbers of at least 0 a row that add up to at most the squared reach.
@@ -225,7 +293,7 @@ class PrivateStream:
         if not share:
             return 0.0, 0.0
         change = of_second_moment(_REACH * _GRID, self._privacy.relation)
-        inner, beyond = self._noised(self._squares, change, share).astype(np.float64)
+        inner, beyond = self._noised(squares, change, share).astype(np.float64)
         return max(inner, 1.0), max(beyond, 0.0) / max(inner, 1.0)
 
     def _noised(
@@ -235,14 +303,14 @@ class PrivateStream:
         noised: npt.NDArray[np.int64] = Noise(sensitivity).added({"": exact}, mu, 1, self._draw)[""]
         return noised
 
-    def _decomposed(self, sketch: Array, energy: float, beyond: float, mean: Array) -> Summary:
+    def _decomposed(self, sketch: Array, energy: float, grown: float, mean: Array) -> Summary:
         """Turn the noised sketch into directions; its singular values stand for eigenvalues.
 
-        What clipping has cut off of the rows' squared lengths, `beyond` of what it left, is taken
-        to lie along the directions as the rest does: rows are clipped to their direction.
+        They grow by the rows that are not in it, and by what clipping has cut off of the squared
+        lengths, which is taken to lie along the directions as the rest does: rows are clipped to
+        their direction.
         """
         left, s, _ = np.linalg.svd(sketch, full_matrices=False)
-        grown = (1.0 + min(beyond, _REACH**2)) * self.n_seen / max(self._sketched, 1)
         inside = s[: self.k] * grown
         energy = max(energy * grown, float(inside.sum()))
         return Summary(

@@ -26,11 +26,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from eigenfed.arrays import Arrays, Container, Scalar
+from eigenfed.data.strict_json import strict_json
 from eigenfed.errors import DataError, ProtocolError, SiteLost
 from eigenfed.protocol.core import TOTAL, Ask, Replies
 
 _KIND, _VERSION = "transcript", 1
 _PREFIX_BYTES = 16
+_MOST_DIGITS = 9
 _Fields = dict[str, type[Any]]
 _HEADER: _Fields = {"run": str}
 _ROUND: _Fields = {"round": int, "op": str, "ask": str, "outcome": str, "sites": str}
@@ -68,7 +70,8 @@ class Transcript:
     Examples
     --------
     >>> import numpy as np
-    >>> record, ask = Transcript(None), Ask("moments", summed=True)
+    >>> from eigenfed.protocol.moments import MomentsRequest
+    >>> record, ask = Transcript(None), Ask(MomentsRequest(), summed=True)
     >>> record.keep(0, ask, {TOTAL: {"n": np.array([3.0])}})
     >>> record.replay(0, ask)
     {'': {'n': array([3.])}}
@@ -105,7 +108,7 @@ class Transcript:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
         """Return what came of a round that is kept, or None where it is new.
 
         Raises
@@ -123,9 +126,14 @@ class Transcript:
                 f"the run asks {ask.op!r}{same}. Resume with the same settings and release on the "
                 "same machine, or begin a new transcript."
             )
-        return _outcome(self._container(kept.start, kept.size))
+        record = self._container(kept.start, kept.size)
+        try:
+            return _outcome(record)
+        except (IndexError, ValueError):
+            pass
+        raise self._corrupt("what sites replied cannot be read", kept.start)
 
-    def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
         """Write down what came of the next round; it is on the disk when this returns.
 
         Raises
@@ -199,9 +207,10 @@ class Transcript:
         except DataError as error:
             raise self._corrupt(f"a record cannot be read ({error})") from error
 
-    def _corrupt(self, why: str) -> DataError:
+    def _corrupt(self, why: str, place: int | None = None) -> DataError:
+        at = self._end if place is None else place
         return DataError(
-            f"{self._path} is no transcript or a corrupt one: {why} at byte {self._end}. "
+            f"{self._path} is no transcript or a corrupt one: {why} at byte {at}. "
             "Fetch a whole copy, or begin a new one at another path."
         )
 
@@ -225,7 +234,7 @@ class Transcript:
             os.fsync(self._file.fileno())
 
 
-def _record(round_: int, ask: Ask, outcome: Replies | SiteLost) -> Container:
+def _record(round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> Container:
     """Name arrays by the site's place in the list: its name may hold anything."""
     scalars: dict[str, Scalar] = {"round": round_, "op": ask.op, "ask": ask.digest()}
     if isinstance(outcome, SiteLost):
@@ -241,13 +250,20 @@ def _record(round_: int, ask: Ask, outcome: Replies | SiteLost) -> Container:
 
 
 def _outcome(record: Container) -> Replies | SiteLost:
+    """Read what sites replied; ValueError or IndexError where the record is not sound."""
     fields = record.scalars
-    sites = json.loads(str(fields["sites"]))
+    sites = strict_json(str(fields["sites"]))
+    if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
+        raise ValueError
+    if len(set(sites)) < len(sites) or fields["outcome"] not in ("lost", "total", "replies"):
+        raise ValueError
     if fields["outcome"] == "lost":
         return SiteLost(tuple(sites), str(fields["op"]), int(fields["round"]))
     replies: list[Arrays] = [{} for _ in sites]
     for label, array in record.arrays.items():
         i, name = label.split("/", 1)
+        if not (i.isascii() and i.isdigit() and len(i) <= _MOST_DIGITS):
+            raise ValueError
         replies[int(i)][name] = array.copy()  # a total that comes from sites can be written to
     return dict(zip(sites, replies, strict=True))
 

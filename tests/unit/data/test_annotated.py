@@ -81,7 +81,7 @@ def test_nothing_is_overwritten_without_force(files: list[Path]) -> None:
     answer("fit", *files, "-k", 2, "--write-back")
     before = [path.read_bytes() for path in files]
     run = eigenfed("fit", *files, "-k", 1, "--write-back")
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "a.h5ad has obsm/X_pca already, and nothing is overwritten" in run.stderr
     assert [path.read_bytes() for path in files] == before
     answer("fit", *files, "-k", 1, "--write-back", "--force")

@@ -256,7 +256,7 @@ def test_a_copy_that_cannot_be_mapped_stays(path: Path, monkeypatch: pytest.Monk
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     with monkeypatch.context() as patched:
-        patched.setattr(np, "load", refuses)
+        patched.setattr(np, "memmap", refuses)
         with pytest.raises(InputError, match="cannot be mapped: Cannot allocate memory"):
             open_source(path)
     assert open_table(path).cache == folder
@@ -293,7 +293,7 @@ def test_an_array_that_cannot_be_mapped_is_said_to_be_so(
         raise OSError(errno.ENOMEM, "Cannot allocate memory")
 
     np.save(tmp_path / "a.npy", TABLE)
-    monkeypatch.setattr(np.lib.format, "open_memmap", refuses)
+    monkeypatch.setattr(np, "memmap", refuses)
     with pytest.raises(InputError, match=r"a\.npy cannot be mapped: Cannot allocate memory"):
         open_source(tmp_path / "a.npy")
 

@@ -122,7 +122,11 @@ def test_bytes_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
         ("a,b\n1,2\n3,1e999\n", "holds infinity in row 2 of 'b'", DataError),
         (f"{LONG}1,inf\n", "holds infinity in row 300001 of 'b'", DataError),
         (f"a,b\nx{SECRET},y\n", "has no column of numbers", InputError),
-        (f"a,b,c\nx{SECRET},1,\n,2,y\n", "do not hold numbers: 'a', 'c'. Open it", InputError),
+        (
+            f"a,b,c\nx{SECRET},1,\n,2,y\n",
+            "do not hold numbers: 'a', 'c'. Pass columns=[...]",
+            InputError,
+        ),
         (f"a,b\n1,2\n3,x{SECRET}\n", "has text in row 2 of 'b', a column of numbers", InputError),
         (f"{LONG}x{SECRET},1\n", "has text in row 300001 of 'a', a column of", InputError),
         (f"{LONG}1.5\u0661,x{SECRET}\n", "has text in row 300001 of 'a'", InputError),

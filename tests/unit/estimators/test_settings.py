@@ -14,7 +14,7 @@ from eigenfed.estimators.streaming import StreamingPCA
 from eigenfed.linalg.stream import StreamSettings
 
 
-def settings(d: int = 200, **changes: Any) -> StreamSettings:
+def settings(d: int = 600, **changes: Any) -> StreamSettings:
     return stream_settings({**StreamingPCA().get_params(), **changes}, d)
 
 
@@ -59,14 +59,14 @@ def test_numpy_numbers_become_plain_ones() -> None:
     ("d", "changes", "exact"),
     [
         (1, {"n_components": 1}, True),
-        (128, {}, True),
-        (129, {}, False),
-        (160, {"n_components": 10}, True),
-        (161, {"n_components": 10}, False),
-        (129, {"oversample": 15}, True),
-        (137, {"oversample": 15}, False),
-        (128, {"rank": "adaptive"}, False),
-        (128, {"memory": "low_rank"}, False),
+        (512, {}, True),
+        (513, {}, False),
+        (640, {"n_components": 40}, True),
+        (641, {"n_components": 40}, False),
+        (520, {"oversample": 63}, True),
+        (521, {"oversample": 63}, False),
+        (512, {"rank": "adaptive"}, False),
+        (512, {"memory": "low_rank"}, False),
         (5000, {"memory": "gram"}, True),
         (5000, {"memory": "gram", "rank": "adaptive"}, True),
         (5000, {}, False),

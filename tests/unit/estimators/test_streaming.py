@@ -490,3 +490,14 @@ def test_closer_to_optimal_than_incremental_pca() -> None:
         return float(exact.energy - np.sum((around @ components.T) ** 2)) / best - 1.0
 
     assert above(ours.components_) < 0.02 * above(theirs.components_)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_the_bound_on_the_angle_holds(memory: str) -> None:
+    rows = np.random.default_rng(6).standard_normal((900, 40)) * 0.8 ** np.arange(40)
+    pca = StreamingPCA(3, memory=memory).partial_fit(rows[:2])
+    assert pca.sine_bound_ == np.inf
+    pca.partial_fit(rows[2:])
+    truth = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:3]
+    sine = np.linalg.norm(pca.components_ - pca.components_ @ truth.T @ truth, 2)
+    assert sine <= pca.sine_bound_ < (0.1 if memory == "low_rank" else 1e-11)

@@ -230,3 +230,31 @@ def test_a_weight_that_decays_to_nothing_leaves_no_scatter(centered: bool) -> No
     full = empty.fold(1e9 * np.arange(12.0).reshape(4, 3), None, 1.0)
     gone = full.merge(empty, decay=1e-170)
     assert (gone.n, bool(gone.matrix.any()), gone.centered) == (0.0, False, centered)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e3, 1e6])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bound_on_the_angle_is_rounding_and_holds(offset: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((3000, 30)) * 0.8 ** np.arange(30) + offset * rng.standard_normal(30)
+    scatter = Scatter.empty(30)
+    for block in np.array_split(rows, 40):
+        scatter = scatter.fold(block, None, 1.0)
+    exact = rows.astype(np.longdouble)
+    exact = (exact - exact.mean(axis=0)).astype(np.float64)
+    truth = np.linalg.svd(exact, full_matrices=False)[2][:5]
+    found = scatter.summary(5).vt
+    sine = np.linalg.norm(found - found @ truth.T @ truth, 2)
+    assert sine <= scatter.sine_bound(5) < 1e-11 + 1e-12 * offset
+
+
+def test_what_was_let_go_before_stays_in_the_bound() -> None:
+    rows = rows_of(0, 400, d=8) * 0.3 ** np.arange(8)
+    summary = Summary.empty(8, 5).update(rows)
+    both = Scatter.of(summary).merge(Scatter.empty(8).fold(rows, None, 1.0))
+    assert summary.lost < both.sine_bound(2) * both.summary(3).s[1] ** 2
+
+
+def test_a_spectrum_that_is_flat_has_no_bound() -> None:
+    assert Scatter(9.0, np.zeros(3), np.eye(3)).sine_bound(1) == np.inf
+    assert Scatter.empty(3).sine_bound(1) == np.inf
