@@ -2,42 +2,232 @@
 
 import gzip
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
+from eigenfed.privacy.identity import Identity
+from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.codec import pack, unpack
 from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.pca import Plan, pca
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.ops import Op, R, Request, State
+from eigenfed.protocol.pca import pca
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from eigenfed.protocol.script import Script
+from eigenfed.protocol.study import Study, open_message
+from eigenfed.protocol.totals import Total, plain_sum
+from eigenfed.transport.local import Answering, LocalTransport
+
+T = TypeVar("T")
 
 DATA = Path(os.environ.get("EIGENFED_DATA", Path(__file__).parents[2] / "shared/data"))
+COORDINATOR = Identity.generate()
+"""Who opens the runs of tests; their sites have pinned this key."""
+
+
+class Ran(NamedTuple):
+    """What came of a run, and what it went through."""
+
+    found: Decomposition
+    transport: LocalTransport
+    sites: dict[str, Site]
+
+
+def study_of(
+    names: Iterable[str], components: int, method: Method | str = "covariance", **settings: Any
+) -> Study:
+    """A study of these sites."""
+    return Study(tuple(sorted(names)), components, method, **settings)
+
+
+def gate(
+    name: str,
+    table: Any,
+    *,
+    weights: Array | None = None,
+    policy: Policy | None = None,
+    **more: Any,
+) -> Site:
+    """A table behind the gate of a site that answers the coordinator of these tests."""
+    source = table if isinstance(table, Source) else Source.of(table, weights=weights)
+    return Site(name, source, coordinator=COORDINATOR.public, policy=policy, **more)
+
+
+def gates(
+    tables: Mapping[str, Any],
+    *,
+    weights: Mapping[str, Array] | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    **more: Any,
+) -> dict[str, Site]:
+    """Put tables behind the gates of sites."""
+    weights, policies = weights or {}, policies or {}
+    return {
+        name: gate(name, table, weights=weights.get(name), policy=policies.get(name), **more)
+        for name, table in tables.items()
+    }
+
+
+def opening(run: str, study: Study) -> bytes:
+    """The message that opens a run of a study whose method is chosen."""
+    return open_message(run, study, study.method, COORDINATOR)
+
+
+def opened(sites: Mapping[str, Answering], study: Study, **settings: Any) -> LocalTransport:
+    """A transport that opens a run of the study at the sites."""
+    transport = LocalTransport(sites, **{"wire": study.wire, **settings})
+    transport.open_with(opening(transport.run, study))
+    return transport
+
+
+def run(
+    tables: Mapping[str, Any],
+    components: int,
+    method: Method | str = "covariance",
+    *,
+    weights: Mapping[str, Array] | None = None,
+    policies: Mapping[str, Policy] | None = None,
+    seed: int = 0,
+    **settings: Any,
+) -> Ran:
+    """Run a study on tables behind the gates of sites."""
+    study = study_of(tables, components, method, **settings)
+    sites = gates(tables, weights=weights, policies=policies, wire=study.wire)
+    study = with_method(study, sites)
+    transport = opened(sites, study)
+    return Ran(drive(coordinated(study, seed=seed), transport), transport, sites)
 
 
 def fitted(
-    tables: dict[str, Any],
-    plan: Plan,
-    weights: dict[str, Array] | None = None,
-    wire: str = "float64",
+    tables: Mapping[str, Any], components: int, method: Method | str = "covariance", **settings: Any
 ) -> tuple[Decomposition, LocalTransport]:
-    """Run a plan on tables behind the gates of sites."""
-    sites = {
-        name: Site(name, Source.of(table, weights=(weights or {}).get(name)), wire=wire)
-        for name, table in tables.items()
-    }
-    transport = LocalTransport(sites, wire=wire)
-    rng = np.random.default_rng(0)
-    return drive(pca(plan, sites=transport.sites, rng=rng), transport), transport
+    """Run a study, and return what was found and what carried it."""
+    ran = run(tables, components, method, **settings)
+    return ran.found, ran.transport
+
+
+def with_method(study: Study, sites: Mapping[str, Site]) -> Study:
+    """Choose the method of a study, where it is left open."""
+    sources = [site._source for site in sites.values()]
+    shape = Shape(
+        rows=max(source.n for source in sources),
+        features=max(source.d for source in sources),
+        components=study.components,
+        sites=len(sources),
+    )
+    return study.with_method(choose_method(study, shape)[0])
+
+
+def coordinated(
+    study: Study, *, seed: int = 0, total: Total = plain_sum
+) -> Protocol[Decomposition]:
+    """The coordinator's half of a study, from a seed."""
+    return pca(study, rng=np.random.default_rng(seed), total=total)
+
+
+def watched(protocol: Protocol[T], seen: Callable[[Ask[Any]], None]) -> Protocol[T]:
+    """Run a protocol, and look on after each ask that was answered."""
+    try:
+        ask = next(protocol)
+        while True:
+            replies = yield ask
+            seen(ask)
+            ask = protocol.send(replies)
+    except StopIteration as end:
+        found: T = end.value
+        return found
+
+
+@dataclass(frozen=True, repr=False)
+class Testing(Method):
+    """A method of operations that a test brings; subclasses name them and say when they come."""
+
+    __test__: ClassVar[bool] = False
+
+    name: ClassVar[str] = "testing"
+    summary: ClassVar[str] = "operations of a test"
+    ops: ClassVar[tuple[Op[Any, Any], ...]] = ()
+    asked: ClassVar[Script]
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return what the test asks."""
+        return self.asked
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Leave the asking to the test."""
+        raise NotImplementedError
+
+    def cost(self, shape: Shape) -> Cost:
+        """Cost nothing."""
+        return Cost(0, 0, 0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass
+class Talk:
+    """A run at one site, asked by hand: every message crosses as bytes."""
+
+    site: Site
+    study: Study
+    run: str = "r"
+    round_: int = field(default=-1, init=False)
+
+    def opens(self) -> str:
+        """Open the run, and return the code of a refusal, or nothing."""
+        message = self.answered(opening(self.run, self.study))
+        return message.label if message.kind == "refusal" else ""
+
+    def answered(self, data: bytes) -> Message:
+        return Message.from_bytes(self.site.answer(data), "reply", "refusal")
+
+    def written(self, request: Request[Any], round_: int) -> bytes:
+        return Message("ask", self.run, round_, request.op, pack(request)).to_bytes()
+
+    def send(self, op: str, arrays: Arrays, round_: int | None = None) -> Message:
+        """Send any arrays under any name."""
+        self.round_ = self.round_ + 1 if round_ is None else round_
+        return self.answered(Message("ask", self.run, self.round_, op, arrays).to_bytes())
+
+    def ask(self, request: Request[Any], round_: int | None = None) -> Message:
+        return self.send(request.op, pack(request), round_)
+
+    def reply(self, request: Request[R], round_: int | None = None) -> R:
+        """Ask what must be answered."""
+        message = self.ask(request, round_)
+        assert message.kind == "reply", message.label
+        found: R = unpack(request.reply, message.arrays)
+        return found
+
+    def code(self, request: Request[Any], round_: int | None = None) -> str:
+        """Ask what must be refused, and return with which code."""
+        message = self.ask(request, round_)
+        assert message.kind == "refusal"
+        assert not message.arrays
+        return message.label
+
+    @property
+    def state(self) -> State:
+        """What the site keeps of the run."""
+        return self.site._runs[self.run].state
+
+
+def talk(
+    site: Site, components: int, method: Method | str, run: str = "r", **settings: Any
+) -> Talk:
+    """Open a run of a study of one site, to be asked by hand."""
+    talking = Talk(site, study_of([site.name], components, method, **settings), run)
+    assert talking.opens() == ""
+    return talking
 
 
 def deviations(X: Array, weights: Array, *, center: bool, scale: bool) -> Array:
@@ -54,16 +244,18 @@ def deviations(X: Array, weights: Array, *, center: bool, scale: bool) -> Array:
 class InTurn:
     """Asks one site after the other where the run is: messages cross as bytes, without threads."""
 
-    def __init__(self, sites: Mapping[str, Site]) -> None:
+    def __init__(self, sites: Mapping[str, Site], study: Study) -> None:
         self._sites = dict(sorted(sites.items()))
+        for site in self._sites.values():
+            Message.from_bytes(site.answer(opening("run", study)), "reply")
 
     @property
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         assert ask.to is None
-        assert not ask.each
+        assert not ask.differs
         data = Message("ask", "run", round_, ask.op, ask.for_site("")).to_bytes()
         for name, site in self._sites.items():
             answer = site.answer(data, intact=True)
@@ -77,31 +269,6 @@ def in_sites(X: Any, sizes: list[int] | int) -> dict[str, Any]:
     else:
         edges = np.cumsum([0, *sizes])
     return {f"s{i:02}": X[a:b] for i, (a, b) in enumerate(pairwise(edges))}
-
-
-def local(tables: Mapping[str, Any]) -> tuple[LocalTransport, dict[str, Site]]:
-    """Put tables behind the gates of sites."""
-    sites = {name: Site(name, Source.of(table)) for name, table in tables.items()}
-    return LocalTransport(sites), sites
-
-
-def run(
-    method: Callable[[Moments], Protocol[Decomposition]],
-    tables: Mapping[str, Any],
-    *,
-    scale: bool = False,
-) -> tuple[Decomposition, LocalTransport, dict[str, Site]]:
-    """Run moments and a method over sites."""
-    transport, sites = local(tables)
-    return drive(after_moments(method, scale=scale), transport), transport, sites
-
-
-def after_moments(
-    method: Callable[[Moments], Protocol[Decomposition]], *, scale: bool = False
-) -> Protocol[Decomposition]:
-    """Sum moments, and run a method on them."""
-    moments = yield from all_moments(plain_sum, center=True, scale=scale)
-    return (yield from method(moments))
 
 
 def mnist() -> Array:

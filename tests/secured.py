@@ -6,20 +6,118 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Arrays
+from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.codec import Integers, pack
+from eigenfed.protocol.core import Ask, Protocol, ask_each, drive
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Op
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.method import Method
+from eigenfed.protocol.moments import (
+    MagnitudeRequest,
+    MomentsReply,
+    MomentsRequest,
+    SpreadRequest,
+    all_moments,
+    limits_of,
+)
+from eigenfed.protocol.ops import Answer, Limits, Request, State, Terms, op
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.script import either, repeat
 from eigenfed.protocol.secure_sum import SecureSum
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.sum_format import as_rows, written
+from eigenfed.protocol.study import Study
+from eigenfed.protocol.sum_format import Envelope, as_rows, written
 from eigenfed.transport.local import Answering, LocalTransport
+from federation import Testing, gate, opened, opening, study_of
 
 Change = Callable[[Message], Message]
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """Numbers."""
+
+    x: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Whole:
+    """Whole numbers."""
+
+    x: Integers
+
+
+def _bound(bound: Array) -> Any:
+    return float(bound[0]) if len(bound) == 1 else bound
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ShownRequest(Request[Shown]):
+    """Ask for a site's first row in some form, with a bound of the test's choice."""
+
+    form: int
+    bound: Array
+
+    op, reply = "shown", Shown
+
+    def bounds(self, limits: Limits) -> Mapping[str, Any]:
+        return {"x": _bound(self.bound)}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WholeRequest(Request[Whole]):
+    """Ask for a site's first row in whole numbers."""
+
+    bound: int
+
+    op, reply = "whole", Whole
+
+    def bounds(self, limits: Limits) -> Mapping[str, Any]:
+        return {"x": self.bound}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EchoRequest(Request[Shown]):
+    """Ask for the numbers that the request brings."""
+
+    x: Array
+    bound: Array
+
+    op, reply = "echo", Shown
+
+    def bounds(self, limits: Limits) -> Mapping[str, Any]:
+        return {"x": _bound(self.bound)}
+
+
+@op(Release("numbers of the rows", "any", Leaves.SUM_ONLY, Reveals.MEANS))
+def shown(source: Source, request: ShownRequest, state: State, terms: Terms) -> Answer[Shown]:
+    """Return the site's first row, in the form that is asked for."""
+    row = np.asarray(source.X[0])
+    forms = (row, row.reshape(2, -1), row[0].reshape(()), row[:0], np.trunc(row))
+    return Answer(Shown(forms[request.form]), state)
+
+
+@op(Release("whole numbers of the rows", "any", Leaves.SUM_ONLY, Reveals.MEANS))
+def whole(source: Source, request: WholeRequest, state: State, terms: Terms) -> Answer[Whole]:
+    """Return the site's first row, in whole numbers."""
+    return Answer(Whole(np.asarray(source.X[0]).astype(np.int64)), state)
+
+
+@op(Release("numbers that tests choose", "any", Leaves.SUM_ONLY, Reveals.MEANS))
+def echo(source: Source, request: EchoRequest, state: State, terms: Terms) -> Answer[Shown]:
+    """Return what was asked, as it is."""
+    return Answer(Shown(request.x), state)
+
+
+class Showing(Testing):
+    """Sums of numbers that a test chooses, and products."""
+
+    name = "showing"
+    ops = (shown, whole, echo, *PRODUCT_OPS)
+    asked = repeat(either("shown", "whole", "echo", "product"), 0, 100)
 
 
 @dataclass
@@ -33,7 +131,7 @@ class Failing:
     replied: list[Message] = field(default_factory=list)
 
     def answer(self, data: bytes) -> bytes:
-        ask = Message.from_bytes(data, "ask")
+        ask = Message.from_bytes(data, "ask", "open")
         self.is_gone |= ask.label == self.from_op
         if self.is_gone:
             raise ConnectionError
@@ -44,6 +142,9 @@ class Failing:
             answered = reply.to_bytes()
         self.replied.append(reply)
         return answered
+
+    def come_back(self) -> None:
+        self.from_op, self.is_gone = "", False
 
 
 @dataclass
@@ -67,8 +168,13 @@ class Federation:
     roster: Roster
     sites: dict[str, Site]
 
-    def transport(self, **failing: Failing) -> LocalTransport:
-        return LocalTransport({**self.sites, **failing})
+    def study(self, method: Method | str = "covariance", k: int = 1, **settings: Any) -> Study:
+        """A study of these sites, in secure sums."""
+        return study_of(self.sites, k, method, **{"secure": True, **settings})
+
+    def transport(self, study: Study | None = None, /, **failing: Failing) -> LocalTransport:
+        """A run that is opened at the sites, some of which may fail."""
+        return opened({**self.sites, **failing}, study or self.study())
 
     def total(self, transport: LocalTransport, ahead: int = 8) -> SecureSum:
         return SecureSum(self.roster, run=transport.run, ahead=ahead)
@@ -78,37 +184,47 @@ def identified(names: Iterable[str]) -> dict[str, Identity]:
     return {name: Identity.generate() for name in names}
 
 
-def secured(
-    tables: Mapping[str, Any], *, policy: Policy | None = None, ops: Mapping[str, Op] = OPS
-) -> Federation:
+def secured(tables: Mapping[str, Any], *, policy: Policy | None = None, **more: Any) -> Federation:
     """Put tables behind the gates of sites that know one another."""
     identities = identified(tables)
     roster = Roster.of(identities)
+    policy = policy or Policy(secure_only=True)
     sites = {
-        name: Site(
-            name,
-            Source.of(table),
-            policy=policy or Policy(secure_only=True),
-            ops=ops,
-            identity=identities[name],
-            roster=roster,
-        )
+        name: gate(name, table, policy=policy, identity=identities[name], roster=roster, **more)
         for name, table in tables.items()
     }
     return Federation(identities, roster, sites)
 
 
-def summing(total: SecureSum, *asks: Ask) -> Protocol[list[Arrays]]:
+def moments_sum(total: SecureSum, quorum: int | None = None) -> Protocol[MomentsReply]:
+    """Agree on magnitudes, and make the first secure sum of a run."""
+    request = yield from agreed(total)
+    return (yield from total(Ask(request, quorum=quorum)))
+
+
+def agreed(total: SecureSum) -> Protocol[MomentsRequest]:
+    """Agree on magnitudes, and return the request for moments that follows from them."""
+    replies = yield from ask_each(Ask(MagnitudeRequest()))
+    entry = max(reply.entry for reply in replies.values())
+    weight = max(reply.weight for reply in replies.values())
+    total.agree(limits_of(entry, weight, len(replies), 1))
+    return MomentsRequest(entry=entry, weight=weight)
+
+
+def summing(total: SecureSum, study: Study, *asks: Ask[Any]) -> Protocol[list[Any]]:
+    """Bring a run past the moments, and sum each ask in turn."""
+    yield from all_moments(total, study)
     found = []
     for ask in asks:
         found.append((yield from total(ask)))
     return found
 
 
-def summed(federation: Federation, *asks: Ask, **failing: Failing) -> list[Arrays]:
-    """Sum over the sites, each ask in turn."""
-    transport = federation.transport(**failing)
-    return drive(summing(federation.total(transport), *asks), transport)
+def summed(federation: Federation, *asks: Ask[Any], **failing: Failing) -> list[Any]:
+    """Sum numbers that a test chooses over the sites, each ask in turn."""
+    study = federation.study(Showing())
+    transport = federation.transport(study, **failing)
+    return drive(summing(federation.total(transport), study, *asks), transport)
 
 
 @dataclass
@@ -116,12 +232,35 @@ class Coordinator:
     """Asks sites whatever it likes, one by one, by their messages."""
 
     federation: Federation
+    method: Method | str = field(default_factory=Showing)
     run: str = "run"
     round_: int = 0
+    moments: MomentsRequest = field(init=False)
 
-    def ask(self, site: str, op: str, payload: Arrays, *, run: str | None = None) -> Message:
+    def __post_init__(self) -> None:
+        self.begin(self.run)
+
+    def begin(self, run: str) -> None:
+        """Open a run at all sites, and bring it to its first sum."""
+        self.run = run
+        study = self.federation.study(self.method, 3)
+        for site in self.federation.sites.values():
+            Message.from_bytes(site.answer(opening(run, study)), "reply")
+        told = [self.reply(name, "magnitude", {}) for name in self.names]
+        entry, weight = (max(int(t[what][0]) for t in told) for what in ("entry", "weight"))
+        self.moments = MomentsRequest(entry=entry, weight=weight)
+
+    @property
+    def limits(self) -> Limits:
+        """What the sites have agreed on."""
+        entry, weight = self.moments.entry, self.moments.weight
+        assert entry is not None
+        assert weight is not None
+        return limits_of(entry, weight, len(self.names), 1)
+
+    def ask(self, site: str, op: str, payload: Arrays) -> Message:
         self.round_ += 1
-        data = Message("ask", run or self.run, self.round_, op, payload).to_bytes()
+        data = Message("ask", self.run, self.round_, op, payload).to_bytes()
         return Message.from_bytes(self.federation.sites[site].answer(data), "reply", "refusal")
 
     def reply(self, site: str, op: str, payload: Arrays) -> Arrays:
@@ -159,15 +298,27 @@ class Coordinator:
             for i, name in enumerate(self.names)
         }
 
-    def envelope(self, number: int = 0, bound: float = 1e6) -> Arrays:
-        """Return what a masked ask for moments brings besides shares."""
-        bounds = {f"secure.bound.{name}": np.array([bound]) for name in ("n", "count", "total")}
-        present = self.flags(self.names)
-        return {**bounds, "secure.number": np.array([number]), "secure.present": present}
+    def wanted(self, number: int = 0) -> Request[Any]:
+        """The request that the script has for a sum: moments, the spread, then numbers."""
+        if number == 0:
+            return self.moments
+        d = next(iter(self.federation.sites.values()))._source.d
+        if number == 1:
+            return SpreadRequest(mean=np.zeros(d), scale=np.ones(d))
+        return EchoRequest(x=np.ones(4), bound=np.array([2.0]))
+
+    def envelope(self, number: int = 0, present: Iterable[str] | None = None) -> Arrays:
+        """Return what a masked ask brings besides its request and shares."""
+        there = self.flags(self.names if present is None else present)
+        return Envelope(number=number, present=there).to_arrays()
+
+    def asked(self, number: int = 0) -> Arrays:
+        """Return the request of a sum and its envelope, without shares."""
+        return pack(self.wanted(number)) | self.envelope(number)
 
     def masked(self, shares: Mapping[str, Arrays], number: int = 0) -> dict[str, Arrays]:
-        envelope = self.envelope(number)
-        return {n: self.reply(n, "moments", envelope | shares[n]) for n in self.names}
+        name = self.wanted(number).op
+        return {n: self.reply(n, name, self.asked(number) | shares[n]) for n in self.names}
 
     def begun(self) -> dict[str, Arrays]:
         """Lead a first sum to where all have sent masked replies, and return those."""

@@ -9,9 +9,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.errors import (
+    BudgetExceeded,
     DataError,
     EigenfedError,
     InputError,
+    PrivacyError,
     ProtocolError,
     SiteLost,
     SiteRefused,
@@ -24,8 +26,10 @@ if TYPE_CHECKING:
     from eigenfed.privacy.policy import Policy
     from eigenfed.privacy.terms import Privacy
     from eigenfed.protocol.covariance import Covariance
+    from eigenfed.protocol.krylov import Krylov
     from eigenfed.protocol.one_shot import Merge
-    from eigenfed.protocol.power_options import Power
+    from eigenfed.protocol.power import Power
+    from eigenfed.protocol.randomized import Randomized
     from eigenfed.protocol.subspace import Subspace
 
 # What goes wrong at a site may be said in words that hold data: without a handler of the host's
@@ -33,21 +37,26 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "BudgetExceeded",
     "Covariance",
     "DataError",
     "EigenfedError",
     "FederatedPCA",
     "InputError",
+    "Krylov",
     "Merge",
     "Policy",
     "Power",
     "Privacy",
+    "PrivacyError",
     "ProtocolError",
+    "Randomized",
     "SiteLost",
     "SiteRefused",
     "StreamingPCA",
     "Subspace",
     "Summary",
+    "methods",
 ]
 
 _HOMES = {
@@ -57,10 +66,26 @@ _HOMES = {
     "Policy": "privacy.policy",
     "Privacy": "privacy.terms",
     "Covariance": "protocol.covariance",
+    "Krylov": "protocol.krylov",
     "Merge": "protocol.one_shot",
-    "Power": "protocol.power_options",
+    "Power": "protocol.power",
+    "Randomized": "protocol.randomized",
     "Subspace": "protocol.subspace",
 }
+
+
+def methods() -> dict[str, str]:
+    """Return the methods by name, each with its summary in one line.
+
+    Examples
+    --------
+    >>> import eigenfed
+    >>> eigenfed.methods()["krylov"]
+    'block Lanczos on products: few rounds, nothing of size d x d'
+    """
+    from eigenfed.protocol.method import all_methods
+
+    return {name: method.summary for name, method in all_methods().items()}
 
 
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from eigenfed.audit.epsilon import (
     audit_epsilon,
     likelihood_ratio,
 )
-from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.calibration import delta_of, epsilon_of, mu_of
 from eigenfed.privacy.gaussian import discrete_gaussian
@@ -25,13 +25,18 @@ from eigenfed.privacy.noise import Noise
 from eigenfed.privacy.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
 from eigenfed.privacy.published.noise import normal
 from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.protocol.ops import Answer, Op
-from eigenfed.protocol.published.bounded import bounded_rows
-from eigenfed.protocol.published.covariances import noisy_covariance, noisy_factor
-from eigenfed.protocol.published.power import noisy_step
-from neighbours import moved, worst_pairs
+from eigenfed.protocol.published.bounded import SizesRequest, bounded_rows
+from eigenfed.protocol.published.covariances import (
+    NoisyCovarianceRequest,
+    NoisyFactorRequest,
+    noisy_covariance,
+    noisy_factor,
+)
+from eigenfed.protocol.published.power import NoisyStepRequest, noisy_step
+from private_runs import apart, as_published, worst_pairs
 
-NO_NOISE = np.array([1e-300])
+SILENT = 1e200
+"""An epsilon with which the papers' own noise is nothing."""
 
 
 def shifted(mu: float, seed: int = 0) -> Mechanism:
@@ -183,17 +188,17 @@ def test_the_likelihood_ratio_is_that_of_the_densities() -> None:
 EPSILON, DELTA = 2.0, 1e-3
 
 
-def noised(answers: tuple[Answer, Answer], noise: Noise, parties: int = 1) -> Mechanism:
+def noised(answers: tuple[Arrays, Arrays], noise: Noise, parties: int = 1) -> Mechanism:
     """The gate's own noise on either answer, many times at once; parties add parts of it."""
     bits = np.random.default_rng(0).bytes
-    ((name, _),) = answers[0].reply.items()
+    ((name, _),) = answers[0].items()
     mu = mu_of(EPSILON, DELTA)
 
     def draw(sd: float, count: int) -> "np.typing.NDArray[np.int64]":
         return discrete_gaussian(sd, count, bits)
 
     def mechanism(which: int, count: int) -> Array:
-        value = answers[which].reply[name]
+        value = answers[which][name]
         shape = (count, *value.shape)
         relative = noise.relative.get(name, np.ones(value.shape))
         many = Noise(noise.sensitivity, {name: np.broadcast_to(relative, shape)})
@@ -206,15 +211,15 @@ def noised(answers: tuple[Answer, Answer], noise: Noise, parties: int = 1) -> Me
     return mechanism
 
 
-def audit_of(answers: tuple[Answer, Answer], noise: Noise, parties: int = 1) -> Audit:
-    ((name, first),) = answers[0].reply.items()
+def audit_of(answers: tuple[Arrays, Arrays], noise: Noise, parties: int = 1) -> Audit:
+    ((name, first),) = answers[0].items()
     sd = noise.relative.get(name, np.ones(first.shape)) * noise.sensitivity
-    theory = epsilon_of(DELTA, mu_of(EPSILON, DELTA) * moved(*answers))
+    theory = epsilon_of(DELTA, mu_of(EPSILON, DELTA) * apart(*answers, noise))
     return audit_epsilon(
         noised(answers, noise, parties),
         DELTA,
         trials=100_000,
-        score=likelihood_ratio(first, answers[1].reply[name], sd),
+        score=likelihood_ratio(first, answers[1][name], sd),
         claimed=EPSILON,
         theory=theory,
     )
@@ -224,9 +229,8 @@ def audit_of(answers: tuple[Answer, Answer], noise: Noise, parties: int = 1) -> 
 @pytest.mark.parametrize("name", worst_pairs("replace_one"))
 def test_a_sound_mechanism_stays_within_its_claim_and_reaches_it(name: str, relation: str) -> None:
     """On its worst neighbours; the closed form of the pair is the theory."""
-    answers = worst_pairs(relation)[name].answers
-    assert answers[0].noise is not None
-    found = audit_of(answers, answers[0].noise)
+    pair = worst_pairs(relation)[name]
+    found = audit_of(pair.replies, pair.noise)
     assert found.theory is not None
     assert 0.98 * EPSILON < found.theory <= EPSILON * (1 + 1e-12)
     assert found.certified <= EPSILON
@@ -236,28 +240,27 @@ def test_a_sound_mechanism_stays_within_its_claim_and_reaches_it(name: str, rela
 
 @pytest.mark.parametrize("parties", [3, 5])
 def test_noise_in_parts_stays_within_the_claim(parties: int) -> None:
-    answers = worst_pairs("replace_one")["private_scatter"].answers
-    assert answers[0].noise is not None
-    found = audit_of(answers, answers[0].noise, parties)
+    pair = worst_pairs("replace_one")["private_scatter"]
+    found = audit_of(pair.replies, pair.noise, parties)
     assert found.certified <= EPSILON
     assert 0.85 * EPSILON < found.gaussian <= EPSILON
 
 
 def test_half_of_the_noise_would_be_caught() -> None:
-    answers = worst_pairs("replace_one")["private_scatter"].answers
-    assert answers[0].noise is not None
-    half = Noise(answers[0].noise.sensitivity / 2, answers[0].noise.relative)
-    assert audit_of(answers, half).refutes
+    pair = worst_pairs("replace_one")["private_scatter"]
+    half = Noise(pair.noise.sensitivity / 2, pair.noise.relative)
+    assert audit_of(pair.replies, half).refutes
 
 
 # Published claims that are false ----------------------------------------------------------------
 
 
-def reply(op: Op, X: Array, **arrays: object) -> Arrays:
-    """What an operation sends of rows bounded by 1, without its noise."""
-    terms = {"mean": np.zeros(X.shape[1]), "bound": np.ones(1), "sd": NO_NOISE}
-    payload = terms | {name: np.asarray(a) for name, a in arrays.items()}
-    return op.run(Source.of(X), payload, {}).reply
+def second_moment(X: Array, value: DPdisPCA | None = None, bound: float = 1.0) -> Array:
+    """What a site sends of its second moment of bounded rows, without noise by default."""
+    silent = DPdisPCA(SILENT, 1e-5, release="covariance", clip=bound)
+    request = NoisyCovarianceRequest(mean=np.zeros(X.shape[1]), bound=bound)
+    sent: Array = as_published(value or silent, noisy_covariance, request, X).reply.triangle
+    return sent
 
 
 def one_more(rest: Array, row: Array) -> Array:
@@ -295,7 +298,7 @@ def test_lemma_2_2_with_its_bracket_set_right_holds() -> None:
 def dpdispca_pair(n: int = 1000, d: int = 2) -> tuple[Array, Array]:
     """Upper triangles of a site's second moment, where the last of n rows is e1 or e2."""
     rest = np.zeros((n - 1, d))
-    first, second = (reply(noisy_covariance, one_more(rest, e))["triangle"] for e in np.eye(d)[:2])
+    first, second = (second_moment(one_more(rest, e)) for e in np.eye(d)[:2])
     return first, second
 
 
@@ -335,7 +338,7 @@ def test_the_factors_that_dpdispca_sends_are_no_more_private(epsilon: float) -> 
     # With many rows along e1 and e2 the leading directions are known, and so is the change.
     rest = np.repeat(np.eye(d), [450, 450, 0, 99], axis=0)
     rest[900:] = 0.0
-    first, second = (reply(noisy_covariance, one_more(rest, e))["triangle"] for e in np.eye(d)[:2])
+    first, second = (second_moment(one_more(rest, e)) for e in np.eye(d)[:2])
     rows, columns = np.triu_indices(d)
     bits = np.random.default_rng(2).bytes
 
@@ -360,13 +363,17 @@ def test_the_factors_that_dpdispca_sends_are_no_more_private(epsilon: float) -> 
 
 def test_the_factor_that_is_audited_is_the_one_that_a_site_sends() -> None:
     X = np.random.default_rng(4).standard_normal((30, 4))
-    triangle = reply(noisy_covariance, X)["triangle"]
+    triangle = second_moment(X)
     matrix = np.zeros((4, 4))
     matrix[np.triu_indices(4)] = triangle
     matrix = matrix + np.triu(matrix, 1).T
     values, vectors = np.linalg.eigh(matrix)
     factor = vectors[:, -2:] * np.sqrt(values[-2:])
-    sent = reply(noisy_factor, X, rank=[2])["factor"]
+    value, request = (
+        DPdisPCA(SILENT, 1e-5, rank=2, clip=1.0),
+        NoisyFactorRequest(mean=np.zeros(4), bound=1.0),
+    )
+    sent = as_published(value, noisy_factor, request, X).reply.factor
     np.testing.assert_allclose(sent @ sent.T, factor @ factor.T, atol=1e-12)
 
 
@@ -377,8 +384,8 @@ def test_division_by_the_largest_norm_is_refuted() -> None:
     sent = []
     for row in (np.eye(d)[0], 2 * np.eye(d)[1]):
         X = one_more(rest, row)
-        peak = reply(bounded_rows, X)["peak"]
-        sent.append(reply(noisy_covariance, X, bound=peak)["triangle"])
+        peak = as_published(value, bounded_rows, SizesRequest(), X).reply.peak
+        sent.append(second_moment(X, bound=peak))
     first, second = sent
     sd = value.noise_sd(n, d)
     assert (first[0], second[0]) == pytest.approx((1.0, 0.24975))
@@ -404,12 +411,14 @@ def power_pair(value: NoisyFedPower, start: Array, steps: int) -> tuple[Array, A
     d, n = start.shape[0], 100
     rest = np.zeros((n - 1, d))
     rest[:90, 1] = 1.0
-    asked = {"start": start, "steps": [steps]}
+    request = NoisyStepRequest(
+        mean=np.zeros(d), bound=1.0, start=start, steps=steps, rows=np.array([n])
+    )
+    silent = replace(value, epsilon=SILENT)
     tables = (one_more(rest, row) for row in (np.zeros(d), np.eye(d)[0]))
-    first, second = (reply(noisy_step, X, **asked) for X in tables)
+    first, second = (as_published(silent, noisy_step, request, X).reply for X in tables)
     sigma, _ = value.noise_factors([n])
-    peak = max(float(first["peak"][0]), float(second["peak"][0]))
-    return first["product"], second["product"], sigma * peak
+    return first.product, second.product, sigma * max(first.peak, second.peak)
 
 
 def test_fedpower_with_two_local_steps_is_refuted() -> None:
@@ -496,7 +505,8 @@ def test_mod_sulq_mirrors_its_noise_where_the_published_code_mirrors_the_data() 
 
 def test_no_entry_of_what_we_release_as_published_is_without_noise() -> None:
     X = np.random.default_rng(7).standard_normal((40, 5))
-    replies = [reply(noisy_covariance, X, sd=np.array([0.1]))["triangle"] for _ in range(2)]
+    value = DPdisPCA(1.0, 1e-5, release="covariance", clip=1.0)
+    replies = [second_moment(X, value) for _ in range(2)]
     assert np.all(replies[0] != replies[1])
     assert len(replies[0]) == 15
 

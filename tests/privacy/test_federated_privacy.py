@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -9,17 +10,24 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from eigenfed import FederatedPCA, InputError, Policy, Privacy, ProtocolError, SiteRefused
+from eigenfed import (
+    FederatedPCA,
+    InputError,
+    Policy,
+    Privacy,
+    PrivacyError,
+    ProtocolError,
+    SiteRefused,
+)
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.privacy.gaussian import discrete_gaussian
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.ledger import Budget
 from eigenfed.privacy.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.private import private_pca
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
-from federation import InTurn
+from eigenfed.protocol.study import Study
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 GROUPS = np.random.default_rng(0).integers(0, 10, len(DIGITS))
@@ -51,48 +59,34 @@ FIGURES = [
 ]
 
 
-@pytest.mark.parametrize(("epsilon", "tolerate", "least"), FIGURES)
+@pytest.mark.parametrize(("epsilon", "colluders", "least"), FIGURES)
 def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
-    epsilon: float, tolerate: int, least: float
+    epsilon: float, colluders: int, least: float
 ) -> None:
     """A curator draws what is in law the sum of the sites' parts: 50 runs are quick so."""
-    grown = math.sqrt(10 / (10 - tolerate))
+    grown = math.sqrt(10 / Privacy(epsilon, 1e-5, colluders=colluders).parties(10))
 
     def of_ten_sites(sd: float, count: int) -> npt.NDArray[np.int64]:
         return discrete_gaussian(sd * grown, count)
 
-    rows = Source.of(DIGITS)
+    study = Study(("all",), K, "covariance", privacy=Privacy(epsilon, 1e-5, trust="central"))
     captures = []
     for _ in range(50):
-        site = Site(
-            "all",
-            rows,
-            ledger=Ledger(None),
-            policy=Policy(budget=Budget(epsilon, 1e-5), trusts_coordinator=True),
-        )
-        transport = InTurn({"all": site})
+        over = federation(study, {"all": Source.of(DIGITS)}, Conditions())
         run = private_pca(
-            Privacy(epsilon, 1e-5, trust="central"),
-            K,
-            method="auto",
-            center=True,
-            scale=False,
-            tol=1e-9,
-            sites=transport.sites,
-            rng=np.random.default_rng(0),
-            total=plain_sum,
-            draw=of_ten_sites,
+            over.study, rng=np.random.default_rng(0), total=over.total, draw=of_ten_sites
         )
-        captures.append(captured(drive(run, transport).components, DIGITS))
+        captures.append(captured(drive(run, over.transport).components, DIGITS))
     assert np.mean(captures) >= least
 
 
-@pytest.mark.parametrize(("epsilon", "tolerate", "least"), FIGURES)
+@pytest.mark.parametrize("kind", ["colluders", "dropouts"])
+@pytest.mark.parametrize(("epsilon", "number", "least"), FIGURES)
 def test_digits_from_raw_rows_in_secure_sums_over_ten_sites(
-    epsilon: float, tolerate: int, least: float
+    epsilon: float, number: int, least: float, kind: str
 ) -> None:
     """One run tells: the deviation of single ones is at most 0.015."""
-    privacy = Privacy(epsilon, 1e-5, tolerate=tolerate)
+    privacy = replace(Privacy(epsilon, 1e-5), **{kind: number})  # type: ignore[arg-type]
     run = FederatedPCA(K, privacy=privacy).fit(DIGITS, groups=GROUPS)
     assert captured(run.components_, DIGITS) >= least - 0.06
 
@@ -133,13 +127,19 @@ def test_two_fits_with_one_seed_differ_and_the_seed_fixes_the_public_start() -> 
 
 
 def test_the_statement_says_who_is_trusted_with_what() -> None:
-    privacy = Privacy(1.0, 1e-5, relation="zero_out", tolerate=1)
+    privacy = Privacy(1.0, 1e-5, relation="zero_out", colluders=1, dropouts=1)
     run = FederatedPCA(2, privacy=privacy).fit(DIGITS, groups=GROUPS % 5)
     said = run.privacy_
     assert said is not None
     assert (said.epsilon, said.delta, said.relation, said.unit) == (1.0, 1e-5, "zero_out", "row")
     assert sum(said.budget.values()) == pytest.approx(1.0)
-    for words in ("1797", "left out of every sum", "at most 1 of them", "one row", "radius 3.0%"):
+    for words in (
+        "1797",
+        "left out of every sum",
+        "at most 1 sites are lost from a sum and at most 1 collude",
+        "one row",
+        "radius 3.0%",
+    ):
         assert words in said.text
     assert run.leakage_.rank_fraction == 0.0
     assert FederatedPCA(2).fit(DIGITS).privacy_ is None
@@ -169,10 +169,11 @@ def test_a_site_that_sets_a_smaller_budget_of_its_own_stops_the_run() -> None:
 
 def test_a_site_that_does_not_trust_its_peers_wants_more_noise() -> None:
     sites = {str(g): DIGITS[g == GROUPS] for g in range(5)}
-    policies = {"1": Policy(tolerate=1)}
-    with pytest.raises(SiteRefused, match="'collusion'"):
-        FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit_sites(sites, policies=policies)
-    FederatedPCA(2, privacy=Privacy(1.0, 1e-5, tolerate=1)).fit_sites(sites, policies=policies)
+    policies = {"1": Policy(colluders=1)}
+    for fewer in (Privacy(1.0, 1e-5), Privacy(1.0, 1e-5, dropouts=1)):
+        with pytest.raises(SiteRefused, match="'collusion'"):
+            FederatedPCA(2, privacy=fewer).fit_sites(sites, policies=policies)
+    FederatedPCA(2, privacy=Privacy(1.0, 1e-5, colluders=1)).fit_sites(sites, policies=policies)
 
 
 def test_a_scale_that_noise_has_swallowed_is_refused() -> None:
@@ -192,35 +193,50 @@ def test_scaling_is_done_after_the_noise_where_it_stands_out() -> None:
     ("settings", "words"),
     [
         ({"privacy": Privacy(1.0, 1e-2)}, "must be below 1/n"),
-        ({"privacy": Privacy(1.0, 1e-5), "method": "krylov"}, "cannot be made private"),
         ({"privacy": Privacy(1.0, 1e-5, trust="local"), "secure": True}, "trust='secure_sum'"),
         ({"privacy": 1.0}, "privacy is a float"),
-        ({"privacy": Privacy(1.0, 1e-5, tolerate=4)}, "tolerate=4 must be at most 3"),
         ({"privacy": DPdisPCA(1.0, 1e-5), "secure": True}, "method of its own"),
         ({"privacy": DPdisPCA(1.0, 1e-5), "scale": True}, "scale=True"),
     ],
 )
-def test_what_cannot_be_private_is_refused(settings: dict[str, object], words: str) -> None:
+def test_wrong_settings_of_privacy_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(InputError, match=re.escape(words)):
+        FederatedPCA(2, **settings).fit(DIGITS, groups=GROUPS)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"privacy": Privacy(1.0, 1e-5), "method": "krylov"}, "cannot be made private"),
+        ({"privacy": Privacy(1.0, 1e-5, dropouts=4)}, "dropouts=4 must be at most 3"),
+        ({"privacy": Privacy(1.0, 1e-5, colluders=9)}, "colluders=9 must be at most 8"),
+        (
+            {"privacy": Privacy(1.0, 1e-5, colluders=6, dropouts=3)},
+            "colluders=6 must be at most 5 with 10 sites and dropouts=3",
+        ),
+    ],
+)
+def test_what_cannot_be_private_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(PrivacyError, match=re.escape(words)):
         FederatedPCA(2, **settings).fit(DIGITS, groups=GROUPS)  # type: ignore[arg-type]
 
 
 def test_weights_gaps_and_features_apart_are_refused() -> None:
     pca = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central"))
-    with pytest.raises(InputError, match="sample_weight is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="sample_weight is not possible under privacy"):
         pca.fit(DIGITS, sample_weight=np.ones(len(DIGITS)))
     gaps = DIGITS.copy()
     gaps[0, 0] = np.nan
-    with pytest.raises(InputError, match="NaN, which is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="NaN, which is not possible under privacy"):
         pca.fit(gaps)
     halves = {"a": DIGITS[:, :32], "b": DIGITS[:, 32:]}
     keys = dict.fromkeys(halves, np.arange(len(DIGITS)))
-    with pytest.raises(InputError, match="an entry for each row would leave"):
+    with pytest.raises(PrivacyError, match="an entry for each row would leave"):
         clone(pca).set_params(split="features").fit_sites(halves, keys=keys)
 
 
 def test_one_table_is_no_secure_sum() -> None:
-    with pytest.raises(InputError, match="trust='central' where whoever runs this is trusted"):
+    with pytest.raises(PrivacyError, match="trust='central' where whoever runs this is trusted"):
         FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit(DIGITS)
 
 

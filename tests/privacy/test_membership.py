@@ -14,20 +14,12 @@ from eigenfed.audit.membership import (
     captured,
     most_advantage,
 )
-from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.calibration import delta_of, mu_of
-from eigenfed.privacy.ledger import Ledger
-from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.core import Protocol, drive
-from eigenfed.protocol.covariance import covariance
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.private import private_pca
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from eigenfed.protocol.study import Study
+from private_runs import run
 
 K, D = 6, 40
 POOL: Array = np.random.default_rng(0).standard_normal((300, D))
@@ -36,33 +28,16 @@ RECORD = POOL[0]
 
 def exact(rows: Array) -> Decomposition:
     """An exact PCA through a site."""
-
-    def protocol() -> Protocol[Decomposition]:
-        moments = yield from all_moments(plain_sum, center=True, scale=False)
-        return (yield from covariance(moments, K, tol=1e-9, total=plain_sum))
-
-    return drive(protocol(), LocalTransport({"s": Site("s", Source.of(rows))}))
+    return run(Study(("s",), K, "covariance", certify=False), {"s": rows}).found
 
 
 def private(epsilon: float, delta: float, clip: float) -> Callable[[Array], Decomposition]:
     """A private one with a public clip."""
+    privacy = Privacy(epsilon, delta, clip=clip, trust="local", shares={"scree": 0.0})
+    study = Study(("s",), K, "covariance", privacy=privacy)
 
     def fit(rows: Array) -> Decomposition:
-        site = Site("s", Source.of(rows), ledger=Ledger(None), policy=Policy())
-        transport = LocalTransport({"s": site})
-        privacy = Privacy(epsilon, delta, clip=clip, trust="local", shares={"scree": 0.0})
-        protocol = private_pca(
-            privacy,
-            K,
-            method="covariance",
-            center=True,
-            scale=False,
-            tol=1e-9,
-            sites=transport.sites,
-            rng=np.random.default_rng(0),
-            total=plain_sum,
-        )
-        return drive(protocol, transport)
+        return run(study, {"s": rows}).found
 
     return fit
 

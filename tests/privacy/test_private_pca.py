@@ -1,70 +1,60 @@
 """A private PCA over sites: what it spends, what sites refuse whoever asks, what comes out."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 from sklearn.datasets import load_digits
 
+from eigenfed import FederatedPCA
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError, ProtocolError, SiteRefused
+from eigenfed.errors import InputError, PrivacyError, ProtocolError, SiteRefused
+from eigenfed.estimators.in_process import Conditions
 from eigenfed.linalg.angles import sines
-from eigenfed.privacy.grid import grid_for
+from eigenfed.privacy.calibration import mu_of
 from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.noise import Noise
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.sensitivity import RELATIONS
 from eigenfed.privacy.terms import SHARES, Privacy
-from eigenfed.protocol.core import drive
+from eigenfed.protocol.codec import pack
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.private import private_pca
-from eigenfed.protocol.private_site import private_scatter
+from eigenfed.protocol.ops import State, Terms
+from eigenfed.protocol.private_schedule import spending
+from eigenfed.protocol.private_site import (
+    BallRequest,
+    MomentRequest,
+    RowsRequest,
+    noise_of_scatter,
+    private_scatter,
+)
 from eigenfed.protocol.private_sums import Spender
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
-from secured import Coordinator, secured
+from private_runs import (
+    Asking,
+    Ran,
+    Summing,
+    as_message,
+    asking,
+    in_parts,
+    made,
+    request_for,
+    walked,
+)
+from private_runs import run as run_study
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 DELTA = 1e-5
+SITES = ("s0", "s1", "s2")
 
 
-def made(n: int = 3000, d: int = 6, seed: int = 0) -> Array:
-    """Rows about a mean, with two strong directions."""
-    rng = np.random.default_rng(seed)
-    turn = np.linalg.qr(rng.standard_normal((d, d))).Q
-    sizes = np.array([5.0, 3.0] + [0.5] * (d - 2))
-    rows: Array = (rng.standard_normal((n, d)) * sizes) @ turn + np.arange(d)
-    return rows
-
-
-@dataclass
-class Ran:
-    """A run, and the sites that it ran over."""
-
-    found: Decomposition
-    transport: LocalTransport
-    ledgers: list[Ledger]
-    sites: dict[str, Site]
-
-
-def gates(X: Array, privacy: Privacy, count: int = 3) -> tuple[dict[str, Site], list[Ledger]]:
-    policy = Policy(
-        budget=Budget(privacy.epsilon, privacy.delta, privacy.relation),
-        trusts_coordinator=privacy.trust == "central",
-    )
-    ledgers = [Ledger(None) for _ in range(count)]
-    parts = enumerate(np.array_split(X, count))
-    sites = {
-        f"s{i}": Site(f"s{i}", Source.of(part), policy=policy, ledger=ledgers[i])
-        for i, part in parts
-    }
-    return sites, ledgers
+def ledgers() -> dict[str, Ledger]:
+    return {name: Ledger(None) for name in SITES}
 
 
 def run(
@@ -72,30 +62,21 @@ def run(
     privacy: Privacy,
     *,
     k: int = 2,
-    method: str = "auto",
+    method: str = "covariance",
     center: bool = True,
     scale: bool = False,
-    over: tuple[dict[str, Site], list[Ledger]] | None = None,
+    over: dict[str, Ledger] | None = None,
+    budget: Budget | None = None,
 ) -> Ran:
-    sites, ledgers = over or gates(X, privacy)
-    transport = LocalTransport(sites)
-    protocol = private_pca(
-        privacy,
-        k,
-        method=method,
-        center=center,
-        scale=scale,
-        tol=1e-9,
-        sites=transport.sites,
-        rng=np.random.default_rng(1),
-        total=plain_sum,
-    )
-    return Ran(drive(protocol, transport), transport, ledgers, sites)
+    study = Study(SITES, k, method, center=center, scale=scale, privacy=privacy)
+    policies = {} if budget is None else dict.fromkeys(SITES, Policy(budget=budget))
+    conditions = Conditions(ledgers=over or {}, policies=policies)
+    return run_study(study, in_parts(X), conditions)
 
 
 # What is spent ----------------------------------------------------------------------------------
 
-WAYS = {
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
     "everything found": ({}, {}, 24),
     "public clip": ({"clip": 20.0}, {}, 8),
     "not centred": ({}, {"center": False}, 14),
@@ -103,6 +84,7 @@ WAYS = {
     "power": ({}, {"method": "power"}, 25),
     "scaled": ({}, {"scale": True}, 19),
     "without a scree": ({"shares": {"scree": 0.0}}, {}, 19),
+    "private count": ({"count": "private"}, {}, 25),
 }
 
 
@@ -113,13 +95,15 @@ def test_a_run_spends_exactly_what_it_claims_in_as_many_rounds_as_it_should(
     way: str, trust: str, relation: str
 ) -> None:
     terms, asked, rounds = WAYS[way]
-    privacy = Privacy(8.0, DELTA, trust=trust, relation=relation, **terms)  # type: ignore[arg-type]
-    ran = run(made(), privacy, **asked)  # type: ignore[arg-type]
-    assert ran.transport.rounds == rounds
+    privacy = Privacy(8.0, DELTA, trust=trust, relation=relation, **terms)
+    kept = ledgers()
+    ran = run(made(), privacy, over=kept, **asked)
+    assert ran.over.transport.rounds == rounds
     said = ran.found.privacy
     assert said is not None
     assert sum(said.budget.values()) == pytest.approx(1.0)
-    for ledger in ran.ledgers:
+    assert sum(step.fraction for step in spending(ran.over.study)) == pytest.approx(1.0)
+    for ledger in kept.values():
         totals = ledger.totals("data")
         assert totals.relation == relation
         assert totals.epsilon == pytest.approx(8.0, rel=1e-8) == said.epsilon
@@ -128,179 +112,267 @@ def test_a_run_spends_exactly_what_it_claims_in_as_many_rounds_as_it_should(
 
 
 def test_the_budget_is_split_by_its_shares() -> None:
-    assert sum(SHARES.values()) == pytest.approx(1.0)
+    named = {name: share for name, share in SHARES.items() if name != "count"}
+    assert sum(SHARES.values()) - SHARES["count"] == pytest.approx(1.0)
     privacy = Privacy(2.0, DELTA, trust="local", shares={"mean": 0.3, "covariance": 0.6})
     said = run(made(), privacy).found.privacy
     assert said is not None
     assert said.budget["covariance"] == pytest.approx(2 * said.budget["mean"])
+    assert said.budget.keys() == named.keys()
 
 
-def test_a_second_run_on_the_same_rows_is_refused_by_the_ledger() -> None:
-    X, privacy = made(), Privacy(2.0, DELTA, trust="local")
-    over = gates(X, privacy)
-    run(X, privacy, over=over)
-    with pytest.raises(SiteRefused, match="'budget'"):
-        run(X, privacy, over=over)
+def test_a_second_run_on_the_same_rows_is_refused_when_it_is_opened() -> None:
+    X, privacy, kept = made(), Privacy(2.0, DELTA, trust="local"), ledgers()
+    run(X, privacy, over=kept)
+    spends = kept["s0"].totals("data").spends
+    with pytest.raises(SiteRefused, match="'open' in round 0 with the code 'budget'"):
+        run(X, privacy, over=kept)
+    assert kept["s0"].totals("data").spends == spends
 
 
 @pytest.mark.parametrize("asked", [2.0001, 3.0])
-def test_a_run_that_asks_for_more_than_a_site_allows_is_stopped(asked: float) -> None:
-    X = made()
-    over = gates(X, Privacy(2.0, DELTA, trust="local"))
-    with pytest.raises(SiteRefused, match="'budget'"):
-        run(X, Privacy(asked, DELTA, trust="local"), over=over)
-    totals = over[1][0].totals("data")
-    assert totals.epsilon is not None
-    assert totals.epsilon <= 2.0 * (1 + 1e-9)
+def test_a_study_that_wants_more_than_a_site_allows_costs_nothing(asked: float) -> None:
+    kept = ledgers()
+    with pytest.raises(SiteRefused, match="'open' in round 0 with the code 'budget'"):
+        run(
+            made(),
+            Privacy(asked, DELTA, trust="local"),
+            over=kept,
+            budget=Budget(2.0, DELTA),
+        )
+    assert all(ledger.totals("data").spends == 0 for ledger in kept.values())
+
+
+def test_two_runs_fit_into_a_budget_for_two_and_a_third_is_refused() -> None:
+    """Mu adds up in squares: epsilon of both together is that of mu times the root of 2."""
+    one = Privacy(1.0, DELTA, trust="local", clip=20.0)
+    kept, budget = ledgers(), Budget(1.49, DELTA)
+    assert math.sqrt(2) * one.mu < budget.mu < math.sqrt(3) * one.mu
+    for _ in range(2):
+        run(made(), one, over=kept, budget=budget)
+    with pytest.raises(SiteRefused, match="'open' in round 0 with the code 'budget'"):
+        run(made(), one, over=kept, budget=budget)
+    assert kept["s0"].totals("data").mu == pytest.approx(math.sqrt(2) * one.mu)
+
+
+def test_a_study_of_the_weaker_relation_counts_double() -> None:
+    privacy = Privacy(1.0, DELTA, trust="local", clip=20.0, relation="zero_out")
+    enough, kept = Budget(2.5, DELTA), ledgers()
+    assert 2 * privacy.mu < enough.mu
+    run(made(), privacy, over=kept, budget=enough)
+    assert kept["s0"].totals("data").mu == pytest.approx(2 * privacy.mu)
+    with pytest.raises(SiteRefused, match="'open' in round 0 with the code 'budget'"):
+        run(made(), privacy, over=ledgers(), budget=Budget(1.9, DELTA))
 
 
 # What a site refuses, whoever asks --------------------------------------------------------------
 
 D = 6
-GRID = grid_for(1000, D)
-ASK: Arrays = {
-    "center": np.zeros(D),
-    "radius": np.array([5.0]),
-    "grid": np.array([GRID]),
-    "basis": np.eye(D)[:, :2],
-    "components": np.eye(D)[:2],
-    "update_clip": np.array([1.0]),
-    "privacy.mu": np.array([0.1]),
-    "privacy.parties": np.array([1]),
-    "privacy.relation": np.array([0]),
-}
 NOISED = ("private_within", "private_total", "private_scatter", "private_product", "private_scree")
 
 
-def gate(
-    X: Array | None = None,
-    *,
-    budget: Budget | None = None,
-    weights: Array | None = None,
-    trusts: bool = False,
-    ledger: Ledger | None = None,
-) -> Site:
-    source = Source.of(made(1000, D) if X is None else X, weights=weights)
-    policy = Policy(budget=budget or Budget(1.0, DELTA), trusts_coordinator=trusts)
-    return Site("s", source, policy=policy, ledger=ledger)
+def study_with(op: str, **terms: Any) -> Study:
+    """A study of one site whose script has an operation."""
+    method = "power" if op == "private_product" else "covariance"
+    settings: dict[str, Any] = {"trust": "local"} | terms
+    return Study(("s",), 2, method, privacy=Privacy(1.0, DELTA, **settings))
 
 
-def told(site: Site, op: str, changed: Mapping[str, object], round_: int = 0) -> Message:
-    arrays = ASK | {name: np.asarray(value) for name, value in changed.items()}
-    data = Message("ask", "run", round_, op, arrays).to_bytes()
-    return Message.from_bytes(site.answer(data), "reply", "refusal")
+def short_study(op: str = "private_scatter", **terms: Any) -> Study:
+    """A study of one site whose script begins with an operation, after the number of rows."""
+    shares = {"scree": 0.0}
+    clip = None if op == "private_within" else 5.0
+    study = study_with(op, clip=clip, shares=shares, **terms)
+    return replace(study, center=op == "private_total")
+
+
+def before(op: str, ledger: Ledger | None = None, n: int = 1000) -> Asking:
+    """A site at which a run has come to an operation."""
+    return walked(asking(study_with(op), Source.of(made(n, D)), ledger=ledger), op, D)
+
+
+def sent(it: Asking, request: Any, changed: Arrays) -> Message:
+    """Send a request with fields that its type would not take."""
+    it.round_ += 1
+    message = Message("ask", it.run, it.round_, request.op, pack(request) | changed)
+    return as_message(it.site.answer(message.to_bytes()))
+
+
+EXTRA: list[Arrays] = [
+    {"privacy.mu": np.array([1e9])},
+    {"privacy.parties": np.array([0])},
+    {"privacy.parties": np.array([10**6])},
+    {"privacy.relation": np.array([1])},
+    {"grid": np.array([1])},
+    {"update_clip": np.array([1e-9])},
+    {"secure.bound.count": np.array([1])},
+]
 
 
 @pytest.mark.parametrize("op", NOISED)
-@pytest.mark.parametrize(
-    ("changed", "code"),
-    [
-        ({"privacy.mu": [0.5]}, "budget"),
-        ({"privacy.mu": [0.0]}, "malformed"),
-        ({"privacy.mu": [-0.1]}, "malformed"),
-        ({"privacy.mu": [np.nan]}, "malformed"),
-        ({"privacy.mu": [np.inf]}, "malformed"),
-        ({"privacy.parties": [-1]}, "malformed"),
-        ({"privacy.parties": [0]}, "untrusted"),
-        ({"privacy.parties": [2]}, "unmasked"),
-        ({"privacy.parties": [10**6]}, "unmasked"),
-        ({"privacy.relation": [2]}, "failed"),
-        ({"center": np.zeros((1000, D))}, "failed"),
-        ({"radius": [np.nan]}, "failed"),
-    ],
-)
-def test_an_ask_that_would_void_the_guarantee_is_refused_and_costs_nothing(
-    op: str, changed: Mapping[str, object], code: str
-) -> None:
+def test_what_decides_the_noise_is_no_field_of_a_request(op: str) -> None:
     ledger = Ledger(None)
-    answer = told(gate(ledger=ledger), op, changed)
-    assert (answer.kind, answer.label) == ("refusal", code)
-    assert not answer.arrays
+    it = before(op, ledger)
+    spends, request = ledger.totals("data").spends, request_for(it.study, op, D)
+    for changed in EXTRA:
+        answer = sent(it, request, changed)
+        assert (answer.kind, answer.label) == ("refusal", "malformed")
+        assert not answer.arrays
+    assert ledger.totals("data").spends == spends
+    assert it.ask(request).kind == "reply"
+    assert ledger.totals("data").spends == spends + 1
+
+
+@pytest.mark.parametrize("op", NOISED)
+def test_a_request_that_would_void_the_guarantee_is_refused_and_costs_nothing(op: str) -> None:
+    ledger = Ledger(None)
+    it = before(op, ledger)
+    spends, request = ledger.totals("data").spends, request_for(it.study, op, D)
+    assert isinstance(request, BallRequest)
+    wrong: list[dict[str, Any]] = [
+        {"center": np.zeros((1000, D))},
+        {"center": np.zeros(D - 1)},
+        {"radius": np.nan},
+        {"radius": 0.0},
+    ]
+    if op == "private_product":
+        wrong += [{"basis": 2 * np.eye(D)[:, :2]}, {"basis": np.eye(D)[:, :5]}]
+    if op == "private_scree":
+        wrong += [{"components": np.ones((2, D))}, {"components": np.eye(D)[:3]}]
+    if op in ("private_total", "private_scatter", "private_product"):
+        wrong += [{"n": 0}, {"n": 1 << 60}]
+    for changed in wrong:
+        assert it.code(replace(request, **changed)) == "invalid"
+    assert ledger.totals("data").spends == spends
+    assert it.ask(request).kind == "reply"
+
+
+@pytest.mark.parametrize("op", ["private_within", "private_total", "private_scatter"])
+def test_without_a_ledger_no_noised_reply_leaves(op: str) -> None:
+    it = asking(short_study(op), Source.of(made(1000, D)))
+    assert it.opened().kind == "reply"
+    it.reply(RowsRequest())
+    assert it.code(request_for(it.study, op, D)) == "ledger"
+    assert [line.op for line in it.site.egress] == ["rows"]
+
+
+def test_a_private_study_at_a_site_without_a_budget_is_refused() -> None:
+    ledger = Ledger(None)
+    it = asking(short_study(), Source.of(made(1000, D)), ledger=ledger, policy=Policy())
+    assert it.opened().label == "no_budget"
+    assert it.code(RowsRequest()) == "closed"
     assert ledger.totals("data").spends == 0
 
 
-@pytest.mark.parametrize(
-    ("op", "changed"),
-    [
-        ("private_product", {"basis": 2 * np.eye(D)[:, :2]}),
-        ("private_product", {"update_clip": [-1e-6]}),
-        ("private_scree", {"components": np.ones((2, D))}),
-        ("private_total", {"grid": [2 * GRID]}),
-        ("private_scatter", {"grid": [1]}),
-    ],
-)
-def test_an_ask_on_which_the_sensitivity_would_not_hold_is_refused(
-    op: str, changed: Mapping[str, object]
-) -> None:
-    assert told(gate(ledger=Ledger(None)), op, {}).kind == "reply"
-    assert told(gate(ledger=Ledger(None)), op, changed).label == "failed"
-
-
-@pytest.mark.parametrize("op", NOISED)
-def test_without_a_ledger_no_noised_reply_leaves(op: str) -> None:
-    assert told(gate(), op, {}).label == "ledger"
-
-
-@pytest.mark.parametrize("op", NOISED)
-def test_weights_and_gaps_are_refused(op: str) -> None:
-    gap = made(1000, D)
-    gap[3, 2] = np.nan
-    assert told(gate(gap, ledger=Ledger(None)), op, {}).label == "failed"
-    weighted = gate(weights=np.ones(1000), ledger=Ledger(None))
-    assert told(weighted, op, {}).label == "failed"
-
-
-def test_asks_end_where_the_budget_does() -> None:
-    """0.268 is the whole mu of (1, 1e-5): seven asks at 0.1 fit into it."""
+def test_a_study_that_the_remaining_budget_cannot_carry_is_refused_before_anything_is_spent() -> (
+    None
+):
     ledger = Ledger(None)
-    site = gate(ledger=ledger)
-    codes = [told(site, "private_within", {}, round_).label for round_ in range(10)]
-    assert codes == ["private_within"] * 7 + ["budget"] * 3
+    budget = Policy(budget=Budget(1.0, DELTA))
+    X = Source.of(made(1000, D))
+    first = walked(asking(short_study(), X, ledger=ledger, policy=budget), "private_scatter", D)
+    first.reply(request_for(first.study, "private_scatter", D))
+    used = ledger.totals("data")
+    again = asking(short_study(), X, ledger=ledger, policy=budget, run="again")
+    assert again.opened().label == "budget"
+    assert again.code(RowsRequest()) == "closed"
+    assert ledger.totals("data") == used
+    assert again.site.egress == []
+    # A smaller one still fits where a little is left.
+    larger = Policy(budget=Budget(1.1, DELTA))
+    small = replace(short_study(), privacy=replace(_terms(short_study()), epsilon=0.1))
+    assert mu_of(1.0, DELTA) ** 2 + mu_of(0.1, DELTA) ** 2 < mu_of(1.1, DELTA) ** 2
+    assert asking(small, X, ledger=ledger, policy=larger, run="small").opened().kind == "reply"
+
+
+def _terms(study: Study) -> Privacy:
+    assert isinstance(study.privacy, Privacy)
+    return study.privacy
+
+
+def test_runs_that_were_opened_together_do_not_spend_more_than_the_budget() -> None:
+    """Each fits when it is opened; the ledger stops the one that comes second."""
+    ledger = Ledger(None)
+    one = asking(short_study(), Source.of(made(1000, D)), ledger=ledger, run="one")
+    two = Asking(one.site, one.study, one.coordinator, run="two")
+    for it in (one, two):
+        assert it.opened().kind == "reply"
+        it.reply(RowsRequest())
+    request = request_for(one.study, "private_scatter", D)
+    one.reply(request)
+    assert two.code(request) == "budget"
+    assert ledger.totals("data").spends == 1
+
+
+@pytest.mark.parametrize("op", ["private_within", "private_scatter"])
+def test_requests_end_where_the_schedule_does(op: str) -> None:
+    ledger = Ledger(None)
+    study = short_study(op)
+    it = walked(asking(study, Source.of(made(1000, D)), ledger=ledger), op, D)
+    codes = [it.ask(request_for(study, step.op, D)).label for step in spending(study)]
+    assert codes == [step.op for step in spending(study)]
+    for again in (op, "private_scatter", "rows"):
+        assert it.code(request_for(study, again, D)) == "script"
     totals = ledger.totals("data")
-    assert totals.epsilon is not None
-    assert totals.epsilon <= 1.0
-
-
-def test_an_ask_for_the_weaker_relation_counts_double() -> None:
-    ledger = Ledger(None)
-    site = gate(ledger=ledger)
-    assert told(site, "private_total", {"privacy.relation": [1]}).kind == "reply"
-    assert ledger.totals("data").mu == pytest.approx(0.2)
+    assert totals.epsilon == pytest.approx(1.0, rel=1e-8)
+    assert totals.spends == len(codes)
 
 
 def test_a_retry_brings_the_same_noise_and_is_paid_for_once() -> None:
     ledger = Ledger(None)
-    site = gate(ledger=ledger)
-    first, again = (told(site, "private_scatter", {}) for _ in range(2))
-    np.testing.assert_array_equal(first.arrays["triangle"], again.arrays["triangle"])
+    X, study = Source.of(made(1000, D)), short_study()
+    it = walked(asking(study, X, ledger=ledger), "private_scatter", D)
+    request = request_for(study, "private_scatter", D)
+    first = it.ask(request)
+    assert first.kind == "reply"
+    np.testing.assert_array_equal(
+        first.arrays["triangle"], it.ask(request, again=True).arrays["triangle"]
+    )
     assert ledger.totals("data").spends == 1
-    restarted = gate(ledger=ledger)
-    once_more = told(restarted, "private_scatter", {})
+    restarted = asking(study, X, ledger=ledger)
+    restarted.round_ = it.round_
+    once_more = restarted.ask(request, again=True)
     np.testing.assert_array_equal(first.arrays["triangle"], once_more.arrays["triangle"])
     assert ledger.totals("data").spends == 1
-    assert told(restarted, "private_scatter", {"radius": [6.0]}).label == "answered"
+    other = request_for(study, "private_scatter", D, radius=6.0)
+    assert it.ask(other, again=True).label == "answered"
+    assert restarted.ask(other, again=True).label == "answered"
+    assert restarted.ask(other).label == "closed"
+
+
+def answered(X: Array, study: Study, request: MomentRequest) -> Arrays:
+    """What a site's operation says, without noise."""
+    terms = Terms(study, len(X), X.shape[1])
+    return pack(private_scatter.run(Source.of(X), request, State(), terms).reply)
 
 
 def test_only_a_site_that_trusts_the_coordinator_sends_sums_without_noise() -> None:
-    ledger = Ledger(None)
-    bare = told(gate(trusts=True, ledger=ledger), "private_scatter", {"privacy.parties": [0]})
-    exact = private_scatter.run(Source.of(made(1000, D)), ASK, {})
-    np.testing.assert_array_equal(bare.arrays["triangle"], exact.reply["triangle"])
-    assert ledger.totals("data").mu == pytest.approx(0.1)
+    ledger, X = Ledger(None), made(1000, D)
+    study = short_study(trust="central")
+    wary = Policy(budget=Budget(1.0, DELTA))
+    assert asking(study, Source.of(X), ledger=ledger, policy=wary).opened().label == "untrusted"
+    it = walked(asking(study, Source.of(X), ledger=ledger), "private_scatter", D)
+    request = request_for(study, "private_scatter", D)
+    assert isinstance(request, MomentRequest)
+    bare = it.reply(request)
+    np.testing.assert_array_equal(bare["triangle"], answered(X, study, request)["triangle"])
+    assert ledger.totals("data").mu == pytest.approx(mu_of(1.0, DELTA))
 
 
 def test_what_leaves_is_the_sum_with_noise_of_the_size_that_was_paid_for() -> None:
     """Over many entries, on and beside the diagonal apart: 1 and sqrt(1/2) of the sensitivity."""
     d = 60
-    X = made(500, d)
-    ask = {"center": np.zeros(d), "grid": [grid_for(500, d)]}
-    sent = told(gate(X, ledger=Ledger(None)), "private_scatter", ask).arrays["triangle"]
-    assert sent.dtype == np.int64
-    payload = ASK | {name: np.asarray(value) for name, value in ask.items()}
-    exact = private_scatter.run(Source.of(X), payload, {})
-    assert exact.noise is not None
-    relative = exact.noise.relative["triangle"]
-    noise = (sent - exact.reply["triangle"]) / (relative * exact.noise.sensitivity / 0.1)
+    X, study, ledger = made(500, d), short_study(), Ledger(None)
+    it = walked(asking(study, Source.of(X), ledger=ledger), "private_scatter", d)
+    request = request_for(study, "private_scatter", d, n=500)
+    assert isinstance(request, MomentRequest)
+    triangle = it.reply(request)["triangle"]
+    assert triangle.dtype == np.int64
+    declared = noise_of_scatter(request.grid(d), d, "replace_one")
+    relative, mu = declared.relative["triangle"], ledger.totals("data").mu
+    assert mu == pytest.approx(mu_of(1.0, DELTA))
+    exact = answered(X, study, request)["triangle"]
+    noise = (triangle - exact) / (relative * declared.sensitivity / mu)
     for part in (relative == 1.0, relative < 1.0):
         squares = float(np.sum(noise[part] ** 2))
         chance = stats.chi2.cdf(squares, int(part.sum()))
@@ -309,29 +381,19 @@ def test_what_leaves_is_the_sum_with_noise_of_the_size_that_was_paid_for() -> No
 
 
 def test_no_refusal_hangs_on_a_part_of_the_noise() -> None:
-    """In a secure sum a site adds a part only: a bound set low must not tell of it, nor retries."""
-    federation = secured(
-        {name: made(50, D) for name in "abc"}, policy=Policy(budget=Budget(1.0, DELTA))
+    """In a secure sum a site adds a part only; no bound is sent that could tell of it."""
+    study = replace(
+        short_study("private_scatter", trust="secure_sum"), sites=("a", "b", "c"), center=False
     )
-    it = Coordinator(federation)
-    ledger = Ledger(None)
-    federation.sites["a"] = Site(
-        "a",
-        Source.of(made(50, D)),
-        policy=Policy(budget=Budget(1.0, DELTA)),
-        identity=federation.identities["a"],
-        roster=federation.roster,
-        ledger=ledger,
-    )
-    envelope = it.envelope() | it.shared(it.keyed())["a"]
-    sent = {name: array for name, array in envelope.items() if "bound" not in name}
-    low = {"secure.bound.count": np.array([1])}
-    ask = ASK | {"privacy.parties": np.array([3])} | sent | low
-    first = it.reply("a", "private_within", ask)
-    assert first["count"].dtype == np.int64
-    assert ledger.totals("data").spends == 1
-    fraction = {"secure.bound.count": np.array([1e9]), "secure.number": np.array([1])}
-    assert it.code("a", "private_within", ask | fraction) == "bounds"
+    it = Summing.of(study, {name: made(50, D) for name in study.sites})
+    assert {message.kind for message in it.opened().values()} == {"reply"}
+    it.replies("rows", {name: {} for name in study.sites})
+    request = request_for(study, "private_scatter", D, n=150, radius=1e-50)
+    bounded = pack(request) | {"secure.bound.triangle": np.array([1.0])}
+    refused = it.ask(request.op, dict.fromkeys(study.sites, bounded))
+    assert {message.label for message in refused.values()} == {"malformed"}
+    masked = it.masked(request)
+    assert all(reply["triangle"].dtype == np.int64 for reply in masked.values())
 
 
 # What a run refuses -----------------------------------------------------------------------------
@@ -340,10 +402,10 @@ def test_no_refusal_hangs_on_a_part_of_the_noise() -> None:
 def test_a_delta_that_gives_rows_away_is_refused_before_anything_is_spent() -> None:
     X = made(1000)
     privacy = Privacy(1.0, 1e-3, trust="local")
-    over = gates(X, privacy)
+    kept = ledgers()
     with pytest.raises(InputError, match=r"delta=0.001 must be below 1/n = 0.001"):
-        run(X, privacy, over=over)
-    assert over[1][0].totals("data").spends == 0
+        run(X, privacy, over=kept)
+    assert kept["s0"].totals("data").spends == 0
 
 
 def test_too_few_rows_to_find_a_clip_are_refused() -> None:
@@ -359,18 +421,22 @@ def test_rows_that_are_far_out_of_range_are_refused(factor: float) -> None:
         run(factor * made(), Privacy(8.0, DELTA, trust="central"))
 
 
-@pytest.mark.parametrize("name", ["radius", "mean", "clip", "covariance"])
+@pytest.mark.parametrize("name", ["count", "radius", "mean", "clip", "covariance"])
 def test_a_share_of_nothing_for_what_is_needed_is_refused(name: str) -> None:
-    X, privacy = made(), Privacy(2.0, DELTA, trust="local", shares={name: 0.0})
-    over = gates(X, privacy)
+    X, kept = made(), ledgers()
+    privacy = Privacy(2.0, DELTA, trust="local", count="private", shares={name: 0.0})
     with pytest.raises(InputError, match=f"shares gives '{name}' 0"):
-        run(X, privacy, over=over)
-    assert over[1][0].totals("data").spends == 0
+        run(X, privacy, over=kept)
+    assert kept["s0"].totals("data").spends == 0
+    with pytest.raises(InputError, match=f"shares gives '{name}' 0"):
+        FederatedPCA(2, privacy=privacy).fit(X)
 
 
 def test_scaling_needs_the_covariance() -> None:
-    with pytest.raises(InputError, match="scale=True under privacy needs method='covariance'"):
-        run(made(), Privacy(1.0, DELTA, trust="central"), method="power", scale=True)
+    private = FederatedPCA(2, method="power", scale=True)
+    private.set_params(privacy=Privacy(1.0, DELTA, trust="central"))
+    with pytest.raises(PrivacyError, match="scale=True under privacy needs method='covariance'"):
+        private.fit(made())
 
 
 def test_scaling_by_variances_under_their_noise_is_refused() -> None:
@@ -387,7 +453,7 @@ def test_scaling_by_variances_under_their_noise_is_refused() -> None:
 def test_next_to_no_noise_gives_the_components_of_the_rows(method: str) -> None:
     """With a clip beyond all rows nothing is clipped, and what is left is rounding."""
     X = made(20_000)
-    privacy = Privacy(300.0, DELTA, trust="central", clip=60.0)
+    privacy = Privacy(3000.0, DELTA, trust="central", clip=60.0)
     found = run(X, privacy, method=method).found
     centred = X - X.mean(axis=0)
     exact = np.linalg.svd(centred, full_matrices=False)
@@ -408,20 +474,22 @@ def test_zeroing_out_needs_less_noise_than_replacing() -> None:
     def deviation(relation: str, trust: str = "central", sites: int = 1) -> float:
         privacy = Privacy(1.0, DELTA, relation=relation, trust=trust)
         held = {f"s{i}": 100 for i in range(sites)}
-        return Spender(privacy, plain_sum, held).deviation(Noise(1.0), 0.5)
+        study = Study(tuple(held), 2, "covariance", privacy=privacy)
+        return Spender(study, plain_sum, held).deviation(Noise(1.0), 0.5)
 
     assert deviation("replace_one") == deviation("zero_out")  # of one sensitivity
-    noises = {r: private_scatter.run(Source.of(made(50, D)), _related(r), {}) for r in RELATIONS}
-    replaced, zeroed = (noises[r].noise for r in RELATIONS)
-    assert replaced is not None
-    assert zeroed is not None
+    replaced, zeroed = (_noise(relation) for relation in RELATIONS)
     assert replaced.sensitivity == pytest.approx(math.sqrt(2) * zeroed.sensitivity)
     # Every site's own noise on the sum, against one coordinator's.
     assert deviation("replace_one", "local", 9) == pytest.approx(3 * deviation("replace_one"))
 
 
-def _related(relation: str) -> Arrays:
-    return ASK | {"privacy.relation": np.array([RELATIONS.index(relation)])}
+def _noise(relation: str) -> Noise:
+    study = short_study(relation=relation)
+    request = request_for(study, "private_scatter", D)
+    noise = request.noise(Terms(study, 50, D), State())
+    assert noise is not None
+    return noise
 
 
 def captured(components: Array, covariance: Array) -> float:
@@ -433,8 +501,8 @@ def test_utility_on_digits_follows_trust_relation_and_method() -> None:
     """Epsilon 2: about 0.967 central, 0.982 zeroed out, 0.91 local, 0.89 by the power method."""
     covariance = np.cov(DIGITS.T)
 
-    def mean(method: str = "auto", **terms: str) -> float:
-        privacy = Privacy(2.0, DELTA, **terms)  # type: ignore[arg-type]
+    def mean(method: str = "covariance", **terms: Any) -> float:
+        privacy = Privacy(2.0, DELTA, **terms)
         runs = (run(DIGITS, privacy, k=10, method=method) for _ in range(5))
         return float(np.mean([captured(r.found.components, covariance) for r in runs]))
 

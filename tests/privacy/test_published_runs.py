@@ -10,12 +10,13 @@ import pytest
 from scipy import sparse
 from sklearn.datasets import load_digits
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteRefused
+from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.linalg.angles import sines
 from eigenfed.privacy.calibration import delta_of
-from eigenfed.privacy.ledger import Ledger
+from eigenfed.privacy.ledger import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published import (
     AnalyzeGauss,
@@ -27,20 +28,30 @@ from eigenfed.privacy.published import (
     SuLQ,
 )
 from eigenfed.privacy.release import Leaves, Reveals
+from eigenfed.protocol.codec import pack
 from eigenfed.protocol.core import Record, drive
-from eigenfed.protocol.published import OPS, published_pca
-from eigenfed.protocol.published.covariances import bounded_scatter, noisy_covariance
-from eigenfed.protocol.published.power import noisy_step
-from eigenfed.protocol.published.stream import masked_stream
-from eigenfed.protocol.registry import OPS as KNOWN
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.published import OPS, published_pca, published_script
+from eigenfed.protocol.published.bounded import SizesReply
+from eigenfed.protocol.published.covariances import (
+    BoundedScatterRequest,
+    NoisyCovarianceRequest,
+    bounded_scatter,
+    noisy_covariance,
+)
+from eigenfed.protocol.published.power import NoisyStepReply, NoisyStepRequest, noisy_step
+from eigenfed.protocol.published.stream import MaskedStreamRequest, masked_stream
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study
 from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.transcript import Transcript
-from federation import in_sites, local
 from oracles import pooled, power_law
+from private_runs import as_published, in_parts
 
 HUGE = 1e12
+SILENT = 1e200
+KNOWN = all_operations()
 
 
 @pytest.fixture(autouse=True)
@@ -57,15 +68,20 @@ def run(
     center: bool = True,
     seed: int = 0,
     record: Record | None = None,
+    policy: Policy | None = None,
 ) -> tuple[Decomposition, LocalTransport, dict[str, Site]]:
-    sites = {
-        name: Site(name, Source.of(table), ledger=Ledger(None)) for name, table in tables.items()
+    study = Study(tuple(sorted(tables)), k, privacy=value, center=center)
+    sources = {
+        name: table if isinstance(table, Source) else Source.of(table)
+        for name, table in tables.items()
     }
-    transport = LocalTransport(sites, workers=1)
-    protocol = published_pca(
-        value, k, sites=transport.sites, rng=np.random.default_rng(seed), center=center
+    over = federation(
+        study, sources, Conditions(policies=dict.fromkeys(tables, policy or Policy()))
     )
-    return drive(protocol, transport, record), transport, sites
+    # One after the other, so that seeded noise is drawn in one order.
+    over.transport._workers = 1
+    protocol = published_pca(over.study, rng=np.random.default_rng(seed))
+    return drive(protocol, over.transport, record), over.transport, over.sites
 
 
 # Without noise ---------------------------------------------------------------------------------
@@ -89,7 +105,7 @@ def test_with_hardly_any_noise_every_mechanism_is_the_pooled_pca(
     value: Published, center: bool
 ) -> None:
     X = power_law(200, 7, 2.0) + 0.3
-    result, _, _ = run(value, in_sites(X, 4), 3, center=center)
+    result, _, _ = run(value, in_parts(X, 4), 3, center=center)
     truth = pooled(X, centered=center)
     assert sines(result.components, truth.vt[:3])[0] < 1e-4
     np.testing.assert_allclose(result.variances, truth.s[:3] ** 2 / 199, rtol=1e-3)
@@ -103,12 +119,16 @@ def test_with_hardly_any_noise_every_mechanism_is_the_pooled_pca(
 
 def test_a_public_bound_shortens_longer_rows_only() -> None:
     X = np.array([[3.0, 4.0], [0.0, 0.5], [1.0, 0.0]])
-    payload = {"mean": np.zeros(2), "bound": np.array([1.0])}
-    found = bounded_scatter.run(Source.of(X), payload, {}).reply["triangle"]
+
+    def moment(bound: float) -> Array:
+        request = BoundedScatterRequest(mean=np.zeros(2), bound=bound)
+        value = AnalyzeGauss(1.0, 1e-5, clip=bound)
+        triangle: Array = as_published(value, bounded_scatter, request, X).reply.triangle
+        return triangle
+
     short = np.array([[0.6, 0.8], [0.0, 0.5], [1.0, 0.0]])
-    np.testing.assert_allclose(found, (short.T @ short)[np.triu_indices(2)], rtol=1e-14)
-    halved = bounded_scatter.run(Source.of(X), payload | {"bound": np.array([10.0])}, {})
-    np.testing.assert_allclose(halved.reply["triangle"], (X.T @ X / 100)[np.triu_indices(2)])
+    np.testing.assert_allclose(moment(1.0), (short.T @ short)[np.triu_indices(2)], rtol=1e-14)
+    np.testing.assert_allclose(moment(10.0), (X.T @ X / 100)[np.triu_indices(2)])
 
 
 def test_dividing_by_the_largest_norm_lets_one_row_rescale_all_others() -> None:
@@ -156,7 +176,7 @@ def test_pooled_noise_is_in_both_triangles_and_as_large_as_printed(value: ModSuL
     rng = np.random.default_rng(0)
     X = rng.standard_normal((4000, 30))
     X /= np.linalg.norm(X, axis=1)[:, None]
-    result, _, _ = run(value, in_sites(X, 2), 30, center=False)
+    result, _, _ = run(value, in_parts(X, 2), 30, center=False)
     assert (result.variances > 0).all()
     noise = released(result) - X.T @ X / 4000
     np.testing.assert_allclose(noise, noise.T, atol=1e-12)
@@ -167,19 +187,36 @@ def test_pooled_noise_is_in_both_triangles_and_as_large_as_printed(value: ModSuL
     assert noise.diagonal().std() == pytest.approx(sd, rel=0.5)
 
 
-def test_a_site_adds_the_noise_that_it_is_told_to_its_own_matrix() -> None:
-    X = np.zeros((10, 80))
-    payload = {"mean": np.zeros(80), "bound": np.ones(1), "sd": np.array([0.3])}
-    triangle = noisy_covariance.run(Source.of(X), payload, {}).reply["triangle"]
+@pytest.mark.parametrize("n", [10, 40])
+def test_a_site_adds_the_noise_of_the_study_for_its_own_number_of_rows(n: int) -> None:
+    """Nobody tells it how much: 002's formula, of the rows that the site has."""
+    value = DPdisPCA(1.0, 1e-5, release="covariance", clip=1.0)
+    request = NoisyCovarianceRequest(mean=np.zeros(80), bound=1.0)
+    triangle = as_published(value, noisy_covariance, request, np.zeros((n, 80))).reply.triangle
     assert len(np.unique(triangle)) == 80 * 81 // 2
-    assert triangle.std() == pytest.approx(0.3, rel=0.06)
+    assert triangle.std() == pytest.approx(value.noise_sd(n, 80), rel=0.06)
 
 
-@pytest.mark.parametrize("sd", [0.0, -1.0, np.inf, np.nan])
-def test_a_site_sends_nothing_without_noise(sd: float) -> None:
-    payload = {"mean": np.zeros(2), "bound": np.ones(1), "sd": np.array([sd])}
-    with pytest.raises(InputError, match="must be a finite number above 0"):
-        noisy_covariance.run(Source.of(np.eye(2)), payload, {})
+@pytest.mark.parametrize("bound", [0.0, -1.0, np.inf, np.nan, 0.5, 2.0])
+def test_a_site_takes_no_bound_but_that_of_the_study(bound: float) -> None:
+    """Divided by a larger one, rows would be small beside the noise that is made for norm 1."""
+    value = DPdisPCA(1.0, 1e-5, release="covariance", clip=1.0)
+    request = NoisyCovarianceRequest(mean=np.zeros(2), bound=bound)
+    with pytest.raises(InputError, match="bound must be above 0, and the study's"):
+        as_published(value, noisy_covariance, request, np.eye(2))
+
+
+def test_an_operation_of_another_mechanism_tells_nothing() -> None:
+    """The script has no place for it; if it had, its noise would be without end."""
+    request = NoisyCovarianceRequest(mean=np.zeros(2), bound=1.0)
+    other = NoisyFedPower(1.0, 1e-5, iterations=1, clip=1.0)
+    sent = as_published(other, noisy_covariance, request, np.eye(2)).reply.triangle
+    assert not np.isfinite(sent).any()
+    study = Study(("a",), 1, privacy=other, center=False)
+    following = published_script(study).after("bounded_rows")
+    assert following is not None
+    assert following.after("noisy_covariance") is None
+    assert following.after("noisy_step") is not None
 
 
 SOME: list[Published] = [
@@ -193,7 +230,7 @@ SOME: list[Published] = [
 
 @pytest.mark.parametrize("value", SOME, ids=lambda value: type(value).__name__)
 def test_the_users_seed_does_not_set_the_noise(value: Published) -> None:
-    tables = in_sites(power_law(90, 6, 1.0), 3)
+    tables = in_parts(power_law(90, 6, 1.0), 3)
     first, second = (run(value, tables, 2, seed=3)[0] for _ in range(2))
     assert np.abs(first.components - second.components).max() > 1e-9
 
@@ -201,7 +238,7 @@ def test_the_users_seed_does_not_set_the_noise(value: Published) -> None:
 @pytest.mark.parametrize("value", SOME, ids=lambda value: type(value).__name__)
 def test_a_run_that_is_taken_up_again_draws_no_second_noise(value: Published) -> None:
     """Each further draw for the same data would average the noise away."""
-    tables, record = in_sites(power_law(90, 6, 1.0), 3), Transcript(None)
+    tables, record = in_parts(power_law(90, 6, 1.0), 3), Transcript(None)
     first, asked, _ = run(value, tables, 2, record=record)
     again, replayed, _ = run(value, tables, 2, record=record)
     assert asked.rounds > 0
@@ -234,7 +271,7 @@ def test_dpdispca_takes_negative_eigenvalues_for_positive_ones(
 
 
 def test_the_factor_is_what_leaves_and_its_rank_is_kept() -> None:
-    tables = in_sites(power_law(120, 9, 1.0), 3)
+    tables = in_parts(power_law(120, 9, 1.0), 3)
     _, transport, sites = run(DPdisPCA(1.0, 1e-5, rank=4), tables, 2)
     assert transport.rounds == 3
     for site in sites.values():
@@ -254,18 +291,18 @@ def test_local_data_means_only_the_largest_site_is_asked() -> None:
 
 
 def test_pooled_mechanisms_send_bare_matrices_to_a_curator() -> None:
-    _, transport, sites = run(ModSuLQ(1.0, 1e-5), in_sites(power_law(60, 5, 1.0), 2), 2)
+    _, transport, sites = run(ModSuLQ(1.0, 1e-5), in_parts(power_law(60, 5, 1.0), 2), 2)
     assert transport.rounds == 3
-    ops = [line.op for line in sites["s00"].egress]
+    ops = [line.op for line in sites["s0"].egress]
     assert ops == ["moments", "bounded_rows", "bounded_scatter"]
 
 
 def test_with_a_public_bound_and_no_centring_nothing_bare_leaves_but_sizes() -> None:
     value = DPdisPCA(1.0, 1e-5, clip=3.0)
-    _, transport, sites = run(value, in_sites(power_law(60, 5, 1.0), 2), 2, center=False)
+    _, transport, sites = run(value, in_parts(power_law(60, 5, 1.0), 2), 2, center=False)
     assert transport.rounds == 2
-    first = sites["s00"].egress[0]
-    assert first.shapes == {"size": (2,), "key": (32,)}
+    first = sites["s0"].egress[0]
+    assert first.shapes == {"n": (1,), "d": (1,), "key": (32,)}
 
 
 # Streaming MOD-SuLQ ----------------------------------------------------------------------------
@@ -282,12 +319,11 @@ def merged_as_printed(first: tuple[Array, Array], second: tuple[Array, Array], r
     return factor
 
 
-def masked(X: Array, *, sd: float = 1e-300, **payload: Any) -> Array:
+def masked(X: Array, **options: Any) -> Array:
     """What a site replies, with the mask next to nothing."""
-    d = X.shape[1]
-    asked: Arrays = {"mean": np.zeros(d), "bound": np.array([1e3]), "sd": np.array([sd])}
-    asked |= {name: np.atleast_1d(np.array(value)) for name, value in payload.items()}
-    factor: Array = masked_stream.run(Source.of(X), asked, {}).reply["factor"]
+    value = StreamingModSuLQ(SILENT, 1e-5, formula="17", clip=1e3, **options)
+    request = MaskedStreamRequest(mean=np.zeros(X.shape[1]), bound=1e3)
+    factor: Array = as_published(value, masked_stream, request, X).reply.factor
     return factor * 1e6
 
 
@@ -330,7 +366,7 @@ def test_the_printed_merge_adds_squares_and_the_corrected_one_covariances() -> N
     X = np.zeros((400, 4))
     X[:100, 0] = 1.0
     X[:, 1] = np.tile([0.6, -0.6], 200)
-    tables = in_sites(X, 4)
+    tables = in_parts(X, 4)
     found = {
         merge: run(
             StreamingModSuLQ(HUGE, 1e-5, batch=50, formula="17", rank=3, merge=merge, clip=2.0),
@@ -350,9 +386,16 @@ def test_the_rank_follows_the_energy_where_that_is_asked() -> None:
     fixed = masked(X, batch=20, rank=2, columns=6)
     grown = masked(X, batch=20, rank=2, columns=6, energy=(0.01, 0.10))
     shrunk = masked(X, batch=20, rank=6, columns=6, energy=(0.3, 0.4))
-    assert fixed.shape[1] == 2
-    assert grown.shape[1] > 2
-    assert 1 <= shrunk.shape[1] < 6
+    assert fixed.shape == (6, 2)
+    # Where the rank adapts a reply is as long as it can get, whatever the rows are.
+    assert grown.shape == shrunk.shape == (6, 6)
+    assert tracked(grown) > 2
+    assert 1 <= tracked(shrunk) < 6
+
+
+def tracked(factor: Array) -> int:
+    """Return how many directions a site's factor holds; columns of zeros fill it up."""
+    return int((factor != 0.0).any(axis=0).sum())
 
 
 def test_an_adaptive_rank_goes_through_a_whole_run() -> None:
@@ -360,8 +403,8 @@ def test_an_adaptive_rank_goes_through_a_whole_run() -> None:
     value = StreamingModSuLQ(
         HUGE, 1e-5, batch=25, formula="17", rank=2, energy=(0.01, 0.1), merge="corrected"
     )
-    result, _, sites = run(value, in_sites(X, 2), 2)
-    assert sites["s00"].egress[-1].shapes["factor"][1] > 2
+    result, _, sites = run(value, in_parts(X, 2), 2)
+    assert sites["s0"].egress[-1].shapes["factor"][1] > 2
     assert captured(X - X.mean(axis=0), result.components) > 0.9
 
 
@@ -369,7 +412,7 @@ def test_rows_that_do_not_fill_a_batch_are_never_used() -> None:
     X = power_law(50, 5, 1.0)
     full, longer = masked(X[:40], batch=20, rank=5), masked(X, batch=20, rank=5)
     np.testing.assert_allclose(full @ full.T, longer @ longer.T, rtol=1e-12)
-    assert masked(X[:19], batch=20, rank=5).shape == (5, 0)
+    assert not masked(X[:19], batch=20, rank=5).any()
 
 
 def test_a_site_without_a_batch_is_passed_over() -> None:
@@ -392,10 +435,20 @@ def test_fewer_tracked_directions_than_components_are_completed() -> None:
 def test_a_stream_without_any_full_batch_is_refused() -> None:
     value = StreamingModSuLQ(1.0, 0.1, batch=100)
     with pytest.raises(ProtocolError, match="No site fills a batch of 100 rows"):
-        run(value, in_sites(power_law(60, 5, 1.0), 2), 2)
+        run(value, in_parts(power_law(60, 5, 1.0), 2), 2)
 
 
 # FedPower --------------------------------------------------------------------------------------
+
+
+def stepped(X: Array, start: Array) -> NoisyStepReply:
+    """What a site sends after one local step, without noise."""
+    value = NoisyFedPower(SILENT, 1e-5, iterations=2, local_steps=2, rank=1, clip=1.0)
+    request = NoisyStepRequest(
+        mean=np.zeros(X.shape[1]), bound=1.0, start=start, steps=1, rows=np.array([len(X)])
+    )
+    reply: NoisyStepReply = as_published(value, noisy_step, request, X).reply
+    return reply
 
 
 def test_local_steps_change_far_more_than_the_noise_is_made_for() -> None:
@@ -405,17 +458,10 @@ def test_local_steps_change_far_more_than_the_noise_is_made_for() -> None:
     neighbour[:, 0] = np.tile([0.1, -0.1], 50)
     change = neighbour.T @ neighbour - base.T @ base
     np.testing.assert_allclose(change, np.diag([1.0, 0.0, 0.0]), atol=1e-12)
-    payload = {
-        "mean": np.zeros(3),
-        "bound": np.ones(1),
-        "start": np.array([[1.0], [0.001], [0.0]]),
-        "steps": np.array([1]),
-        "sd": np.array([1e-300]),
-    }
-    first, second = (noisy_step.run(Source.of(X), payload, {}).reply for X in (base, neighbour))
-    moved = float(np.linalg.norm(first["product"] - second["product"]))
+    first, second = (stepped(X, np.array([[1.0], [0.001], [0.0]])) for X in (base, neighbour))
+    moved = float(np.linalg.norm(first.product - second.product))
     assert moved == pytest.approx(0.89, abs=0.01)
-    assert moved > 80 * max(first["peak"][0], second["peak"][0]) / 100
+    assert moved > 80 * max(first.peak, second.peak) / 100
     value = NoisyFedPower(1.0, 1e-5, iterations=2, local_steps=2, clip=1.0)
     sigma, _ = value.noise_factors([100])
     assert delta_of(2.0, moved / sigma) > 0.99
@@ -423,13 +469,9 @@ def test_local_steps_change_far_more_than_the_noise_is_made_for() -> None:
 
 
 def test_the_scale_of_the_noise_tells_of_the_rows_after_local_steps() -> None:
-    def peak(X: Array) -> float:
-        payload = {"mean": np.zeros(2), "bound": np.ones(1), "sd": np.ones(1)}
-        payload |= {"start": np.ones((2, 1)), "steps": np.array([1])}
-        return float(noisy_step.run(Source.of(X), payload, {}).reply["peak"][0])
-
-    assert peak(np.tile([1.0, 0.0], (9, 1))) == pytest.approx(1.0)
-    assert peak(np.tile([0.5, 0.5], (9, 1))) == pytest.approx(np.sqrt(0.5))
+    start = np.ones((2, 1))
+    assert stepped(np.tile([1.0, 0.0], (9, 1)), start).peak == pytest.approx(1.0)
+    assert stepped(np.tile([0.5, 0.5], (9, 1)), start).peak == pytest.approx(np.sqrt(0.5))
 
 
 def walked(parts: list[Array], start: Array, p: int, iterations: int, align: bool) -> Array:
@@ -488,7 +530,7 @@ def test_fedpower_without_noise_is_alg_2(p: int, iterations: int, align: str) ->
     ],
 )
 def test_alignment_and_a_bare_end_cost_their_rounds(options: dict[str, Any], rounds: int) -> None:
-    tables = in_sites(power_law(60, 5, 1.0), 3)
+    tables = in_parts(power_law(60, 5, 1.0), 3)
     result, transport, _ = run(NoisyFedPower(1.0, 1e-5, **options), tables, 2)
     assert result.products == rounds
     assert transport.rounds == 2 + rounds
@@ -508,15 +550,15 @@ def test_only_the_baseline_shows_where_its_steps_led() -> None:
 
 def test_steps_after_the_last_average_leave_bare() -> None:
     value = NoisyFedPower(1.0, 1e-5, iterations=3, local_steps=2)
-    _, _, sites = run(value, in_sites(power_law(60, 5, 1.0), 2), 2)
-    last = sites["s01"].egress[-1]
+    _, _, sites = run(value, in_parts(power_law(60, 5, 1.0), 2), 2)
+    last = sites["s1"].egress[-1]
     assert (last.op, last.shapes) == ("bare_basis", {"basis": (5, 4)})
     assert last.release.kind.endswith("bare")
 
 
 @pytest.mark.parametrize("scheme", ["scheme1", "scheme2"])
 def test_only_the_sites_drawn_are_asked_for_steps(scheme: str) -> None:
-    tables = in_sites(power_law(80, 5, 1.0), 8)
+    tables = in_parts(power_law(80, 5, 1.0), 8)
     value = NoisyFedPower(
         1.0, 1e-5, iterations=5, local_steps=2, participation=scheme, sites_per_round=2
     )
@@ -560,10 +602,10 @@ def test_the_printed_end_of_scheme_2_weighs_all_sites_alike() -> None:
 
 def test_the_meter_counts_noisy_steps_as_if_they_were_bare() -> None:
     value = NoisyFedPower(1.0, 1e-5, iterations=1, rank=2, clip=0.1)
-    _, _, sites = run(value, in_sites(power_law(60, 5, 1.0), 2), 1, center=False)
-    assert sites["s00"].meter.rank_fraction == pytest.approx(2 / 5)
-    _, _, sites = run(DPdisPCA(1.0, 1e-5), in_sites(power_law(60, 5, 1.0), 2), 1)
-    assert sites["s00"].meter.rank_fraction == 1.0
+    _, _, sites = run(value, in_parts(power_law(60, 5, 1.0), 2), 1, center=False)
+    assert sites["s0"].meter.rank_fraction == pytest.approx(2 / 5)
+    _, _, sites = run(DPdisPCA(1.0, 1e-5), in_parts(power_law(60, 5, 1.0), 2), 1)
+    assert sites["s0"].meter.rank_fraction == 1.0
 
 
 # Utility on digits -----------------------------------------------------------------------------
@@ -602,7 +644,7 @@ TABLE = {
 def test_digits_capture_what_was_measured(name: str, at: int) -> None:
     digits = load_digits().data
     X = digits - digits.mean(axis=0)
-    row, tables = TABLE[name], in_sites(digits, 10)
+    row, tables = TABLE[name], in_parts(digits, 10)
     value = row.make((1.0, 2.0)[at])
     shares = [
         captured(X, run(value, tables, 10, seed=seed)[0].components) for seed in range(row.runs)
@@ -637,32 +679,34 @@ def test_no_other_operation_is_declared_as_published() -> None:
 
 
 @pytest.mark.parametrize("value", SOME, ids=lambda value: type(value).__name__)
-@pytest.mark.parametrize(
-    "source",
-    [
-        Source.of(np.where(np.eye(4) > 0, np.nan, 1.0)),
-        Source.of(np.eye(4), weights=np.ones(4)),
-    ],
-    ids=["missing entries", "weights"],
-)
-def test_weights_and_missing_entries_are_refused_at_the_site(
-    value: Published, source: Source
-) -> None:
-    transport = LocalTransport({"a": Site("a", source, ledger=Ledger(None))})
-    protocol = published_pca(value, 2, sites=("a",), rng=np.random.default_rng(0))
-    with pytest.raises(SiteRefused, match="'bounded_rows'"):
-        drive(protocol, transport)
+def test_weights_are_refused_when_a_run_is_opened(value: Published) -> None:
+    source = Source.of(np.eye(4), weights=np.ones(4))
+    with pytest.raises(SiteRefused, match="'open'") as refused:
+        run(value, {"a": source}, 2)
+    assert refused.value.code == "weights"
+
+
+@pytest.mark.parametrize("clip", [None, 3.0])
+def test_a_missing_entry_counts_as_the_mean(clip: float | None) -> None:
+    """So that whether a row has one does not show in whether there is an answer."""
+    X = power_law(60, 4, 1.0)
+    gaps, mean = X.copy(), X.copy()
+    gaps[[3, 40], [1, 2]] = np.nan
+    mean[[3, 40], [1, 2]] = np.nanmean(gaps, axis=0)[[1, 2]]
+    value = DPdisPCA(HUGE, 1e-5, release="covariance", clip=clip)
+    found, wanted = (run(value, in_parts(table, 2), 2)[0] for table in (gaps, mean))
+    np.testing.assert_allclose(found.variances, wanted.variances, rtol=1e-9)
+    np.testing.assert_allclose(found.mean, wanted.mean, atol=1e-12)
 
 
 @pytest.mark.parametrize("value", SOME, ids=lambda value: type(value).__name__)
-def test_a_site_that_wants_sound_mechanisms_refuses_all_of_them(value: Published) -> None:
-    ledger, policy = Ledger(None), Policy(sound_only=True)
-    site = Site("a", Source.of(power_law(30, 4, 1.0)), policy=policy, ledger=ledger)
-    protocol = published_pca(value, 2, sites=("a",), rng=np.random.default_rng(0), center=False)
-    with pytest.raises(SiteRefused, match="'bounded_rows'") as refused:
-        drive(protocol, LocalTransport({"a": site}))
-    assert refused.value.code != "failed"
-    assert site.egress == []
+@pytest.mark.parametrize("policy", [Policy(sound_only=True), Policy(budget=Budget(9.0, 1e-5))])
+def test_a_site_that_wants_sound_mechanisms_refuses_all_of_them(
+    value: Published, policy: Policy
+) -> None:
+    with pytest.raises(SiteRefused, match="'open'") as refused:
+        run(value, {"a": power_law(30, 4, 1.0)}, 2, center=False, policy=policy)
+    assert refused.value.code == "no_guarantee"
 
 
 @pytest.mark.parametrize(
@@ -677,7 +721,7 @@ def test_tables_that_no_mechanism_can_take_are_refused(
     tables: dict[str, Array], words: str
 ) -> None:
     with pytest.raises(ProtocolError, match=words):
-        run(AnalyzeGauss(1.0, 1e-5), tables, 1, center=False)
+        run(AnalyzeGauss(1.0, 1e-5), tables, 1, center=False, policy=Policy(min_rows=0))
 
 
 def test_too_many_components_and_foreign_values_are_refused() -> None:
@@ -691,14 +735,19 @@ def test_too_many_components_and_foreign_values_are_refused() -> None:
         def reason(self, rows: Any, d: int, k: int) -> str:
             return ""
 
+    foreign = Foreign(1.0, 1e-5, clip=1.0)
+    with pytest.raises(SiteRefused, match="'malformed'"):
+        run(foreign, {"a": np.eye(3)}, 1)
+    study = Study(("a",), 1, privacy=foreign, center=False)
+    protocol = published_pca(study, rng=np.random.default_rng(0))
+    next(protocol)
+    sizes = SizesReply(n=3, d=3, key=np.zeros(32, dtype=np.uint8))
     with pytest.raises(InputError, match="must be a mechanism of eigenfed"):
-        run(Foreign(1.0, 1e-5), {"a": np.eye(3)}, 1)
+        protocol.send({"a": pack(sizes)})
 
 
 def test_more_sites_than_there_are_cannot_be_drawn_and_nobody_is_asked() -> None:
     value = NoisyFedPower(1.0, 1e-5, iterations=1, participation="scheme2", sites_per_round=3)
-    transport, _ = local(in_sites(power_law(20, 4, 1.0), 2))
-    protocol = published_pca(value, 1, sites=transport.sites, rng=np.random.default_rng(0))
+    protocol = published_pca(Study(("a", "b"), 1, privacy=value), rng=np.random.default_rng(0))
     with pytest.raises(InputError, match="sites_per_round=3 must be at most 2"):
-        drive(protocol, transport)
-    assert transport.rounds == 0
+        next(protocol)

@@ -6,7 +6,9 @@ site themselves, in whole numbers, on the worst neighbours known and on random a
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError, ProtocolError
-from eigenfed.privacy.grid import coarsest, grid_for
+from eigenfed.errors import InputError
+from eigenfed.privacy.grid import coarsest, exact_rows, grid_for
+from eigenfed.privacy.ledger import Ledger
 from eigenfed.privacy.sensitivity import (
     RELATIONS,
     of_count,
@@ -25,17 +28,42 @@ from eigenfed.privacy.sensitivity import (
     of_sketch,
     of_total,
 )
-from eigenfed.protocol.ops import Op
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import pack
+from eigenfed.protocol.ops import Op, State, Terms
 from eigenfed.protocol.private_site import (
+    BallRequest,
+    GridRequest,
+    MomentRequest,
+    ScreeRequest,
+    Sketched,
+    SketchRequest,
     private_product,
     private_scatter,
     private_scree,
     private_total,
-    private_within,
+    update_clip_of,
 )
-from neighbours import CENTER, RADIUS, REST, D, Pair, moved, payload_of, worst_pairs
+from eigenfed.protocol.study import Study
+from private_runs import (
+    BALL,
+    CENTER,
+    GRID,
+    OPS,
+    RADIUS,
+    REST,
+    ROWS,
+    WIDTH,
+    D,
+    Pair,
+    apart,
+    asking,
+    fitting,
+    terms_of,
+    walked,
+    worst_pairs,
+)
 
-WIDTH = 2
 Part = Callable[[Array], Array]
 """What a row brings to a sum."""
 
@@ -157,19 +185,11 @@ def test_another_relation_is_refused() -> None:
 
 # The operations themselves ----------------------------------------------------------------------
 
-OPS = (private_within, private_total, private_scatter, private_product, private_scree)
-
-
-def fitting(relation: str, update_clip: float = 1.0) -> Arrays:
-    """An ask that every operation understands."""
-    basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, WIDTH))).Q
-    return payload_of(relation, basis=basis, components=basis.T, update_clip=update_clip)
-
 
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("name", worst_pairs("replace_one"))
 def test_the_worst_neighbours_move_an_operation_as_far_as_it_says(name: str, relation: str) -> None:
-    assert 0.98 <= moved(*worst_pairs(relation)[name].answers) <= 1.0
+    assert 0.98 <= worst_pairs(relation)[name].moved <= 1.0
 
 
 entries = st.one_of(
@@ -187,96 +207,166 @@ some_row = st.lists(entries, min_size=D, max_size=D).map(np.array)
     relation=st.sampled_from(RELATIONS),
 )
 def test_no_neighbours_move_an_operation_further_than_it_says(
-    row: Array, other: Array, update_clip: float, op: Op, relation: str
+    row: Array, other: Array, update_clip: float, op: Op[Any, Any], relation: str
 ) -> None:
     """In whole numbers, through the code that runs at a site; also where rows would overflow."""
     second = other if relation == "replace_one" else None
-    pair = Pair(op, fitting(relation, update_clip), row, second)
-    assert moved(*pair.answers) <= 1.0
+    assert Pair(op, fitting(op, update_clip), row, second, relation).moved <= 1.0
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: str(op.name))
-def test_many_random_neighbours_stay_within(op: Op) -> None:
+def test_many_random_neighbours_stay_within(op: Op[Any, Any]) -> None:
     rng = np.random.default_rng(5)
     for update_clip in (0.02, 0.4, 1.0):
-        payload = fitting("replace_one", update_clip)
+        request = fitting(op, update_clip)
         rows = rng.standard_normal((60, D)) * np.exp(2 * rng.standard_normal((60, 1)))
-        pairs = (Pair(op, payload, *two) for two in rows.reshape(30, 2, D))
-        shifts = [moved(*pair.answers) for pair in pairs]
-        assert max(shifts) <= 1.0
+        pairs = (Pair(op, request, *two) for two in rows.reshape(30, 2, D))
+        assert max(pair.moved for pair in pairs) <= 1.0
+
+
+@pytest.mark.parametrize("d", [3, 50, 400])
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_the_updates_of_a_first_product_are_clipped_and_its_noise_is_made_for_that(
+    d: int, relation: str
+) -> None:
+    """Nobody is told to which part; it follows from the shape. Later ones are not clipped."""
+    privacy = Privacy(1.0, 1e-5, relation=relation, trust="local")
+    terms = Terms(Study(("a",), 1, "power", privacy=privacy), 3, d)
+    request = SketchRequest(center=np.zeros(d), radius=1.0, n=3, basis=np.eye(d)[:, :2])
+    part = update_clip_of(2, d, first=True)
+    assert part == min(1.0, 1.5 * math.sqrt(2 / d))
+    row = np.zeros((1, d))
+    row[0, [0, d - 1]] = part, math.sqrt(1 - part**2)
+    other = row * np.where(np.arange(d) == 0, -1.0, 1.0)
+    rest = np.random.default_rng(d).standard_normal((2, d)) / math.sqrt(d)
+    second = other if relation == "replace_one" else np.zeros((0, d))
+    tables = [Source.of(np.vstack([rest, rows])) for rows in (row, second)]
+    for state, clip in ((State(), part), (State(own=Sketched()), 1.0)):
+        noise = request.noise(terms, state)
+        assert noise is not None
+        assert request.update_clip(state) == clip
+        grid = grid_for(3, d)
+        assert noise.sensitivity == pytest.approx(of_sketch(grid, clip * grid**2, relation), 1e-4)
+        answers = [private_product.run(table, request, state, terms) for table in tables]
+        one, two = (pack(answer.reply) for answer in answers)
+        assert apart(one, two, noise) <= 1.0
+        assert answers[0].state.own == Sketched()
+    if part < 1.0:
+        # Rows within the directions are the ones that are clipped: whole, they would move it more.
+        inside = [np.eye(d)[[0]], np.eye(d)[[1]] if len(second) else second]
+        whole = [Source.of(np.vstack([rest, rows])) for rows in inside]
+        first = request.noise(terms, State())
+        assert first is not None
+        for state, fits in ((State(), True), (State(own=Sketched()), False)):
+            one, two = (pack(private_product.run(t, request, state, terms).reply) for t in whole)
+            assert (apart(one, two, first) <= 1.0) == fits
 
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: str(op.name))
-def test_a_row_counts_once_whatever_the_shape_of_the_centre(op: Op) -> None:
+def test_a_row_counts_once_whatever_the_shape_of_the_centre(op: Op[Any, Any]) -> None:
     """A centre for each of many rows would make one row count as many times."""
-    single = Source.of(CENTER[None])
+    request = fitting(op)
+    assert isinstance(request, BallRequest)
     for shape in ((500, D), (1, D), (D, 1), ()):
-        payload = fitting("replace_one") | {"center": np.zeros(shape)}
-        with pytest.raises(ProtocolError, match="centre"):
-            op.run(single, payload, {})
+        with pytest.raises(InputError, match="center must have the shape"):
+            replace(request, center=np.zeros(shape)).check(terms_of("replace_one"), State())
 
 
 @pytest.mark.parametrize(
     ("changed", "about"),
     [
-        ({"center": np.array([0.0, np.nan, 0.0])}, "centre"),
-        ({"center": np.array([0.0, 1e308, 0.0])}, "centre"),
-        ({"radius": np.array([0.0])}, "radius"),
-        ({"radius": np.array([-1.0])}, "radius"),
-        ({"radius": np.array([np.nan])}, "radius"),
-        ({"radius": np.array([np.inf])}, "radius"),
-        ({"privacy.relation": np.array([2])}, "relation"),
-        ({"privacy.relation": np.array([-1])}, "relation"),
+        ({"center": np.array([0.0, np.nan, 0.0])}, "center"),
+        ({"center": np.array([0.0, 1e308, 0.0])}, "center"),
+        ({"center": np.array([0.0, 1e101, 0.0])}, "centre"),
+        ({"radius": 0.0}, "radius"),
+        ({"radius": -1.0}, "radius"),
+        ({"radius": np.nan}, "radius"),
+        ({"radius": np.inf}, "radius"),
+        ({"radius": 1e-101}, "radius"),
     ],
 )
 @pytest.mark.parametrize("op", OPS, ids=lambda op: str(op.name))
-def test_what_would_void_the_sensitivity_is_refused(op: Op, changed: Arrays, about: str) -> None:
-    with pytest.raises(ProtocolError, match=about):
-        op.run(Source.of(REST), fitting("replace_one") | changed, {})
+def test_what_would_void_the_sensitivity_is_refused(
+    op: Op[Any, Any], changed: dict[str, Any], about: str
+) -> None:
+    request, terms = fitting(op), terms_of("replace_one")
+    request.check(terms, State())
+    with pytest.raises(InputError, match=about):
+        replace(request, **changed).check(terms, State())
 
 
-@pytest.mark.parametrize("clip", [0.0, -0.9 * math.sqrt(20) / 2**20, 1.5, np.nan, np.inf])
-def test_a_clip_of_updates_that_is_none_is_refused(clip: float) -> None:
-    with pytest.raises(ProtocolError, match="clip of updates"):
-        private_product.run(Source.of(REST), fitting("replace_one", clip), {})
-
-
-@pytest.mark.parametrize("grid", [-1, 0, 1, int(coarsest(D)) - 1, 2 * grid_for(len(REST), D)])
+@pytest.mark.parametrize("n", [-1, 0, (1 << 40) + 1])
 @pytest.mark.parametrize("op", [private_total, private_scatter, private_product])
-def test_a_grid_that_does_not_fit_is_refused_before_any_row_is_looked_at(op: Op, grid: int) -> None:
-    payload = fitting("replace_one") | {"grid": np.array([grid])}
-    for X in (np.zeros((1, D)), REST):
-        with pytest.raises(ProtocolError, match="grid"):
-            op.run(Source.of(X), payload, {})
+def test_a_number_of_rows_without_a_grid_is_refused_before_any_row_is_looked_at(
+    op: Op[Any, Any], n: int
+) -> None:
+    request = fitting(op)
+    assert isinstance(request, GridRequest)
+    with pytest.raises(InputError, match="n must be"):
+        replace(request, n=n).check(terms_of("replace_one"), State())
 
 
-@pytest.mark.parametrize(
-    "basis",
-    [
-        1.01 * np.eye(D)[:, :2],
-        np.ones((D, 2)),
-        np.full((D, 2), np.nan),
-        np.full((D, 2), np.inf),
-        np.eye(D + 1)[:, :2],
-        np.eye(D)[0],
-        np.zeros((D, 0)),
-        np.eye(D, D + 1),
-    ],
-)
+def test_more_rows_than_the_grid_of_so_many_features_carries_are_refused() -> None:
+    request = MomentRequest(center=np.zeros(3000), radius=1.0, n=1 << 39)
+    terms = replace(terms_of("replace_one"), d=3000)
+    assert coarsest(3000) > 1 << 6
+    with pytest.raises(InputError, match="too many to be summed exactly"):
+        request.check(terms, State())
+    replace(request, n=1 << 33).check(terms, State())
+
+
+@pytest.mark.parametrize("op", [private_total, private_scatter, private_product])
+def test_sums_are_exact_however_few_rows_the_grid_is_made_for(op: Op[Any, Any]) -> None:
+    """In Python's own integers, of more rows than float64 could add up on that grid."""
+    X = np.tile(CENTER + RADIUS * np.array([[0.6, 0.8, 0.0]]), (3 * exact_rows(1 << 20), 1))
+    request = fitting(op)
+    assert isinstance(request, GridRequest)
+    pair = Pair(op, replace(request, n=1), REST[0], None)
+    many, one = pair.reply(X), pair.reply(X[:1])
+    for name, values in one.items():
+        exact = [int(value) * len(X) for value in values.ravel()]
+        assert max(map(abs, exact)) > (1 << 53) or op is private_total
+        assert [int(value) for value in many[name].ravel()] == exact
+
+
+BASES = [
+    1.01 * np.eye(D)[:, :2],
+    np.ones((D, 2)),
+    np.full((D, 2), np.nan),
+    np.full((D, 2), np.inf),
+    np.eye(D + 1)[:, :2],
+    np.eye(D)[0],
+    np.zeros((D, 0)),
+    np.eye(D, D + 1),
+]
+
+
+@pytest.mark.parametrize("basis", BASES)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_directions_that_are_not_orthonormal_are_refused(basis: Array) -> None:
-    for op, name, directions in (
-        (private_product, "basis", basis),
-        (private_scree, "components", basis.T),
+    terms = terms_of("replace_one")
+    for request in (
+        SketchRequest(basis=basis, **GRID),
+        ScreeRequest(components=basis.T, **BALL),
     ):
-        with pytest.raises(ProtocolError, match="orthonormal"):
-            op.run(Source.of(REST), fitting("replace_one") | {name: directions}, {})
+        with pytest.raises(InputError, match=r"basis|components"):
+            request.check(terms, State())
 
 
-def test_rows_of_unequal_weight_or_with_gaps_are_refused() -> None:
-    gap = REST.copy()
-    gap[0, 0] = np.nan
-    for source in (Source.of(gap), Source.of(REST, weights=np.ones(len(REST)))):
-        for op in OPS:
-            with pytest.raises(ProtocolError, match="whole and of equal weight"):
-                op.run(source, fitting("replace_one"), {})
+def test_more_directions_than_the_study_has_are_refused() -> None:
+    terms = replace(terms_of("replace_one"), d=8)
+    ball: dict[str, Any] = {"center": np.zeros(8), "radius": 1.0}
+    SketchRequest(basis=np.eye(8)[:, : 2 * WIDTH], n=ROWS, **ball).check(terms, State())
+    with pytest.raises(InputError, match="1 to 4 columns"):
+        SketchRequest(basis=np.eye(8)[:, : 2 * WIDTH + 1], n=ROWS, **ball).check(terms, State())
+    with pytest.raises(InputError, match="1 to 2 columns"):
+        ScreeRequest(components=np.eye(8)[: WIDTH + 1], **ball).check(terms, State())
+
+
+def test_rows_of_unequal_weight_are_refused_before_a_run_begins() -> None:
+    study = terms_of("replace_one").study
+    for weights in (np.ones(len(REST)), np.arange(1.0, len(REST) + 1)):
+        weighted = asking(study, Source.of(REST, weights=weights), ledger=Ledger(None))
+        assert weighted.opened().label == "weights"
+        assert weighted.code(fitting(private_scree)) == "closed"
+    assert walked(asking(study, Source.of(REST), ledger=Ledger(None)), "private_within", D)

@@ -1,13 +1,18 @@
 """Where each site's rows lie on the components, and who may be told."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from eigenfed import FederatedPCA, Privacy
-from eigenfed.errors import InputError, SiteRefused
+from eigenfed.errors import InputError, PrivacyError, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.by_site import compared
+from eigenfed.protocol.by_site import LevelRequest, compared
+from eigenfed.protocol.covariance import ScatterRequest
+from eigenfed.protocol.moments import MomentsRequest
+from federation import Talk, gate, study_of, talk
 
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((400, 8)) * [6, 4, 3, 2, 1, 1, 1, 1]
@@ -73,29 +78,37 @@ def test_it_costs_one_ask_and_no_direction() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"),
+    ("settings", "error", "why"),
     [
-        ({"secure": True}, "secure=True forbids"),
-        ({"privacy": Privacy(1.0, 1e-6)}, "privacy forbids"),
-        ({"split": "features"}, "goes with split='samples' only"),
+        ({"secure": True}, PrivacyError, "secure=True forbids"),
+        ({"privacy": Privacy(1.0, 1e-6)}, PrivacyError, "privacy forbids"),
+        ({"split": "features"}, InputError, "goes with split='samples' only"),
     ],
 )
 def test_it_is_refused_where_single_sites_stay_hidden(
-    settings: dict[str, object], why: str
+    settings: dict[str, object], error: type[Exception], why: str
 ) -> None:
     sites = SITES
     if "split" in settings:
         sites = {"a": X[:, :4], "b": X[:, 4:]}
     keys = {site: np.arange(len(rows)) for site, rows in sites.items()}
     given = {"keys": keys} if "split" in settings else {}
-    with pytest.raises(InputError, match=why):
+    with pytest.raises(error, match=why):
         FederatedPCA(2, **settings).fit_sites(sites, by_site=True, **given)  # type: ignore[arg-type]
 
 
-def test_a_site_that_forbids_it_ends_the_run() -> None:
-    policies = {"south": Policy(forbidden=frozenset({"own_level"}))}
-    with pytest.raises(SiteRefused, match="forbidden"):
-        FederatedPCA(2).fit_sites(SITES, by_site=True, policies=policies)
+def test_a_site_tells_only_in_a_study_that_says_so() -> None:
+    talking = talk(gate("a", X), 2, "covariance")
+    moments = talking.reply(MomentsRequest())
+    talking.reply(ScatterRequest(mean=moments.total / moments.count, scale=np.ones(8)))
+    assert talking.code(LevelRequest(basis=np.eye(8)[:, :2])) == "script"
+
+
+def test_a_site_that_approved_another_study_ends_the_run() -> None:
+    agreed = study_of("a", 2, by_site=False)
+    site = gate("a", X, approved=frozenset({agreed.digest}))
+    assert Talk(site, replace(agreed, by_site=True)).opens() == "unapproved"
+    assert Talk(site, agreed).opens() == ""
 
 
 def test_a_site_that_only_joins_secure_sums_never_tells() -> None:

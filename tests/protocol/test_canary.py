@@ -5,11 +5,12 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError
 from eigenfed.privacy.ledger import Budget, Ledger
@@ -17,18 +18,20 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.covariance import covariance
-from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.covariance import ScatterRequest
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.private import private_pca
-from eigenfed.protocol.products import prepared
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.method import Method, registered
+from eigenfed.protocol.moments import FramedRequest, MomentsRequest, all_moments, framed
+from eigenfed.protocol.ops import Answer, Op, Request, State, Terms, op
+from eigenfed.protocol.private_site import RowsRequest, TotalRequest
+from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import Total, plain_sum
-from eigenfed.transport.local import LocalTransport
+from eigenfed.protocol.script import either
+from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.study import Study
+from eigenfed.protocol.totals import plain_sum
+from federation import Testing, coordinated, gate, opened, study_of
 from secured import secured
 
 MARK = 12345.678901
@@ -36,33 +39,81 @@ D, K = 11, 3
 ROWS = {"a": 37, "b": 41, "c": 53}
 
 
+@dataclass(frozen=True, eq=False)
+class Leaked:
+    """What no operation may send."""
+
+    values: Array
+
+
+class RowRequest(FramedRequest):
+    """Ask for a row."""
+
+    op, reply = "leaking_row", Leaked
+
+
+class ScoresRequest(FramedRequest):
+    """Ask for scores."""
+
+    op, reply = "leaking_scores", Leaked
+
+
+class SizesRequest(FramedRequest):
+    """Ask for one number for each row."""
+
+    op, reply = "leaking_sizes", Leaked
+
+
+class FailingRequest(FramedRequest):
+    """Ask for what fails."""
+
+    op, reply = "failing", Leaked
+
+
 @op(Release("a row", "d", Leaves.EXACT, Reveals.MEANS))
-def leaking_row(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def leaking_row(source: Source, request: RowRequest, state: State, terms: Terms) -> Answer[Leaked]:
     """Send a row, as no operation may."""
-    return Answer({"row": source.X[0]}, state)
+    return Answer(Leaked(source.X[0]), state)
 
 
 @op(Release("scores", "n", Leaves.EXACT, Reveals.MEANS))
-def leaking_scores(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def leaking_scores(
+    source: Source, request: ScoresRequest, state: State, terms: Terms
+) -> Answer[Leaked]:
     """Send a vector of the rows' side, as no operation may."""
-    view, state = prepared(source, payload, state)
-    return Answer({"scores": view.multiply(np.eye(D)[:, :1])[:5]}, state)
+    view, _, state = framed(source, state)
+    return Answer(Leaked(view.multiply(np.eye(D)[:, :1])[:5]), state)
 
 
 @op(Release("sizes", "n", Leaves.EXACT, Reveals.MEANS))
-def leaking_sizes(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def leaking_sizes(
+    source: Source, request: SizesRequest, state: State, terms: Terms
+) -> Answer[Leaked]:
     """Send one number for each row, as no operation may."""
-    return Answer({"sizes": np.linalg.norm(source.X, axis=1)}, state)
+    return Answer(Leaked(np.linalg.norm(source.X, axis=1)), state)
 
 
 @op(Release("nothing", "0", Leaves.EXACT, Reveals.COUNTS))
-def failing(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def failing(source: Source, request: FailingRequest, state: State, terms: Terms) -> Answer[Leaked]:
     """Fail with an error that numpy words."""
     raise np.linalg.LinAlgError(f"row {source.X[0].tolist()} is singular")
 
 
-LEAKS = (leaking_row, leaking_scores, leaking_sizes)
-KNOWN = {**OPS, **{leak.name: leak for leak in (*LEAKS, failing)}}
+LEAKS: tuple[Op[Any, Any], ...] = (leaking_row, leaking_scores, leaking_sizes)
+
+
+class Leaking(Testing):
+    """Operations as they must not be."""
+
+    name = "leaking"
+    ops = (*LEAKS, failing)
+    asked = either(*(leak.name for leak in ops))
+
+
+@pytest.fixture(autouse=True)
+def methods() -> Iterator[None]:
+    with registered(Leaking):
+        yield
 
 
 @dataclass
@@ -92,28 +143,19 @@ def tables() -> dict[str, Array]:
 
 
 def tapped(wire: str = "float64", policy: Policy | None = None) -> dict[str, Tapped]:
-    return {
-        name: Tapped(Site(name, Source.of(X), policy=policy, ops=KNOWN, wire=wire))
-        for name, X in tables().items()
-    }
+    return {name: Tapped(gate(name, X, policy=policy, wire=wire)) for name, X in tables().items()}
 
 
-def whole(
-    *, scale: bool, total: Total = plain_sum
-) -> Protocol[tuple[Decomposition, Decomposition]]:
-    """Moments, block Lanczos with its certificate, and the covariance."""
-    moments = yield from all_moments(total, center=True, scale=scale)
-    found = yield from krylov(
-        moments,
-        K,
-        tol=1e-10,
-        stop="all",
-        max_rounds=20,
-        certify=True,
-        rng=np.random.default_rng(1),
-        total=total,
+def study(method: Method | str, **settings: Any) -> Study:
+    return study_of(ROWS, K, method, tol=1e-10, max_rounds=20, **settings)
+
+
+def whole(sites: dict[str, Tapped], **settings: Any) -> tuple[Decomposition, Decomposition]:
+    """Block Lanczos with its certificate, and the covariance: two runs at the same sites."""
+    found, exact = (
+        drive(coordinated(of, seed=1), opened(sites, of))
+        for of in (study("krylov", **settings), study("covariance", **settings))
     )
-    exact = yield from covariance(moments, K, tol=1e-10, total=total)
     return found, exact
 
 
@@ -147,7 +189,7 @@ def test_nothing_of_single_rows_leaves(
 ) -> None:
     sites = tapped(wire)
     with caplog.at_level(logging.DEBUG):
-        found, exact = drive(whole(scale=scale), LocalTransport(sites, wire=wire))
+        found, exact = whole(sites, scale=scale, wire=wire)
     precision = 1e-6 if wire == "float64" else 1e-2
     np.testing.assert_allclose(found.variances, exact.variances, rtol=precision)
     assert found.certificate is not None
@@ -172,15 +214,14 @@ def test_row_counts_are_told_from_every_honest_size() -> None:
 
 
 @pytest.mark.parametrize("leak", LEAKS, ids=lambda leak: str(leak.name))
-def test_the_canary_sees_a_leak(leak: object) -> None:
-    name = str(getattr(leak, "name", ""))
-    sites = tapped()
+def test_the_canary_sees_a_leak(leak: Op[Any, Any]) -> None:
+    name, sites, of = leak.name, tapped(), study(Leaking())
 
     def leaking() -> Protocol[None]:
-        moments = yield from all_moments(plain_sum, center=True, scale=False)
-        yield Ask(name, moments.arrays)
+        moments = yield from all_moments(plain_sum, of)
+        yield Ask(leak.request(**moments.frame))
 
-    drive(leaking(), LocalTransport(sites))
+    drive(leaking(), opened(sites, of))
     X = tables()["a"]
     mean = np.vstack(list(tables().values())).mean(axis=0)
     unit = Decomposition(np.eye(1, D), np.ones(1), mean, np.ones(D), 131.0, 1.0, 0)
@@ -193,25 +234,38 @@ def test_the_canary_sees_a_leak(leak: object) -> None:
     assert seen[name]
 
 
+FRAME: dict[str, Any] = {"mean": np.zeros(D), "scale": np.ones(D)}
+HALF = Policy(max_rank_fraction=0.5)
+
+
 @pytest.mark.parametrize(
-    ("ask", "policy", "code"),
+    ("method", "request_", "policy", "code"),
     [
-        (Ask("failing"), None, "failed"),
-        (Ask("product", {"basis": np.ones((D + 1, 2))}), None, "failed"),
-        (Ask("product", {"basis": np.eye(D)}), Policy(max_rank_fraction=0.5), "leakage"),
-        (Ask("scatter"), Policy(forbidden=frozenset({"scatter"})), "forbidden"),
+        (Leaking(), FailingRequest(**FRAME), None, "aborted"),
+        ("krylov", ProductRequest(basis=np.ones((D + 1, 2)), **FRAME), None, "invalid"),
+        ("krylov", ProductRequest(basis=np.eye(D)[:, :8], **FRAME), HALF, "leakage"),
+        ("krylov", ScatterRequest(**FRAME), None, "script"),
+        (
+            "krylov",
+            ProductRequest(basis=np.eye(D)[:, :8], **FRAME),
+            Policy(max_variance_fraction=0.1),
+            "aborted",
+        ),
     ],
 )
 def test_errors_carry_no_value_to_the_coordinator(
-    ask: Ask, policy: Policy | None, code: str
+    method: Method | str, request_: Request[Any], policy: Policy | None, code: str
 ) -> None:
     sites = tapped(policy=policy)
 
     def asking() -> Protocol[None]:
-        yield Ask(ask.op, {"mean": np.zeros(D), "scale": np.ones(D), **ask.payload})
+        yield Ask(MomentsRequest())
+        for tap in sites.values():
+            tap.replied.clear()
+        yield Ask(request_)
 
     with pytest.raises(EigenfedError, match=code) as caught:
-        drive(asking(), LocalTransport(sites))
+        drive(asking(), opened(sites, study(method)))
     assert not marked(str(caught.value).encode())
     error: BaseException | None = caught.value
     while error is not None:
@@ -228,10 +282,14 @@ def test_nothing_of_single_rows_or_sites_leaves_in_secure_sums(
 ) -> None:
     federation = secured(tables())
     sites = {name: Tapped(site) for name, site in federation.sites.items()}
-    transport = LocalTransport(sites)
-    total = federation.total(transport)
+    results = []
     with caplog.at_level(logging.DEBUG):
-        found, exact = drive(whole(scale=scale, total=total), transport)
+        for method in ("krylov", "covariance"):
+            of = study(method, scale=scale, secure=True)
+            transport = opened(sites, of)
+            total = SecureSum(federation.roster, run=transport.run)
+            results.append(drive(coordinated(of, seed=1, total=total), transport))
+    found, exact = results
     np.testing.assert_allclose(found.variances, exact.variances, rtol=1e-6)
     for name, X in tables().items():
         tap = sites[name]
@@ -247,20 +305,6 @@ def test_nothing_of_single_rows_or_sites_leaves_in_secure_sums(
     assert not marked(caplog.text.encode())
 
 
-def private(privacy: Privacy, transport: LocalTransport) -> Protocol[Decomposition]:
-    return private_pca(
-        privacy,
-        K,
-        method="covariance",
-        center=True,
-        scale=False,
-        tol=1e-9,
-        sites=transport.sites,
-        rng=np.random.default_rng(1),
-        total=plain_sum,
-    )
-
-
 def test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -269,13 +313,13 @@ def test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file(
     policy = Policy(budget=Budget(8.0, 1e-3))
     sites = {
         name: Tapped(
-            Site(name, Source.of(X), policy=policy, ledger=Ledger(tmp_path / f"{name}.ledger"))
+            gate(name, X, policy=policy, ledger=Ledger(tmp_path / f"{name}.ledger", create=True))
         )
         for name, X in tables().items()
     }
-    transport = LocalTransport(sites)
+    of = study_of(ROWS, K, "covariance", tol=1e-9, privacy=privacy)
     with caplog.at_level(logging.DEBUG):
-        found = drive(private(privacy, transport), transport)
+        found = drive(coordinated(of, seed=1), opened(sites, of))
     for name, X in tables().items():
         tap = sites[name]
         assert [line.op for line in tap.site.egress].count("private_scatter") == 1
@@ -296,40 +340,44 @@ def test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file(
     assert not marked(found.privacy.text.encode())
 
 
-@pytest.mark.parametrize("spoilt", ["gap", "weights", "grid", "budget"])
+@pytest.mark.parametrize(
+    ("spoilt", "code"),
+    [("weights", "weights"), ("budget", "budget"), ("grid", "invalid")],
+)
 def test_refusals_of_private_asks_carry_no_value(
-    spoilt: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spoilt: str, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     X = tables()["a"]
-    if spoilt == "gap":
-        X[1, 1] = np.nan
     weights = np.full(len(X), MARK) if spoilt == "weights" else None
-    epsilon = 1.0 if spoilt == "budget" else 8.0
-    site = Site(
-        "a",
-        Source.of(X, weights=weights),
-        policy=Policy(budget=Budget(epsilon, 1e-3)),
-        ledger=Ledger(tmp_path / "ledger"),
-    )
-    tap = Tapped(site)
+    policy = Policy(budget=Budget(1.0 if spoilt == "budget" else 8.0, 1e-3))
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    tap = Tapped(gate("a", X, weights=weights, policy=policy, ledger=ledger))
+    of = study_of("a", 1, privacy=Privacy(8.0, 1e-3, trust="local", clip=3.0))
+    n = 2**62 if spoilt == "grid" else len(X)
 
     def asking() -> Protocol[None]:
-        yield Ask(
-            "private_total",
-            {
-                "center": np.zeros(D),
-                "radius": np.array([3.0]),
-                "grid": np.array([1 << (40 if spoilt == "grid" else 12)]),
-                "privacy.mu": np.array([1.0]),
-                "privacy.parties": np.array([1]),
-                "privacy.relation": np.array([0]),
-            },
-        )
+        yield Ask(RowsRequest())
+        yield Ask(TotalRequest(center=np.zeros(D), radius=3.0, n=n))
 
-    code = "budget" if spoilt == "budget" else "failed"
     with caplog.at_level(logging.DEBUG), pytest.raises(EigenfedError, match=code) as caught:
-        drive(asking(), LocalTransport({"a": tap}))
+        drive(asking(), opened({"a": tap}, of))
     assert not marked(str(caught.value).encode())
-    assert all(len(data) < 256 and not marked(data) for data in tap.replied)
+    assert all(len(data) < 512 and not marked(data) for data in tap.replied)
     assert not marked(caplog.text.encode())
     assert not any(marked(path.read_bytes()) for path in tmp_path.rglob("*"))
+
+
+def test_a_missing_entry_changes_nothing_that_could_be_seen(tmp_path: Path) -> None:
+    X = tables()["a"]
+    X[1, 1] = np.nan
+    ledger = Ledger(tmp_path / "ledger", create=True)
+    tap = Tapped(gate("a", X, policy=Policy(budget=Budget(8.0, 1e-3)), ledger=ledger))
+    of = study_of("a", 1, privacy=Privacy(8.0, 1e-3, trust="local", clip=3.0))
+
+    def asking() -> Protocol[None]:
+        yield Ask(RowsRequest())
+        yield Ask(TotalRequest(center=np.zeros(D), radius=3.0, n=len(X)))
+
+    drive(asking(), opened({"a": tap}, of))
+    assert [line.op for line in tap.site.egress] == ["rows", "private_total"]
+    assert not any(marked(data) for data in tap.replied)

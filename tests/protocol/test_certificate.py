@@ -1,28 +1,33 @@
 """The angle bound holds wherever it is finite, and Ritz values alone would not do."""
 
-from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, SiteRefused
 from eigenfed.linalg.angles import sines
 from eigenfed.linalg.orthonormal import column_lengths
-from eigenfed.protocol.certificate import angle, largest_outside
+from eigenfed.protocol.certificate import angle, largest_outside, products_of, remainder
 from eigenfed.protocol.core import Protocol, drive
-from eigenfed.protocol.covariance import covariance
 from eigenfed.protocol.finish import finished
-from eigenfed.protocol.krylov import krylov
-from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.pca import Plan, pca
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.method import Run, registered
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.products import product
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
-from federation import InTurn, after_moments, in_sites, mnist_like, run
+from eigenfed.protocol.script import sequence
+from federation import (
+    InTurn,
+    Testing,
+    coordinated,
+    gates,
+    in_sites,
+    mnist_like,
+    opened,
+    run,
+    study_of,
+)
 from oracles import pooled
 
 KINDS = ("decaying", "flat", "near_tie", "site_apart")
@@ -52,18 +57,14 @@ def test_the_bound_holds_on_many_problems(kind: str) -> None:
     finite = 0
     for _ in range(400):
         sites, k = problem(kind, rng)
-        method = partial(
-            krylov,
-            k=k,
+        study = study_of(
+            sites,
+            k,
+            "krylov",
             tol=float(10.0 ** -rng.integers(1, 10)),
-            stop="all",
             max_rounds=int(rng.integers(1, 5)),
-            certify=True,
-            rng=rng,
-            total=plain_sum,
         )
-        gates = {name: Site(name, Source.of(rows)) for name, rows in sites.items()}
-        found = drive(after_moments(method), InTurn(gates))
+        found = drive(pca(study, rng=rng), InTurn(gates(sites), study))
         grade = found.certificate
         assert grade is not None
         exact = pooled(np.vstack([sites[name] for name in sorted(sites)]))
@@ -78,17 +79,27 @@ def test_the_bound_holds_on_many_problems(kind: str) -> None:
     assert finite >= (0 if kind == "flat" else 40)
 
 
+class Blind(Testing):
+    """Finishes with directions among which the first component is not."""
+
+    ops = (product, remainder)
+    asked = sequence("product", "remainder")
+    basis: ClassVar[Array] = np.eye(6)[:, 1:3]
+
+    def width(self, k: int, d: int) -> int:
+        return 2
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        return finished(products_of(run), self.basis, run.k, tol=run.tol, certify=True)
+
+
 def test_the_estimate_is_no_bound_and_the_bound_knows_it() -> None:
     """Ritz values bound the next eigenvalue from below: what a start misses they cannot tell."""
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((500, 6)) * [9.0, 3.0, 0.01, 0.01, 0.01, 0.01]
     rows = np.linalg.qr(rows - rows.mean(axis=0)).Q * [9.0, 3.0, 0.1, 0.1, 0.1, 0.1]
-    blind = np.eye(6)[:, 1:3]
-
-    def method(moments: Moments) -> Protocol[Decomposition]:
-        return finished(Products(moments, plain_sum), blind, 1, tol=1e-8, certify=True)
-
-    found, _, _ = run(method, {"a": rows[:200], "b": rows[200:]})
+    with registered(Blind):
+        found, _, _ = run({"a": rows[:200], "b": rows[200:]}, 1, Blind(), tol=1e-8)
     assert found.certificate is not None
     assert sines(found.components, pooled(rows).vt[:1])[0] > 0.99
     assert found.certificate.angle_estimate < 1e-6
@@ -98,9 +109,7 @@ def test_the_estimate_is_no_bound_and_the_bound_knows_it() -> None:
 def test_a_whole_covariance_certifies_itself() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((100, 8)) * 0.5 ** np.arange(8)
-    found, _, _ = run(
-        lambda m: covariance(m, 3, tol=1e-10, total=plain_sum), {"a": X[:30], "b": X[30:]}
-    )
+    found, _, _ = run({"a": X[:30], "b": X[30:]}, 3, "covariance", tol=1e-10)
     assert found.certificate is not None
     assert found.certificate.converged.all()
     assert found.certificate.angle_bound < 1e-10
@@ -138,12 +147,9 @@ def true_residuals(found: Decomposition, X: Array) -> Array:
 
 def over_wire(X: Array, method: str, *, said: str, wire: str = "float32") -> Decomposition:
     """Run over three sites with narrow messages, and say that they are so or not."""
-    tables = in_sites(X, 3)
-    sites = {name: Site(name, Source.of(table), wire=wire) for name, table in tables.items()}
-    transport = LocalTransport(sites, wire=wire)
-    plan = Plan(k=4, method=method, tol=1e-9, max_rounds=12, wire=said)
-    rng = np.random.default_rng(0)
-    return drive(pca(plan, sites=transport.sites, rng=rng), transport)
+    sites = gates(in_sites(X, 3), wire=wire)
+    study = study_of(sites, 4, method, tol=1e-9, max_rounds=12, wire=said)
+    return drive(coordinated(study), opened(sites, study, wire=wire))
 
 
 @pytest.mark.parametrize("offset", [0.0, 30.0, 3000.0])
@@ -157,11 +163,17 @@ def test_the_error_of_a_narrow_wire_is_part_of_the_residual(method: str, offset:
     assert not found.certificate.converged.any()
     exact = pooled(X)
     assert np.arcsin(sines(found.components, exact.vt[:4])[0]) <= found.certificate.angle_bound
-    if method in ("covariance", "krylov"):
+    if method == "covariance":
         # A wire that is narrow and not said to be makes the residual look better than it is.
         blind = over_wire(X, method, said="float64")
         assert blind.certificate is not None
         assert np.any(true_residuals(blind, X) > blind.certificate.residuals)
+
+
+@pytest.mark.parametrize("method", ["krylov", "power"])
+def test_directions_that_crossed_a_wire_narrower_than_the_study_s_are_refused(method: str) -> None:
+    with pytest.raises(SiteRefused, match="'invalid'"):
+        over_wire(mnist_like(400, 50, seed=1), method, said="float64")
 
 
 def test_a_wide_wire_adds_nothing() -> None:
@@ -172,7 +184,7 @@ def test_a_wide_wire_adds_nothing() -> None:
 
 
 def test_a_wire_of_another_width_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^wire='float16' must be 'float64' or 'float32'"):
+    with pytest.raises(InputError, match="wire of a study must be one of float64, float32"):
         over_wire(mnist_like(60, 20), "krylov", said="float16", wire="float64")
 
 

@@ -6,27 +6,29 @@ import numpy as np
 import pytest
 
 from eigenfed import arrays
-from eigenfed.data.source import Source
 from eigenfed.errors import DataError
 from eigenfed.protocol.core import Ask
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.moments import MomentsRequest
 from eigenfed.transport.local import Answering, LocalTransport
+from federation import gate, opened, study_of, talk
 
 ROWS = np.arange(12.0).reshape(4, 3)
-ASK = Ask("moments")
+ASK = Ask(MomentsRequest())
 
 
 class Elsewhere:
-    """A way to a site, on which a bit of the reply may turn over."""
+    """A way to a site, on which a bit of a reply may turn over once the run is open."""
 
     def __init__(self, *, damaged: bool = False) -> None:
-        self._site = Site("a", Source.of(ROWS))
+        self._site = gate("a", ROWS)
         self._damaged = damaged
 
     def answer(self, data: bytes) -> bytes:
         reply = self._site.answer(data)
-        return turned(reply) if self._damaged else reply
+        is_opening = Message.from_bytes(data, "ask", "open", intact=True).kind == "open"
+        return turned(reply) if self._damaged and not is_opening else reply
 
 
 def turned(data: bytes) -> bytes:
@@ -49,19 +51,29 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 
 def transport(site: Answering, others: int = 0) -> LocalTransport:
-    more = {f"b{i}": Site(f"b{i}", Source.of(ROWS + i + 1)) for i in range(others)}
-    return LocalTransport({"a": site, **more})
+    """A run that is open at the site and at as many others as are wanted."""
+    sites = {"a": site, **{f"b{i}": gate(f"b{i}", ROWS + i + 1) for i in range(others)}}
+    study = study_of(sites, 1)
+    run = opened(sites, study)
+    opening, run._opening = run._opening, None
+    assert opening is not None
+    for each in sites.values():
+        Message.from_bytes(each.answer(opening), "reply")
+    return run
 
 
 def test_in_one_process_each_message_has_its_checksum_made_once(made: list[bytes]) -> None:
-    run = transport(Site("a", Source.of(ROWS)), others=3)
+    run = transport(gate("a", ROWS), others=3)
+    made.clear()
     replies = dict(run.ask(0, ASK))
     assert len(replies) == 4
     assert len(made) == len(set(made)) == 1 + 4
 
 
 def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -> None:
-    replies = dict(transport(Elsewhere()).ask(0, ASK))
+    run = transport(Elsewhere())
+    made.clear()
+    replies = dict(run.ask(0, ASK))
     np.testing.assert_array_equal(replies["a"]["total"], ROWS.sum(axis=0))
     assert len(made) == 4
     assert len(set(made)) == 2
@@ -73,16 +85,20 @@ def test_a_reply_that_was_damaged_on_the_way_is_refused() -> None:
 
 
 def test_an_ask_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
-    site = Site("a", Source.of(ROWS))
+    talking = talk(gate("a", ROWS), 1, "covariance")
     ask = Message("ask", "r", 0, "moments", {"x": np.ones(1)}).to_bytes()
-    refusal = Message.from_bytes(site.answer(turned(ask)), "refusal")
-    assert refusal.label == "malformed"
-    assert not site.egress
+    refused = talking.answered(turned(ask))
+    assert (refused.kind, refused.label) == ("refusal", "malformed")
+    assert not talking.site.egress
+
+
+def answered(*, intact: bool) -> tuple[Site, bytes]:
+    talking = talk(gate("a", ROWS), 1, "covariance")
+    ask = talking.written(MomentsRequest(), 0)
+    return talking.site, talking.site.answer(ask, intact=intact)
 
 
 def test_egress_names_the_checksum_that_the_reply_ends_with() -> None:
-    site = Site("a", Source.of(ROWS))
-    ask = Message("ask", "r", 0, "moments", {}).to_bytes()
-    reply = site.answer(ask, intact=True)
+    site, reply = answered(intact=True)
     assert site.egress[0].digest == hashlib.sha256(reply[:-16]).digest()[:16].hex()
-    assert reply == Site("a", Source.of(ROWS)).answer(ask)
+    assert reply == answered(intact=False)[1]

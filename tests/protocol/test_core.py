@@ -2,25 +2,43 @@
 
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, drive
+from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, ask_each, drive
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.moments import MomentsRequest, all_moments
+from eigenfed.protocol.ops import Request
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
+from federation import gate, gates, opened, study_of
 
 # Their sum depends on the order: 1 is lost beside 1e16 unless the large ones meet first.
 VALUES = {"a": 1e16, "b": 1.0, "c": -1e16, "d": 1.0}
 IN_ORDER = ((1e16 + 1.0) - 1e16) + 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Some numbers."""
+
+    x: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plain(Request[Numbers]):
+    """Bring numbers, or none, and ask for some."""
+
+    x: Array | None = None
+    y: Array | None = None
+
+    op, reply = "x", Numbers
 
 
 class Scripted:
@@ -28,13 +46,13 @@ class Scripted:
 
     def __init__(self, *rounds: Replies | Exception) -> None:
         self.rounds = rounds
-        self.asked: list[tuple[int, Ask]] = []
+        self.asked: list[tuple[int, Ask[Any]]] = []
 
     @property
     def sites(self) -> tuple[str, ...]:
         return ("a", "b")
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         self.asked.append((round_, ask))
         outcome = self.rounds[round_]
         if isinstance(outcome, Exception):
@@ -84,37 +102,42 @@ class Fixed:
 
 
 def one(value: float) -> Arrays:
-    return {"x": np.array([value])}
+    return {"x": np.array([float(value)])}
 
 
-def summing(ask: Ask) -> Protocol[Arrays]:
-    return (yield from plain_sum(ask))
+def x(value: float | None = None, **how: Any) -> Ask[Numbers]:
+    """An ask for numbers, which may bring one."""
+    return Ask(Plain(x=None if value is None else np.array([value])), **how)
 
 
-def replying(ask: Ask) -> Protocol[Replies]:
-    return (yield ask)
+def summing(ask: Ask[Numbers]) -> Protocol[Array]:
+    return (yield from plain_sum(ask)).x
+
+
+def replying(ask: Ask[Numbers]) -> Protocol[dict[str, Numbers]]:
+    return (yield from ask_each(ask))
 
 
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
 def test_sums_are_made_in_sorted_order_whatever_finishes_first(order: str) -> None:
     chained = Chained(order)
     transport = LocalTransport({name: chained.site(name) for name in "dbca"}, workers=4)
-    total = drive(summing(Ask("x")), transport)
+    total = drive(summing(x()), transport)
     assert chained.finished == list(order)
-    np.testing.assert_array_equal(total["x"], [IN_ORDER])
+    np.testing.assert_array_equal(total, [IN_ORDER])
     assert sum(VALUES.values()) == IN_ORDER != np.sort(list(VALUES.values())).sum()
 
 
 def test_replies_come_by_site_in_sorted_order() -> None:
     transport = LocalTransport({name: Fixed(one(VALUES[name])) for name in "cadb"})
-    replies = drive(replying(Ask("x")), transport)
+    replies = drive(replying(x()), transport)
     assert list(replies) == ["a", "b", "c", "d"]
-    assert {name: reply["x"][0] for name, reply in replies.items()} == VALUES
+    assert {name: reply.x[0] for name, reply in replies.items()} == VALUES
 
 
 def test_a_sum_does_not_change_the_replies_it_is_made_of() -> None:
     first, second = one(1.0), one(2.0)
-    assert drive(summing(Ask("x")), Scripted({"a": first, "b": second}))["x"] == 3.0
+    assert drive(summing(x()), Scripted({"a": first, "b": second})) == 3.0
     assert [float(reply["x"][0]) for reply in (first, second)] == [1.0, 2.0]
 
 
@@ -122,8 +145,8 @@ def test_rounds_count_up_and_the_result_is_returned() -> None:
     def thrice() -> Protocol[list[float]]:
         found = []
         for i in range(3):
-            total = yield from plain_sum(Ask("x", one(i)))
-            found.append(float(total["x"][0]))
+            total = yield from plain_sum(x(i))
+            found.append(float(total.x[0]))
         return found
 
     transport = Scripted(*({"a": one(i), "b": one(10 * i)} for i in range(3)))
@@ -135,7 +158,7 @@ def test_rounds_count_up_and_the_result_is_returned() -> None:
 def test_a_protocol_that_asks_nothing_ends() -> None:
     def silent() -> Protocol[str]:
         if TOTAL:
-            yield Ask("never")
+            yield x()
         return "done"
 
     assert drive(silent(), Scripted()) == "done"
@@ -144,10 +167,10 @@ def test_a_protocol_that_asks_nothing_ends() -> None:
 def test_a_lost_site_is_thrown_in_and_survived() -> None:
     def surviving() -> Protocol[tuple[tuple[str, ...], float]]:
         try:
-            yield from plain_sum(Ask("x"))
+            yield from plain_sum(x())
         except SiteLost as lost:
-            rest = yield from plain_sum(Ask("x", to=("a",)))
-            return lost.sites, float(rest["x"][0])
+            rest = yield from plain_sum(x(to=("a",)))
+            return lost.sites, float(rest.x[0])
         raise AssertionError
 
     transport = LocalTransport({"a": Fixed(one(5.0)), "b": Fixed(None)})
@@ -157,16 +180,16 @@ def test_a_lost_site_is_thrown_in_and_survived() -> None:
 def test_a_lost_site_that_is_not_survived_ends_the_run() -> None:
     transport = LocalTransport({"a": Fixed(one(5.0)), "b": Fixed(None), "c": Fixed(None)})
     with pytest.raises(SiteLost, match="No answer from b, c to 'x' in round 0") as caught:
-        drive(summing(Ask("x")), transport)
+        drive(summing(x()), transport)
     assert caught.value.sites == ("b", "c")
 
 
 @pytest.mark.parametrize(("quorum", "enough"), [(1, True), (2, True), (3, False), (None, False)])
 def test_a_quorum_says_how_many_are_enough(quorum: int | None, enough: bool) -> None:
     sites = {"a": Fixed(one(1.0)), "b": Fixed(None), "c": Fixed(one(4.0))}
-    asking = Ask("x", quorum=quorum)
+    asking = x(quorum=quorum)
     if enough:
-        assert drive(summing(asking), LocalTransport(sites))["x"] == 5.0
+        assert drive(summing(asking), LocalTransport(sites)) == 5.0
         assert list(drive(replying(asking), LocalTransport(sites))) == ["a", "c"]
     else:
         with pytest.raises(SiteLost, match="No answer from b"):
@@ -181,20 +204,21 @@ def test_a_site_past_its_deadline_is_lost() -> None:
     chained.done["never"] = threading.Event()
     try:
         with pytest.raises(SiteLost, match="No answer from a, b"):
-            drive(summing(Ask("x", deadline_s=0.05)), transport)
+            drive(summing(x(deadline_s=0.05)), transport)
     finally:
         chained.done["never"].set()
 
 
 def test_only_those_named_are_asked_and_each_gets_its_own() -> None:
     sites = {name: Fixed(one(1.0)) for name in "abc"}
-    shared, own = one(7.0), {"y": np.array([8.0])}
-    ask = Ask("x", shared, each={"c": own}, to=("a", "c"))
+    own = Plain(x=np.array([7.0]), y=np.array([8.0]))
+    ask = replace(x(7.0, to=("a", "c")), each={"c": own}, each_envelope={"c": one(9.0)})
     assert list(drive(replying(ask), LocalTransport(sites))) == ["a", "c"]
     assert sites["b"].asks == []
     assert list(sites["a"].asks[0].arrays) == ["x"]
     assert list(sites["c"].asks[0].arrays) == ["x", "y"]
-    assert ask.for_site("c") == {**shared, **own}
+    np.testing.assert_array_equal(sites["c"].asks[0].arrays["x"], [9.0])
+    np.testing.assert_array_equal(ask.for_site("c")["y"], [8.0])
 
 
 class Ending:
@@ -205,7 +229,7 @@ class Ending:
 
     def run(self) -> Protocol[None]:
         try:
-            yield Ask("x")
+            yield x()
             raise AssertionError
         except GeneratorExit:
             self.ended = "closed"
@@ -222,7 +246,7 @@ def test_a_protocol_is_closed_when_its_transport_fails(error: Exception) -> None
 
 def test_an_error_in_the_protocol_passes_through_and_closes_it() -> None:
     def failing() -> Protocol[None]:
-        yield Ask("x")
+        yield x()
         raise ZeroDivisionError
 
     protocol = failing()
@@ -233,13 +257,19 @@ def test_an_error_in_the_protocol_passes_through_and_closes_it() -> None:
 
 
 def test_a_refusal_names_site_code_operation_and_round() -> None:
-    source = Source.of(np.eye(3))
-    sites = {
-        "a": Site("a", source),
-        "b": Site("b", source, policy=Policy(forbidden=frozenset({"moments"}))),
-    }
-    with pytest.raises(SiteRefused, match=r"Site 'b' refused 'moments' in round 0.*'forbidden'"):
-        drive(summing(Ask("moments")), LocalTransport(sites))
+    sites = gates({"a": np.eye(3), "b": np.eye(3)}, policies={"b": Policy(max_rounds=1)})
+    transport = opened(sites, study_of("ab", 1, scale=True))
+    with pytest.raises(SiteRefused, match=r"Site 'b' refused 'squares' in round 1.*'rounds'"):
+        drive(all_moments(plain_sum, study_of("ab", 1, scale=True)), transport)
+
+
+def test_a_study_that_a_site_does_not_take_is_refused_before_anything_is_asked() -> None:
+    policies = {"b": Policy(methods=frozenset({"krylov"}))}
+    sites = gates({"a": np.eye(3), "b": np.eye(3)}, policies=policies)
+    transport = opened(sites, study_of("ab", 1, "covariance"))
+    with pytest.raises(SiteRefused, match=r"Site 'b' refused 'open' in round 0.*'method'"):
+        drive(replying(Ask(MomentsRequest())), transport)  # type: ignore[arg-type]
+    assert sites["b"].egress == []
 
 
 @pytest.mark.parametrize(
@@ -253,12 +283,12 @@ def test_a_refusal_names_site_code_operation_and_round() -> None:
 )
 def test_replies_that_do_not_fit_are_refused(second: Arrays, message: str) -> None:
     with pytest.raises(ProtocolError, match=message):
-        drive(summing(Ask("x")), Scripted({"a": {"x": np.zeros(2)}, "b": second}))
+        drive(summing(x()), Scripted({"a": {"x": np.zeros(2)}, "b": second}))
 
 
 def test_a_scalar_does_not_spread_over_a_sum() -> None:
     with pytest.raises(ProtocolError, match="shape"):
-        drive(summing(Ask("x")), Scripted({"a": {"x": np.zeros(2)}, "b": {"x": np.zeros(())}}))
+        drive(summing(x()), Scripted({"a": {"x": np.zeros(2)}, "b": {"x": np.zeros(())}}))
 
 
 class Notes:
@@ -267,14 +297,14 @@ class Notes:
     def __init__(self) -> None:
         self.kept: dict[int, tuple[str, Replies | SiteLost]] = {}
 
-    def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
         if round_ not in self.kept:
             return None
         digest, outcome = self.kept[round_]
         assert digest == ask.digest()
         return outcome
 
-    def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
         self.kept[round_] = ask.digest(), outcome
 
 
@@ -283,11 +313,11 @@ def test_a_record_is_replayed_with_its_losses_and_continued() -> None:
         found = []
         for i in range(3):
             try:
-                total = yield from plain_sum(Ask("x", one(i)))
+                total = yield from plain_sum(x(i))
             except SiteLost:
                 found.append(-1.0)
             else:
-                found.append(float(total["x"][0]))
+                found.append(float(total.x[0]))
         return found
 
     notes = Notes()
@@ -308,23 +338,35 @@ def test_a_record_is_replayed_with_its_losses_and_continued() -> None:
     assert [round_ for round_, _ in resumed.asked] == [2]
 
 
-def asks() -> list[Ask]:
-    x: Array = np.array([1.0, 2.0])
-    plain = Ask("x", {"p": x})
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Other(Plain):
+    """The same under another name."""
+
+    op = "y"
+
+
+def asks() -> list[Ask[Any]]:
+    v: Array = np.array([1.0, 2.0])
+    plain = Ask(Plain(x=v))
+    same, turned = Plain(x=v), Plain(x=-v)
     return [
         plain,
-        replace(plain, op="y"),
-        replace(plain, payload={}),
-        replace(plain, payload={"q": x}),
-        replace(plain, payload={"p": x + 1e-15}),
-        replace(plain, payload={"p": x.astype(np.float32)}),
-        replace(plain, payload={"p": x[:, None]}),
-        replace(plain, payload={"p": x, "q": x}),
-        replace(plain, each={"a": {"p": x}}),
-        replace(plain, each={"b": {"p": x}}),
-        replace(plain, each={"a": {"p": -x}}),
-        replace(plain, each={"a": {"p": x}, "b": {"p": x}}),
-        replace(plain, payload={}, each={"a": {"p": x}}),
+        replace(plain, request=Other(x=v)),
+        replace(plain, request=Plain()),
+        replace(plain, request=Plain(y=v)),
+        replace(plain, request=Plain(x=v + 1e-15)),
+        replace(plain, request=Plain(x=v.astype(np.float32))),
+        replace(plain, request=Plain(x=v[:, None])),
+        replace(plain, request=Plain(x=v, y=v)),
+        replace(plain, each={"a": same}),
+        replace(plain, each={"b": same}),
+        replace(plain, each={"a": turned}),
+        replace(plain, each={"a": same, "b": same}),
+        replace(plain, request=Plain(), each={"a": same}),
+        replace(plain, envelope={"secure.number": v}),
+        replace(plain, envelope={"secure.number": -v}),
+        replace(plain, each_envelope={"a": {"secure.shares": v}}),
+        replace(plain, each_envelope={"b": {"secure.shares": v}}),
         replace(plain, to=("a",)),
         replace(plain, to=("a", "b")),
         replace(plain, to=()),
@@ -338,9 +380,10 @@ def test_the_digest_changes_with_everything_that_is_asked() -> None:
     assert digests == [ask.digest() for ask in asks()]
 
 
-def test_the_digest_does_not_change_with_how_long_to_wait() -> None:
+def test_the_digest_does_not_change_with_what_is_never_sent() -> None:
     plain = asks()[0]
-    assert replace(plain, quorum=2, deadline_s=5.0).digest() == plain.digest()
+    kept = replace(plain, quorum=2, deadline_s=5.0, residual=0.1, mu=1.0, largest=8)
+    assert kept.digest() == plain.digest()
 
 
 def test_a_transport_without_sites_is_refused() -> None:
@@ -351,7 +394,7 @@ def test_a_transport_without_sites_is_refused() -> None:
 def test_a_transport_counts_what_crosses() -> None:
     sites = {"a": Fixed({"x": np.zeros((2, 3))}), "b": Fixed({"x": np.zeros((2, 3))})}
     transport = LocalTransport(sites)
-    drive(summing(Ask("x", one(1.0))), transport)
+    drive(summing(x(1.0)), transport)
     assert (transport.rounds, transport.floats_up) == (1, 12)
     run = sites["a"].asks[0].run
     reply = Message("reply", run, 0, "x", {"x": np.zeros((2, 3))}).to_bytes()
@@ -362,7 +405,7 @@ def test_a_transport_counts_what_crosses() -> None:
 def test_sites_that_are_not_there_cannot_be_asked() -> None:
     transport = LocalTransport({"a": Fixed(one(1.0))})
     with pytest.raises(ProtocolError, match=r"'x' is addressed to \['z'\], which are no sites"):
-        drive(replying(Ask("x", to=("a", "z"))), transport)
+        drive(replying(x(to=("a", "z"))), transport)
 
 
 class Elsewhere:
@@ -375,13 +418,28 @@ class Elsewhere:
 
 def test_a_reply_to_another_ask_is_refused() -> None:
     with pytest.raises(ProtocolError, match="Site 'a' answered another ask than 'x' of round 0"):
-        drive(replying(Ask("x")), LocalTransport({"a": Elsewhere()}))
+        drive(replying(x()), LocalTransport({"a": Elsewhere()}))
 
 
 def test_no_rows_at_all_are_refused() -> None:
-    site = Site("a", Source.of(np.zeros((0, 3))))
+    study = study_of("a", 1)
+    site = gate("a", np.zeros((0, 3)), policy=Policy(min_rows=0))
     with pytest.raises(ProtocolError, match="no rows of positive weight"):
-        drive(all_moments(plain_sum, center=True, scale=False), LocalTransport({"a": site}))
+        drive(all_moments(plain_sum, study), opened({"a": site}, study))
+
+
+@pytest.mark.parametrize(
+    ("reply", "who"),
+    [
+        ({"y": np.zeros(1)}, "The reply of site 'a'"),
+        ({"x": np.array([1])}, "The reply of site 'a'"),
+    ],
+)
+def test_a_reply_of_another_type_is_refused_by_its_site(reply: Arrays, who: str) -> None:
+    with pytest.raises(ProtocolError, match=f"{who} to 'x' does not have the fields"):
+        drive(replying(x()), Scripted({"a": reply, "b": one(1.0)}))
+    with pytest.raises(ProtocolError, match="The sum of the replies to 'x' does not have"):
+        drive(summing(x()), Scripted({"a": reply}))
 
 
 def test_a_loss_is_recorded_only_once_it_was_survived() -> None:
@@ -390,29 +448,29 @@ def test_a_loss_is_recorded_only_once_it_was_survived() -> None:
     class Losing:
         sites = ("a", "b")
 
-        def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+        def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
             raise lost
 
     class Kept:
         def __init__(self) -> None:
             self.outcomes: list[Replies | SiteLost] = []
 
-        def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+        def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
             return None
 
-        def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+        def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
             self.outcomes.append(outcome)
 
     def surviving() -> Protocol[str]:
         try:
-            yield Ask("x")
+            yield x()
         except SiteLost:
             return "went on"
         return "lost nobody"
 
     ended, survived = Kept(), Kept()
     with pytest.raises(SiteLost):
-        drive(replying(Ask("x")), Losing(), ended)
+        drive(replying(x()), Losing(), ended)
     assert ended.outcomes == []
     assert drive(surviving(), Losing(), survived) == "went on"
     assert survived.outcomes == [lost]

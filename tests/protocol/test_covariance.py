@@ -1,6 +1,5 @@
 """The whole covariance in one round: equal to the pooled one, with rows read once if it can be."""
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,10 +8,9 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.pca import Plan
-from eigenfed.protocol.site import Site
-from federation import deviations, fitted, in_sites
+from eigenfed.protocol.covariance import ScatterRequest, scatter
+from eigenfed.protocol.moments import MomentsRequest
+from federation import deviations, fitted, gate, in_sites, run, talk
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.standard_normal((300, 6)) * [9, 5, 3, 2, 1, 0.5] + 100.0
@@ -37,8 +35,7 @@ def test_the_decomposition_is_that_of_all_rows(
     if kind in ("sparse", "mixed"):
         last = list(tables)[-1]
         tables = {**tables, last: sparse.csr_array(tables[last])}
-    plan = Plan(k=3, center=center, scale=scale)
-    found, _ = fitted(tables, plan, weights)
+    found, _ = fitted(tables, 3, "auto", center=center, scale=scale, weights=weights)
     around = deviations(X, w, center=center, scale=scale)
     _, s, vt = np.linalg.svd(around, full_matrices=False)
     assert found.method == "covariance"
@@ -47,7 +44,9 @@ def test_the_decomposition_is_that_of_all_rows(
     np.testing.assert_allclose(overlap, np.ones(3), rtol=0, atol=1e-10)
 
 
-def rows_read(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], plan: Plan) -> int:
+def rows_read(
+    monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], method: str = "auto", **settings: bool
+) -> int:
     """Rows that all sites together have taken up during a run, but for the look for gaps."""
     read = []
     block = Source.block
@@ -58,7 +57,7 @@ def rows_read(monkeypatch: pytest.MonkeyPatch, tables: dict[str, Any], plan: Pla
 
     with monkeypatch.context() as patch:
         patch.setattr(Source, "block", counted)
-        fitted(tables, plan)
+        fitted(tables, 2, method, **settings)
     return sum(read)
 
 
@@ -69,54 +68,39 @@ def test_rows_are_read_once_but_for_the_first_block(
 ) -> None:
     monkeypatch.setattr("eigenfed.data.source._BLOCK_BYTES", 25 * 6 * 8)
     tables = in_sites(ROWS, [200, 100])
-    plan = Plan(k=2, method=method, scale=scale)
-    assert rows_read(monkeypatch, tables, plan) == 300 + 2 * 25
+    assert rows_read(monkeypatch, tables, method, scale=scale) == 300 + 2 * 25
 
 
 def test_a_site_with_few_rows_has_its_totals_from_the_look_for_gaps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tables = in_sites(ROWS[:40].copy(), [20, 20])
-    assert rows_read(monkeypatch, tables, Plan(k=2)) == 40
+    assert rows_read(monkeypatch, tables) == 40
     for table in tables.values():
         table[3, 1] = np.nan
-    assert rows_read(monkeypatch, tables, Plan(k=2)) == 2 * 40
-
-
-def asked(site: Site, round_: int, op: str, arrays: dict[str, Array]) -> Message:
-    data = site.answer(Message("ask", "r", round_, op, arrays).to_bytes())
-    return Message.from_bytes(data, "reply", "refusal")
+    assert rows_read(monkeypatch, tables) == 2 * 40
 
 
 def test_what_a_site_keeps_is_gone_once_it_has_answered() -> None:
-    site = Site("a", Source.of(ROWS))
-    ask = partial(asked, site)
-    first = ask(0, "moments", {"whole_up_to": np.array([6.0])})
-    mean = first.arrays["total"] / first.arrays["count"]
-    kept = site._runs["r"].state
-    assert kept["kept_scatter"].shape == (6, 6)
-    payload = {"mean": mean, "scale": np.ones(6)}
-    once = ask(1, "scatter", payload).arrays["triangle"]
-    assert not any(name.startswith("kept") for name in site._runs["r"].state)
-    twice = ask(2, "scatter", payload).arrays["triangle"]
+    talking = talk(gate("a", ROWS), 2, "covariance")
+    first = talking.reply(MomentsRequest())
+    kept = talking.state.scatter
+    assert kept is not None
+    assert kept.matrix.shape == (6, 6)
+    request = ScatterRequest(mean=first.total / first.count, scale=np.ones(6))
+    once = talking.reply(request).triangle
+    assert talking.state.scatter is None
+    terms = talking.site._runs["r"].terms
+    twice = scatter.run(Source.of(ROWS), request, talking.state, terms).reply.triangle
     np.testing.assert_allclose(once, twice, rtol=0, atol=1e-12 * np.abs(once).max())
-
-
-@pytest.mark.parametrize("payload", [{}, {"whole_up_to": np.array([5.0])}])
-def test_nothing_is_kept_where_the_scatter_will_not_be_asked_for(payload: dict[str, Array]) -> None:
-    site = Site("a", Source.of(ROWS))
-    asked(site, 0, "moments", payload)
-    assert "kept_scatter" not in site._runs["r"].state
 
 
 @pytest.mark.parametrize("method", ["krylov", "randomized", "subspace", "power", "merge"])
 def test_other_methods_keep_no_scatter(method: str) -> None:
-    _, transport = fitted(in_sites(ROWS, 2), Plan(k=2, method=method))
-    states = [
-        run.state
-        for site in transport._sites.values()
-        if isinstance(site, Site)
-        for run in site._runs.values()
-    ]
+    talking = talk(gate("a", ROWS), 2, method)
+    talking.reply(MomentsRequest())
+    assert talking.state.scatter is None
+    _, transport, sites = run(in_sites(ROWS, 2), 2, method)
+    states = [site._runs[transport.run].state for site in sites.values()]
     assert len(states) == 2
-    assert not any("kept_scatter" in state for state in states)
+    assert all(state.scatter is None for state in states)

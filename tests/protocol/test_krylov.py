@@ -1,24 +1,14 @@
 """Block Lanczos over sites: the figures to meet, and the odd cases."""
 
-from functools import partial
-from typing import Any
-
 import numpy as np
 import pytest
 from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.angles import sines
-from eigenfed.protocol.krylov import krylov
-from eigenfed.protocol.subspace import Subspace, subspace
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.subspace import Subspace
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
-
-
-def block_lanczos(k: int, seed: int = 0, **options: Any) -> Any:
-    settings = {"tol": 2e-8, "stop": "all", "max_rounds": 50, "certify": True, **options}
-    return partial(krylov, k=k, rng=np.random.default_rng(seed), total=plain_sum, **settings)
 
 
 def leading(X: Array) -> Array:
@@ -30,7 +20,7 @@ def leading(X: Array) -> Array:
 def check_figures(X: Array, seeds: range) -> None:
     exact = leading(X)
     for seed in seeds:
-        found, transport, _ = run(block_lanczos(10, seed), in_sites(X, 5))
+        found, transport, _ = run(in_sites(X, 5), 10, "krylov", seed=seed)
         assert found.products <= 10
         assert transport.floats_up <= 4e5
         assert np.degrees(sines(found.components, exact)[0]) < 1e-5
@@ -48,17 +38,9 @@ def test_ten_rounds_and_four_hundred_thousand_floats_on_mnist() -> None:
 
 def as_published(X: Array) -> tuple[int, int, float]:
     """RI-FULL with its own criterion: products, floats up, and degrees off."""
-    protocol = partial(
-        subspace,
-        k=10,
-        options=Subspace(criterion="change"),
-        tol=1e-9,
-        max_rounds=1000,
-        certify=False,
-        rng=np.random.default_rng(0),
-        total=plain_sum,
-    )
-    found, transport, _ = run(protocol, in_sites(X, 5))
+    published = Subspace(criterion="change")
+    tables = in_sites(X, 5)
+    found, transport, _ = run(tables, 10, published, tol=1e-9, max_rounds=1000, certify=False)
     angle = np.degrees(sines(found.components, leading(X))[0])
     return found.products, transport.floats_up, float(angle)
 
@@ -79,7 +61,7 @@ def test_the_published_iteration_stops_on_mnist_before_it_is_there() -> None:
 @pytest.mark.parametrize("tol", [1e-4, 1e-8, 1e-12])
 def test_residuals_are_true_ones(tol: float) -> None:
     X = mnist_like(300, 60)
-    found, _, _ = run(block_lanczos(5, tol=tol), in_sites(X, [200, 90, 10]))
+    found, _, _ = run(in_sites(X, [200, 90, 10]), 5, "krylov", tol=tol)
     covariance = np.cov(X.T)
     v = found.components
     left = covariance @ v.T - v.T * found.variances
@@ -93,7 +75,7 @@ def test_sparse_sites_stay_sparse_and_agree() -> None:
     dense = sparse.random_array((300, 500), density=0.03, rng=np.random.default_rng(0)).toarray()
     dense[:, 3] = np.arange(300)
     X = sparse.csr_array(dense)
-    found, _, _ = run(block_lanczos(4, tol=1e-10), in_sites(X, [3, 297]))
+    found, _, _ = run(in_sites(X, [3, 297]), 4, "krylov", tol=1e-10)
     exact = pooled(dense)
     np.testing.assert_allclose(found.variances, exact.s[:4] ** 2 / 299, rtol=1e-9)
     assert found.certificate is not None
@@ -105,8 +87,8 @@ def test_separated_components_may_stop_early_and_say_which_converged() -> None:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((2000, 300))
     X[:, :2] *= [9.0, 6.0]
-    all_, _, _ = run(block_lanczos(6, max_rounds=60), in_sites(X, 3))
-    some, _, _ = run(block_lanczos(6, stop="separated"), in_sites(X, 3))
+    all_, _, _ = run(in_sites(X, 3), 6, "krylov", max_rounds=60)
+    some, _, _ = run(in_sites(X, 3), 6, "krylov", stop="separated")
     assert some.products < all_.products
     assert some.certificate is not None
     np.testing.assert_array_equal(some.certificate.converged[:2], [True, True])
@@ -116,7 +98,7 @@ def test_separated_components_may_stop_early_and_say_which_converged() -> None:
 def test_rank_below_k_ends_at_once() -> None:
     rng = np.random.default_rng(1)
     X = rng.standard_normal((50, 2)) @ rng.standard_normal((2, 40))
-    found, _, _ = run(block_lanczos(5), in_sites(X, 3))
+    found, _, _ = run(in_sites(X, 3), 5, "krylov")
     assert found.products <= 2
     np.testing.assert_allclose(found.variances[2:], 0, atol=1e-12)
     np.testing.assert_allclose(found.components @ found.components.T, np.eye(5), atol=1e-12)
@@ -125,13 +107,13 @@ def test_rank_below_k_ends_at_once() -> None:
 
 
 def test_constant_rows_have_no_variance() -> None:
-    found, _, _ = run(block_lanczos(2), in_sites(np.full((9, 4), 7.0), 2))
+    found, _, _ = run(in_sites(np.full((9, 4), 7.0), 2), 2, "krylov")
     np.testing.assert_array_equal(found.variances, np.zeros(2))
     assert found.total_variance == 0.0
 
 
 def test_nothing_of_size_d_by_d_leaves_or_is_made() -> None:
     X = mnist_like(200, 400)
-    _, _, sites = run(block_lanczos(3), in_sites(X, [150, 50]))
+    _, _, sites = run(in_sites(X, [150, 50]), 3, "krylov")
     sizes = [np.prod(s) for site in sites.values() for e in site.egress for s in e.shapes.values()]
     assert max(sizes) == 400 * 8

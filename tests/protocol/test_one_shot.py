@@ -1,6 +1,7 @@
 """One-shot merges against pooled PCA: what is exact, what is close, what is lost."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,19 +15,23 @@ from eigenfed.linalg.angles import sines
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves
 from eigenfed.protocol.core import Protocol, drive
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.method import Run
 from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
+from eigenfed.protocol.one_shot import Merge, one_shot_basis
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
+from federation import coordinated, gate, gates, opened, study_of
 from oracles import pooled, power_law
 
 WEIGHTINGS = ("sigma", "sqrt", "none")
 
 
-def federation(parts: Sequence[Array], *, wire: str = "float64") -> dict[str, Site]:
-    return {f"s{i}": Site(f"s{i}", Source.of(part), wire=wire) for i, part in enumerate(parts)}
+def federation(
+    parts: Sequence[Array], *, wire: str = "float64", policy: Policy | None = None
+) -> dict[str, Site]:
+    return {f"s{i}": gate(f"s{i}", part, policy=policy, wire=wire) for i, part in enumerate(parts)}
 
 
 def merged(
@@ -35,28 +40,23 @@ def merged(
     options: Merge | None = None,
     *,
     certify: bool = False,
-    center: bool = True,
-    scale: bool = False,
+    **settings: Any,
 ) -> tuple[Decomposition, LocalTransport]:
-    transport = LocalTransport(sites, workers=1)
-
-    def protocol() -> Protocol[Decomposition]:
-        m = yield from all_moments(plain_sum, center=center, scale=scale)
-        return (
-            yield from merge(
-                m, k, options=options or Merge(), tol=1e-6, certify=certify, total=plain_sum
-            )
-        )
-
-    return drive(protocol(), transport), transport
+    study = study_of(sites, k, options or Merge(), tol=1e-6, certify=certify, **settings)
+    transport = opened(sites, study, workers=1)
+    return drive(coordinated(study), transport), transport
 
 
 def warm_basis(parts: Sequence[Array], k: int, options: Merge) -> Array:
-    def protocol() -> Protocol[Array]:
-        m = yield from all_moments(plain_sum, center=True, scale=False)
-        return (yield from one_shot_basis(m, k, options=options))
+    sites = federation(parts)
+    study = study_of(sites, k, options)
 
-    return drive(protocol(), LocalTransport(federation(parts), workers=1))
+    def protocol() -> Protocol[Array]:
+        moments = yield from all_moments(plain_sum, study)
+        run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
+        return (yield from one_shot_basis(run, k, options))
+
+    return drive(protocol(), opened(sites, study, workers=1))
 
 
 def captured(X: Array, vt: Array) -> float:
@@ -116,8 +116,7 @@ def test_weights_scale_missing_entries_and_sparse_rows_are_those_of_the_pooled_t
         "b": Source.of(sparse.csr_array(X[50:80]), weights=weights[50:80]),
         "c": Source.of(gaps[80:], weights=weights[80:]),
     }
-    sites = {name: Site(name, source) for name, source in sources.items()}
-    result, _ = merged(sites, 4, scale=True)
+    result, _ = merged(gates(sources), 4, scale=True)
     seen = weights[:, None] * ~np.isnan(gaps)
     mean = np.nansum(gaps * seen, axis=0) / seen.sum(axis=0)
     around = np.where(np.isnan(gaps), 0.0, gaps - mean)
@@ -220,15 +219,13 @@ def test_the_published_weightings_are_the_stack_as_printed(
 @pytest.mark.parametrize("certify", [True, False])
 def test_sites_with_few_or_no_rows_take_part(weighting: str, certify: bool) -> None:
     parts = low_rank(3, 12, [60, 0, 1, 2], seed=4)
-    sites = {
-        f"s{i}": Site(f"s{i}", Source.of(part), policy=Policy(min_rows=0))
-        for i, part in enumerate(parts)
-    }
+    sites = federation(parts, policy=Policy(min_rows=0))
     result, _ = merged(sites, 4, Merge(weighting=weighting), certify=certify)
     assert result.components.shape == (4, 12)
     assert np.abs(result.components @ result.components.T - np.eye(4)).max() < 1e-12
-    assert sites["s1"].egress[1].shapes["vt"] == (0, 12)
-    assert sites["s2"].egress[1].shapes["vt"] == (0, 12)
+    # How many directions a site's rows have is not to be told by how long its reply is.
+    assert {site.egress[1].shapes["vt"] for site in sites.values()} == {(8, 12)}
+    assert len({site.egress[1].sent_bytes for site in sites.values()}) == 1
     if weighting == "sigma":
         truth = pooled(np.concatenate(parts))
         assert sines(result.components, truth.vt[:4])[0] < 1e-8
@@ -284,12 +281,10 @@ def test_the_meter_holds_summary_and_product_together_in_the_units_of_the_rows()
 
 
 def test_a_policy_can_limit_the_directions_sent() -> None:
-    source = Source.of(power_law(50, 10, 1.0))
-    sites = {"a": Site("a", source, policy=Policy(max_rank_fraction=0.5))}
+    parts, half = [power_law(50, 10, 1.0)], Policy(max_rank_fraction=0.5)
     with pytest.raises(SiteRefused, match="leakage"):
-        merged(sites, 3)
-    sites = {"a": Site("a", source, policy=Policy(max_rank_fraction=0.5))}
-    merged(sites, 3, Merge(oversample=2))
+        merged(federation(parts, policy=half), 3)
+    merged(federation(parts, policy=half), 3, Merge(oversample=2))
 
 
 def test_the_order_in_which_sites_are_named_changes_no_bit() -> None:
@@ -303,7 +298,7 @@ def test_the_order_in_which_sites_are_named_changes_no_bit() -> None:
 @pytest.mark.parametrize("sizes", [[80], [50, 60]])
 def test_a_single_precision_wire_costs_its_digits_and_no_orthonormality(sizes: list[int]) -> None:
     X = low_rank(3, 20, sizes)
-    result, _ = merged(federation(X, wire="float32"), 3)
+    result, _ = merged(federation(X, wire="float32"), 3, wire="float32")
     truth = pooled(np.concatenate(X))
     assert np.abs(result.components @ result.components.T - np.eye(3)).max() < 1e-12
     assert sines(result.components, truth.vt[:3])[0] > 1e-10
@@ -340,7 +335,7 @@ def test_an_unknown_weighting_is_refused(weighting: str) -> None:
 
 @pytest.mark.parametrize("oversample", [-1, 1.5, True])
 def test_a_bad_oversample_is_refused(oversample: int) -> None:
-    with pytest.raises(InputError, match=r"oversample=.* must be a whole number of at least 0"):
+    with pytest.raises(InputError, match=r"oversample=.* must be an integer of at least 0"):
         Merge(oversample=oversample)
 
 
@@ -361,7 +356,7 @@ def sound_reply() -> Arrays:
     [
         ({"vt": np.eye(5)[:1]}, "do not fit 5 features"),
         ({"mean": np.zeros(4)}, "do not fit 5 features"),
-        ({"more": np.zeros(1)}, "do not fit 5 features"),
+        ({"more": np.zeros(1)}, "does not have the fields"),
         ({"n": np.array([np.nan])}, "not finite"),
         ({"vt": np.ones((2, 5))}, "not orthonormal"),
     ],
@@ -369,7 +364,9 @@ def sound_reply() -> Arrays:
 def test_a_reply_that_is_no_summary_is_refused_by_the_name_of_its_site(
     changed: Arrays, match: str
 ) -> None:
-    asking = one_shot_basis(Moments(30.0, np.zeros(5), np.ones(5)), 2, options=Merge())
+    study, moments = study_of("ab", 2, "merge"), Moments(30.0, np.zeros(5), np.ones(5))
+    run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
+    asking = one_shot_basis(run, 2, Merge())
     next(asking)
     with pytest.raises(ProtocolError, match=match) as caught:
         asking.send({"a": sound_reply(), "b": sound_reply() | changed})

@@ -6,35 +6,23 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
-from eigenfed.data.source import Source
+from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
-from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import TOTAL, Ask, Protocol, drive
-from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.moments import MomentsRequest
 from eigenfed.protocol.orthonormalise import (
-    cholesky_qr2,
-    gram_schmidt,
+    cholesky_steps,
+    closed,
+    gram_schmidt_steps,
     orthonormal_columns,
 )
-from eigenfed.protocol.registry import OPS
-from eigenfed.protocol.site import Site
 from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from federation import gate, opened, study_of
+from sides import Given, PutRequest, sides_of
 
 CUTS = [3, 45, 46, 900]
-
-
-@op(Release("nothing", "0", Leaves.EXACT, Reveals.COUNTS))
-def put(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Take the rows themselves as the vectors."""
-    return Answer({}, {**state, "sided": np.array(source.X)})
-
-
-@op(Release("the rows' side", "n x k", Leaves.EXACT, Reveals.COUNTS))
-def peek(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Show what never leaves, to a test."""
-    return Answer({"sided": state["sided"]}, state)
 
 
 class Run(NamedTuple):
@@ -48,24 +36,28 @@ def orthonormalised(
     vectors: Array, by: str, cuts: list[int] = CUTS, weights: Array | None = None
 ) -> Run:
     """Put the vectors at the sites, orthonormalise them there and look at them."""
-    known = {**OPS, put.name: put, peek.name: peek}
     sites = {}
     for i, (a, b) in enumerate(pairwise([0, *cuts, len(vectors)])):
         part = None if weights is None else weights[a:b]
-        sites[f"s{i}"] = Site(f"s{i}", Source.of(vectors[a:b], weights=part), ops=known)
+        sites[f"s{i}"] = gate(f"s{i}", vectors[a:b], weights=part, policy=Policy(min_rows=0))
+    k = vectors.shape[1]
 
-    def protocol() -> Protocol[tuple[Array, Array]]:
-        yield Ask("put")
+    def protocol() -> Protocol[Array]:
+        yield Ask(MomentsRequest())
+        yield Ask(PutRequest(mean=np.zeros(k), scale=np.ones(k)))
         if by == "cholesky":
-            triangle = yield from cholesky_qr2(plain_sum)
+            done = yield from cholesky_steps(plain_sum, {})
         else:
-            triangle = yield from gram_schmidt(vectors.shape[1], plain_sum)
-        found = yield Ask("peek")
-        return triangle, np.vstack([found[name]["sided"] for name in sorted(found)])
+            done = yield from gram_schmidt_steps(k, plain_sum, {})
+        yield from closed(plain_sum, done)
+        return done.triangle
 
-    triangle, found = drive(protocol(), LocalTransport(sites))
-    left = sites["s0"].egress[1:-1]
-    return Run(triangle, found, [e.shapes for e in left], [e.op for e in left])
+    with registered(Given):
+        transport = opened(sites, study_of(sites, k, Given(), center=False))
+        triangle = drive(protocol(), transport)
+    left = sites["s0"].egress[2:]
+    found = sides_of(sites, transport.run)
+    return Run(triangle, found, [dict(e.shapes) for e in left], [e.op for e in left])
 
 
 def conditioned(n: int, k: int, condition: float, seed: int = 0) -> Array:
@@ -200,7 +192,7 @@ def test_gram_schmidt_says_which_column_depends_on_others(case: str) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, np.nan])
 def test_inner_products_out_of_range_are_refused(value: float) -> None:
-    protocol = cholesky_qr2(plain_sum)
+    protocol = cholesky_steps(plain_sum, {})
     assert next(protocol).op == "sided_gram"
     with pytest.raises(ProtocolError, match=r"Rescale the features\.$"):
         protocol.send({TOTAL: {"gram": np.full((2, 2), value)}})

@@ -1,11 +1,8 @@
 """FedPower against plain numpy twins, on sites that differ, drop out, or have hardly any rows."""
 
-import gzip
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,19 +17,26 @@ from eigenfed.linalg.angles import sines
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.local_steps import OPS, local_product, local_walk
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.local_steps import (
+    OPS,
+    LocalProductRequest,
+    WalkRequest,
+    WeightRequest,
+    local_product,
+    local_walk,
+)
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.power import power
-from eigenfed.protocol.power_options import Power
+from eigenfed.protocol.method import Run
+from eigenfed.protocol.moments import Moments, MomentsRequest
+from eigenfed.protocol.ops import Request, State, Terms
+from eigenfed.protocol.power import Power
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import Total, plain_sum
+from eigenfed.protocol.study import Study
+from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import Answering, LocalTransport
+from federation import Talk, coordinated, gate, mnist, opened, opening, study_of, talk
 from oracles import pooled, power_law
-
-ROOT = Path(__file__).parents[2]
-MNIST = ROOT / os.environ.get("EIGENFED_DATA", "../shared/data") / "mnist/t10k-images-idx3-ubyte.gz"
 
 
 class Recording(LocalTransport):
@@ -40,14 +44,16 @@ class Recording(LocalTransport):
 
     def __init__(self, sites: dict[str, Answering]) -> None:
         super().__init__(sites)
-        self.asks: list[Ask] = []
+        self.asks: list[Ask[Any]] = []
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         self.asks.append(ask)
         return super().ask(round_, ask)
 
     def sent(self, op: str, field: str) -> list[Any]:
-        return [a.payload[field] for a in self.asks if a.op == op and field in a.payload]
+        """Return what requests for an operation brought in a field."""
+        found = (getattr(ask.request, field) for ask in self.asks if ask.op == op)
+        return [value for value in found if value is not None]
 
 
 class Flaky:
@@ -58,7 +64,7 @@ class Flaky:
         self.missed = 0
 
     def answer(self, data: bytes) -> bytes:
-        if Message.from_bytes(data, "ask").label in ("local_walk", "local_product"):
+        if Message.from_bytes(data, "ask", "open").label in ("local_walk", "local_product"):
             self._asked += 1
             if self._away(self._asked):
                 self.missed += 1
@@ -68,42 +74,26 @@ class Flaky:
 
 def named(parts: Sequence[Any]) -> dict[str, Site]:
     names = [f"s{i:02}" for i in range(len(parts))]
-    return {name: Site(name, Source.of(part)) for name, part in zip(names, parts, strict=True)}
+    policy = Policy(min_rows=0)
+    return {n: gate(n, part, policy=policy) for n, part in zip(names, parts, strict=True)}
 
 
-def protocol(
-    k: int,
-    options: Power,
-    sites: tuple[str, ...],
-    *,
-    total: Total = plain_sum,
-    tol: float = 2e-8,
-    max_rounds: int = 50,
-    certify: bool = False,
-    seed: int = 0,
-) -> Protocol[Decomposition]:
-    moments = yield from all_moments(total, center=True, scale=False)
-    return (
-        yield from power(
-            moments,
-            k,
-            options=options,
-            tol=tol,
-            max_rounds=max_rounds,
-            certify=certify,
-            rng=np.random.default_rng(seed),
-            total=total,
-            sites=sites,
-        )
-    )
+def planned(sites: Iterable[str], k: int, options: Power, **settings: Any) -> Study:
+    return study_of(sites, k, options, **{"certify": False, **settings})
+
+
+def driven(sites: dict[str, Answering], k: int, options: Power, **settings: Any) -> Decomposition:
+    study = planned(sites, k, options, **settings)
+    return drive(coordinated(study), opened(sites, study))
 
 
 def fitted(
-    parts: Sequence[Any], k: int, options: Power, **rest: Any
+    parts: Sequence[Any], k: int, options: Power, **settings: Any
 ) -> tuple[Decomposition, Recording, dict[str, Site]]:
     sites = named(parts)
-    transport = Recording(dict(sites))
-    return drive(protocol(k, options, transport.sites, **rest), transport), transport, sites
+    transport, study = Recording(dict(sites)), planned(sites, k, options, **settings)
+    transport.open_with(opening(transport.run, study))
+    return drive(coordinated(study), transport), transport, sites
 
 
 def error(result: Decomposition, rows: Array) -> float:
@@ -199,7 +189,7 @@ def test_averages_are_those_of_the_paper(align: str, decay: bool) -> None:
     assert len(starts) == (2 if decay else 8 if align == "none" else 4)
     for start, taken in zip(starts, steps, strict=True):
         np.testing.assert_allclose(start, z, rtol=0, atol=1e-8)
-        z = np.linalg.qr(twin_average(parts, z, int(taken[0]) + 1, align))[0]
+        z = np.linalg.qr(twin_average(parts, z, taken + 1, align))[0]
 
 
 def test_steps_fall_to_one_as_in_equation_3_15() -> None:
@@ -208,7 +198,7 @@ def test_steps_fall_to_one_as_in_equation_3_15() -> None:
     assert np.cumsum(list(islice(Power(local_steps=4).schedule(), 7))).tolist() == expected
     assert list(islice(Power(local_steps=4, decay=False).schedule(), 3)) == [4, 4, 4]
     _, transport, _ = fitted(uneven(), 2, Power(local_steps=4))
-    assert [int(s[0]) + 1 for s in transport.sent("local_walk", "steps")] == [4, 3, 2]
+    assert [steps + 1 for steps in transport.sent("local_walk", "steps")] == [4, 3, 2]
     assert transport.sent("product", "basis")
 
 
@@ -242,23 +232,24 @@ def test_alignment_is_counted_in_rounds_floats_and_meter() -> None:
 def test_what_is_declared_is_the_scatter_times_the_directions() -> None:
     part = uneven()[0]
     source, scatter = Source.of(part), scatters([part])[0]
-    arrays = {"mean": part.mean(axis=0), "scale": np.ones(12)}
-    start = {"start": first_basis(12, 2), "steps": np.array([2])}
-    walked = local_walk.run(source, {**arrays, **start, "shown": np.ones(1)}, {})
-    turn = {"reference": first_basis(12, 2, seed=5), "signs": np.array([0])}
-    share = {"share": np.array([0.25])}
-    product = local_product.run(source, {**turn, **share}, walked.state)
-    unaligned = local_product.run(source, {**arrays, **start}, {})
-    for answer in (walked, product, unaligned):
-        assert answer.directions is not None
-        assert answer.images is not None
-        np.testing.assert_allclose(answer.images, scatter @ answer.directions, atol=1e-10)
-        assert answer.trace == pytest.approx(scatter.trace())
-    assert walked.images is not None
-    assert product.images is not None
-    spanned = np.linalg.qr(walked.images)[0]
-    assert sines(walked.reply["basis"].T, spanned.T)[0] < 1e-12
-    np.testing.assert_array_equal(product.reply["product"], 0.25 * product.images)
+    terms = Terms(study_of("a", 2, Power(3)), *part.shape)
+    state = State(sent=(part.mean(axis=0), np.ones(12)))
+    start = first_basis(12, 2)
+    walk = WalkRequest(start=start, steps=2, shown=True)
+    walked = local_walk.run(source, walk, state, terms)
+    turn = LocalProductRequest(reference=first_basis(12, 2, seed=5), share=0.25)
+    product = local_product.run(source, turn, walked.state, terms)
+    unaligned = local_product.run(source, LocalProductRequest(start=start, steps=2), state, terms)
+    for revealed in (walked.revealed, product.revealed, unaligned.revealed):
+        assert revealed is not None
+        np.testing.assert_allclose(revealed.images, scatter @ revealed.directions, atol=1e-10)
+        assert revealed.trace == pytest.approx(scatter.trace())
+    assert walked.revealed is not None
+    assert walked.reply.basis is not None
+    assert product.revealed is not None
+    spanned = np.linalg.qr(walked.revealed.images)[0]
+    assert sines(walked.reply.basis.T, spanned.T)[0] < 1e-12
+    np.testing.assert_array_equal(product.reply.product, 0.25 * product.revealed.images)
 
 
 def test_full_participation_without_alignment_runs_on_sums_alone() -> None:
@@ -294,10 +285,8 @@ def test_falling_steps_remove_the_floor() -> None:
     assert error(fitted(parts, 5, Power(4, decay=False))[0], rows) > 1e-3
 
 
-@pytest.mark.skipif(not MNIST.exists(), reason="MNIST is not there")
 def test_floors_on_mnist_at_half_resolution() -> None:
-    with gzip.open(MNIST) as file:
-        pixels = np.frombuffer(file.read(), np.uint8, offset=16).reshape(-1, 14, 2, 14, 2)
+    pixels = mnist().reshape(-1, 14, 2, 14, 2)
     rows = pixels[::5].mean(axis=(2, 4)).reshape(-1, 196) / 255
     parts = np.split(rows, 10)
     floors = [
@@ -377,9 +366,8 @@ def test_sampled_runs_survive_sites_that_drop_out(scheme: str, align: str) -> No
         "s01": Flaky(sites["s01"], lambda asked: asked % 3 == 0),
         "s02": Flaky(sites["s02"], lambda asked: asked > 2),
     }
-    transport = LocalTransport({**sites, **flaky})
     options = Power(3, align, participation=scheme, sites_per_round=3)
-    result = drive(protocol(2, options, transport.sites, max_rounds=30), transport)
+    result = driven({**sites, **flaky}, 2, options, max_rounds=30)
     assert all(site.missed > 0 for site in flaky.values())
     assert error(result, np.concatenate(parts)) < 0.08
 
@@ -388,9 +376,8 @@ def test_an_average_that_nobody_answers_is_left_out() -> None:
     parts = uneven()
     sites = named(parts)
     flaky = {name: Flaky(site, lambda asked: asked == 1) for name, site in sites.items()}
-    transport = LocalTransport(dict(flaky))
     options = Power(2, participation="scheme2", sites_per_round=3)
-    result = drive(protocol(2, options, transport.sites, max_rounds=12), transport)
+    result = driven(dict(flaky), 2, options, max_rounds=12)
     assert [site.missed for site in flaky.values()] == [1, 1, 1]
     assert result.products == 12
     assert error(result, np.concatenate(parts)) < 1e-3
@@ -399,19 +386,8 @@ def test_an_average_that_nobody_answers_is_left_out() -> None:
 def started(options: Power, weights: Sequence[float]) -> Protocol[Decomposition]:
     """Bring a run to its first ask for a matrix, by hand."""
     moments = Moments(float(sum(weights)), np.zeros(3), np.ones(3))
-    names = tuple("abcdef"[: len(weights)])
-    rng = np.random.default_rng(0)
-    run = power(
-        moments,
-        1,
-        options=options,
-        tol=1e-8,
-        max_rounds=20,
-        certify=False,
-        rng=rng,
-        total=plain_sum,
-        sites=names,
-    )
+    study = planned("abcdef"[: len(weights)], 1, options, tol=1e-8, max_rounds=20)
+    run = options.run(Run(study, moments, study.sites, np.random.default_rng(0), plain_sum))
     assert next(run).op == "site_weight"
     return run
 
@@ -444,9 +420,8 @@ def test_a_lost_baseline_is_replaced_by_the_next_largest() -> None:
 def test_full_participation_does_not_go_on_without_a_site() -> None:
     sites = named(uneven())
     flaky = Flaky(sites["s02"], lambda asked: True)
-    transport = LocalTransport({**sites, "s02": flaky})
     with pytest.raises(SiteLost, match="No answer from s02 to 'local_walk'"):
-        drive(protocol(2, Power(), transport.sites), transport)
+        driven({**sites, "s02": flaky}, 2, Power())
 
 
 @pytest.mark.parametrize(
@@ -516,11 +491,11 @@ def test_weighted_rows_count_as_often_as_they_weigh() -> None:
     parts = uneven()
     weights = [np.arange(len(part)) % 3 for part in parts]
     repeated = [np.repeat(part, w, axis=0) for part, w in zip(parts, weights, strict=True)]
-    sites = {
-        f"s{i}": Site(f"s{i}", Source.of(part, weights=w))
+    sites: dict[str, Answering] = {
+        f"s{i}": gate(f"s{i}", part, weights=w.astype(float))
         for i, (part, w) in enumerate(zip(parts, weights, strict=True))
     }
-    result = drive(protocol(2, Power(3), tuple(sites)), LocalTransport(sites))
+    result = driven(sites, 2, Power(3))
     expected, _, _ = fitted(repeated, 2, Power(3))
     np.testing.assert_allclose(result.components, expected.components, rtol=0, atol=1e-10)
     np.testing.assert_allclose(result.variances, expected.variances, rtol=1e-10)
@@ -548,12 +523,41 @@ def test_runs_repeat_bit_for_bit() -> None:
     np.testing.assert_array_equal(first.components, second.components)
 
 
-def test_a_site_may_forbid_showing_its_basis() -> None:
+def test_without_alignment_no_site_shows_its_basis() -> None:
     parts = uneven()
-    policy = Policy(forbidden=frozenset({"local_walk"}))
-    sites = {f"s{i}": Site(f"s{i}", Source.of(p), policy=policy) for i, p in enumerate(parts)}
-    result = drive(protocol(2, Power(3, "none"), tuple(sites)), LocalTransport(sites))
+    result, _, sites = fitted(parts, 2, Power(3, "none"))
     assert error(result, np.concatenate(parts)) < 1e-6
+    assert all("local_walk" not in [e.op for e in site.egress] for site in sites.values())
+
+
+def test_a_site_that_allows_other_methods_only_takes_no_step() -> None:
+    site = gate("a", uneven()[0], policy=Policy(methods=frozenset({"covariance", "krylov"})))
+    assert Talk(site, study_of("a", 2, Power(3))).opens() == "method"
+    assert Talk(site, study_of("a", 2, "krylov")).opens() == ""
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        WalkRequest(start=first_basis(12, 2), steps=4),
+        WalkRequest(start=first_basis(12, 2), steps=2**62),
+        WalkRequest(start=first_basis(12, 2), steps=-1),
+        WalkRequest(start=2.0 * first_basis(12, 2), steps=2),
+        WalkRequest(start=np.eye(12), steps=2),
+        LocalProductRequest(start=first_basis(12, 2)),
+        LocalProductRequest(steps=2),
+        LocalProductRequest(start=first_basis(12, 2), steps=2, share=0.0),
+        LocalProductRequest(start=first_basis(12, 2), steps=2, share=1.5),
+        LocalProductRequest(reference=first_basis(12, 2)),
+    ],
+    ids=range(10),
+)
+def test_steps_that_the_study_s_method_does_not_take_are_refused(request_: Request[Any]) -> None:
+    talking = talk(gate("a", uneven()[0]), 2, Power(4))
+    talking.reply(MomentsRequest())
+    talking.reply(WeightRequest(mean=np.zeros(12), scale=np.ones(12)))
+    assert talking.code(request_) == "invalid"
+    talking.reply(WalkRequest(start=first_basis(12, 2), steps=3))
 
 
 def test_operations_are_declared() -> None:

@@ -11,11 +11,12 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -25,45 +26,36 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.leakage import Answered, Meter
 from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import Ask, Protocol, Replies, drive
-from eigenfed.protocol.covariance import covariance
-from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.covariance import ScatterRequest
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.moments import MomentsRequest, SquaresRequest
+from eigenfed.protocol.ops import Request
+from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.secure_sum import SecureSum
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.study import Study
 from eigenfed.transport.handover import receive_source, send_source
 from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.processes import ProcessTransport
+from federation import COORDINATOR, coordinated, gate, gates, opening, study_of
 from oracles import pooled, power_law
 
 T = TypeVar("T")
 D = 12
-CENTRE = {"mean": np.zeros(D), "scale": np.ones(D)}
+FRAME: dict[str, Any] = {"mean": np.zeros(D), "scale": np.ones(D)}
+CROWD = ("hanging", "killed", "limited")
 
 
-class Both(NamedTuple):
-    """Two methods in one run: a site answers each round of a run once."""
-
-    krylov: Decomposition
-    covariance: Decomposition
-
-
-def both(*, scale: bool = False) -> Protocol[Both]:
-    moments = yield from all_moments(plain_sum, center=True, scale=scale)
-    rng = np.random.default_rng(5)
-    first = yield from krylov(
-        moments, 3, tol=1e-10, stop="all", max_rounds=9, certify=True, rng=rng, total=plain_sum
-    )
-    second = yield from covariance(moments, 3, tol=1e-10, total=plain_sum)
-    return Both(first, second)
+def started(sources: Mapping[str, Source], study: Study, **settings: Any) -> ProcessTransport:
+    """Children for the sites, and a run of the study to be opened at them."""
+    transport = ProcessTransport(sources, coordinator=COORDINATOR.public, **settings)
+    transport.open_with(opening(transport.run, study))
+    return transport
 
 
 def mixed() -> dict[str, Source]:
@@ -91,23 +83,30 @@ def children() -> dict[str, BaseProcess]:
 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[ProcessTransport]:
-    names = ("hanging", "killed", "limited")
-    policies = {"limited": Policy(max_rank_fraction=0.5, forbidden=frozenset({"scatter"}))}
-    known = Meter.empty(D).answered(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
+    known = Answered(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
     transport = ProcessTransport(
-        {name: Source.of(rows_of(name)) for name in names},
-        policies=policies,
-        meters={"limited": known},
+        {name: Source.of(rows_of(name)) for name in CROWD},
+        coordinator=COORDINATOR.public,
+        policies={"limited": Policy(max_rank_fraction=0.5, methods=frozenset({"krylov"}))},
+        meters={"limited": Meter.empty(D).answered(known)},
         wire="float32",
         workers=3,
     )
     processes = children()
     yield transport
     transport.close()
-    assert not any(processes[name].is_alive() for name in names)
+    assert not any(processes[name].is_alive() for name in CROWD)
 
 
-def asked(transport: ProcessTransport, ask: Ask) -> Replies:
+def begin(transport: ProcessTransport, method: str = "krylov") -> None:
+    """Have another run of the crowd's study opened with the next ask."""
+    transport._run = uuid.uuid4().hex
+    transport._open.clear()
+    study = study_of(CROWD, 3, method, scale=True, wire="float32")
+    transport.open_with(opening(transport.run, study))
+
+
+def asked(transport: ProcessTransport, ask: Ask[Any]) -> Replies:
     return dict(transport.ask(transport.rounds, ask))
 
 
@@ -120,23 +119,25 @@ def assert_equal(got: Decomposition, expected: Decomposition) -> None:
     assert got.certificate.angle_bound == expected.certificate.angle_bound
 
 
-def test_results_counters_and_meters_are_those_of_the_local_transport() -> None:
+@pytest.mark.parametrize("method", ["krylov", "covariance"])
+def test_results_counters_and_meters_are_those_of_the_local_transport(method: str) -> None:
     sources = mixed()
-    sites = {name: Site(name, source) for name, source in sources.items()}
+    study = study_of(sources, 3, method, scale=True, tol=1e-10, max_rounds=9)
+    sites = gates(sources)
     local = LocalTransport(sites, workers=2, run="r7")
-    expected = drive(both(scale=True), local)
-    transport = ProcessTransport(sources, workers=2, run="r7")
+    local.open_with(opening("r7", study))
+    expected = drive(coordinated(study, seed=5), local)
+    transport = started(sources, study, workers=2, run="r7")
     processes = {name: children()[name] for name in sources}
     try:
         assert transport.sites == ("thin", "turned")
-        got = drive(both(scale=True), transport)
+        got = drive(coordinated(study, seed=5), transport)
         again = Message("ask", "r7", 1, "moments", {}).to_bytes()
         refusal = Message.from_bytes(transport._sites["thin"].answer(again), "refusal")
     finally:
         transport.close()
     assert (refusal.run, refusal.label) == ("r7", "answered")
-    assert_equal(got.krylov, expected.krylov)
-    assert_equal(got.covariance, expected.covariance)
+    assert_equal(got, expected)
     for counter in ("rounds", "bytes_up", "bytes_down", "floats_up"):
         assert getattr(transport, counter) == getattr(local, counter) > 0
     assert {n: m.to_bytes() for n, m in transport.meters.items()} == {
@@ -146,7 +147,7 @@ def test_results_counters_and_meters_are_those_of_the_local_transport() -> None:
     transport.close()
     assert sorted(transport.meters) == ["thin", "turned"]
     with pytest.raises(SiteLost) as caught:
-        asked(transport, Ask("moments"))
+        asked(transport, Ask(MomentsRequest()))
     assert caught.value.sites == ("thin", "turned")
 
 
@@ -159,36 +160,39 @@ def test_threads_of_a_busy_parent_may_run_and_fail_side_by_side() -> None:
             a @ a
 
     def run(name: str, protocol: Protocol[T]) -> T:
-        with ProcessTransport({name: Source.of(rows_of(name))}) as transport:
+        study = study_of([name], 3, "krylov", tol=1e-10)
+        with started({name: Source.of(rows_of(name))}, study) as transport:
             return drive(protocol, transport)
 
     def failing() -> Protocol[None]:
-        yield Ask("moments")
+        yield Ask(MomentsRequest())
         assert "failing" in children()
         raise RuntimeError("own")
 
     noise = threading.Thread(target=churn)
     noise.start()
+    working = coordinated(study_of(["working"], 3, "krylov", tol=1e-10), seed=5)
     try:
         with ThreadPoolExecutor(2) as pool:
-            found = pool.submit(run, "working", both())
+            found = pool.submit(run, "working", working)
             failed = pool.submit(run, "failing", failing())
     finally:
         done.set()
         noise.join()
     with pytest.raises(RuntimeError, match="own"):
         failed.result()
-    oracle = pooled(rows_of("working"))
-    for result in found.result():
-        np.testing.assert_allclose(result.variances, oracle.s[:3] ** 2 / 39)
-        cosines = np.abs(result.components @ oracle.vt[:3].T)
-        np.testing.assert_allclose(cosines, np.eye(3), atol=1e-7)
+    oracle, result = pooled(rows_of("working")), found.result()
+    np.testing.assert_allclose(result.variances, oracle.s[:3] ** 2 / 39)
+    cosines = np.abs(result.components @ oracle.vt[:3].T)
+    np.testing.assert_allclose(cosines, np.eye(3), atol=1e-7)
     assert not children().keys() & {"working", "failing"}
 
 
 def test_the_wire_sets_the_precision_both_ways(crowd: ProcessTransport) -> None:
-    centre = np.full(D, 0.1)
-    reply = asked(crowd, Ask("squares", {"mean": centre}, to=("limited",)))["limited"]["squares"]
+    centre, only = np.full(D, 0.1), ("limited",)
+    begin(crowd)
+    asked(crowd, Ask(MomentsRequest(), to=only))
+    reply = asked(crowd, Ask(SquaresRequest(mean=centre), to=only))["limited"]["squares"]
     around = rows_of("limited") - centre.astype(np.float32)
     expected = (around**2).sum(axis=0).astype(np.float32)
     np.testing.assert_allclose(reply, expected, rtol=1e-7)
@@ -197,45 +201,55 @@ def test_the_wire_sets_the_precision_both_ways(crowd: ProcessTransport) -> None:
 
 def test_a_killed_child_is_lost_by_name_and_the_other_goes_on(crowd: ProcessTransport) -> None:
     two = ("killed", "limited")
-    assert tuple(asked(crowd, Ask("moments", to=two))) == two
+    begin(crowd)
+    assert tuple(asked(crowd, Ask(MomentsRequest(), to=two))) == two
     process = children()["killed"]
     os.kill(process.pid or 0, signal.SIGSTOP)
     # The ask is under way when the timer ends the child that never reads it.
     timer = threading.Timer(0.2, process.kill)
     timer.start()
     for _ in range(2):
+        begin(crowd)
         with pytest.raises(SiteLost, match=r"^No answer from killed to 'moments' in round") as lost:
-            asked(crowd, Ask("moments", to=two))
+            asked(crowd, Ask(MomentsRequest(), to=two))
         assert lost.value.sites == ("killed",)
         timer.join()
     expected = rows_of("limited").sum(axis=0)
-    for ask in (Ask("moments", to=two, quorum=1), Ask("moments", to=("limited",))):
+    for ask in (Ask(MomentsRequest(), to=two, quorum=1), Ask(MomentsRequest(), to=("limited",))):
+        begin(crowd)
         replies = asked(crowd, ask)
         assert list(replies) == ["limited"]
         np.testing.assert_allclose(replies["limited"]["total"], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_child_that_hangs_is_lost_by_the_deadline(crowd: ProcessTransport) -> None:
+    begin(crowd)
     os.kill(children()["hanging"].pid or 0, signal.SIGSTOP)
     with pytest.raises(SiteLost) as caught:
-        asked(crowd, Ask("moments", to=("hanging",), deadline_s=0.1))
+        asked(crowd, Ask(MomentsRequest(), to=("hanging",), deadline_s=0.1))
     assert caught.value.sites == ("hanging",)
 
 
 @pytest.mark.parametrize(
-    ("op", "payload", "code"),
+    ("method", "request_", "code"),
     [
-        ("nonsense", {}, "unknown_op"),
-        ("scatter", CENTRE, "forbidden"),
-        ("product", CENTRE | {"basis": np.zeros((D + 1, 1))}, "failed"),
-        ("product", CENTRE | {"basis": np.eye(D)[:, 3:7]}, "leakage"),
+        ("krylov", ScatterRequest(**FRAME), "script"),
+        ("krylov", ProductRequest(basis=np.zeros((D + 1, 1)), **FRAME), "invalid"),
+        ("krylov", ProductRequest(basis=np.eye(D)[:, 3:7], **FRAME), "leakage"),
+        ("covariance", MomentsRequest(), "method"),
     ],
 )
 def test_policies_and_meters_arrive_and_refusals_come_back(
-    crowd: ProcessTransport, op: str, payload: dict[str, Array], code: str
+    crowd: ProcessTransport, method: str, request_: Request[Any], code: str
 ) -> None:
+    begin(crowd, method)
+
+    def asking() -> None:
+        for each in (MomentsRequest(), request_):
+            asked(crowd, Ask(each, to=("limited",)))
+
     with pytest.raises(SiteRefused) as caught:
-        asked(crowd, Ask(op, payload, to=("limited",)))
+        asking()
     assert (caught.value.site, caught.value.code) == ("limited", code)
 
 
@@ -243,10 +257,22 @@ def test_meters_go_on_from_those_given_and_the_lost_have_none(crowd: ProcessTran
     lost = children().get("killed")
     if lost is not None:  # the tests before this may have run in another worker
         lost.kill()
-    asked(crowd, Ask("product", CENTRE | {"basis": np.eye(D)[:, :5]}, to=("limited",)))
+    begin(crowd)
+    asked(crowd, Ask(MomentsRequest(), to=("limited",)))
+    asked(crowd, Ask(ProductRequest(basis=np.eye(D)[:, :5], **FRAME), to=("limited",)))
     crowd.close()
     assert "killed" not in crowd.meters
     assert crowd.meters["limited"].rank_fraction == pytest.approx(5 / D)
+
+
+def test_studies_that_were_not_approved_are_refused_by_the_children() -> None:
+    agreed, other = study_of("a", 1), study_of("a", 2)
+    approved = frozenset({agreed.digest})
+    with started({"a": Source.of(np.eye(3))}, other, approved=approved) as transport:
+        with pytest.raises(SiteRefused, match="'unapproved'"):
+            asked(transport, Ask(MomentsRequest()))
+        transport.open_with(opening(transport.run, agreed))
+        assert list(asked(transport, Ask(MomentsRequest()))) == ["a"]
 
 
 def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -257,7 +283,7 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "from eigenfed.data.source import Source\n"
         "from eigenfed.transport.processes import ProcessTransport\n"
         "if __name__ == '__main__':\n"
-        "    transport = ProcessTransport({'a': Source.of(np.eye(3))})\n"
+        "    transport = ProcessTransport({'a': Source.of(np.eye(3))}, coordinator=bytes(32))\n"
         "    print('started', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -271,7 +297,7 @@ def test_a_child_that_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     multiprocessing.resource_tracker.ensure_running()
     monkeypatch.setattr("multiprocessing.spawn._python_exe", os.fsencode("/bin/false"))
     with pytest.raises(ProtocolError, match=r"^The process of site 'a' did not start\. Call from"):
-        ProcessTransport({"a": Source.of(np.eye(3))})
+        ProcessTransport({"a": Source.of(np.eye(3))}, coordinator=bytes(32))
     assert "a" not in children()
 
 
@@ -279,7 +305,7 @@ def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyP
     config = vars(multiprocessing.current_process())["_config"]
     monkeypatch.setitem(config, "daemon", True)
     with pytest.raises(ProtocolError, match="'a' did not start"):
-        ProcessTransport({"a": Source.of(np.eye(3))})
+        ProcessTransport({"a": Source.of(np.eye(3))}, coordinator=bytes(32))
 
 
 @pytest.mark.parametrize(
@@ -292,12 +318,12 @@ def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyP
 )
 def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        ProcessTransport(mixed(), **arguments)  # type: ignore[arg-type]
+        ProcessTransport(mixed(), coordinator=bytes(32), **arguments)  # type: ignore[arg-type]
 
 
 def test_no_sites_are_refused() -> None:
     with pytest.raises(InputError, match="sites is empty"):
-        ProcessTransport({})
+        ProcessTransport({}, coordinator=bytes(32))
 
 
 def handed_over(source: Source) -> Source:
@@ -348,25 +374,24 @@ def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_pat
     sources = {name: Source.of(rng.standard_normal((2000, 3)) * [9, 1, 1]) for name in names}
     identities = {name: Identity.generate() for name in names}
     ledgers = {name: tmp_path / name for name in names}
+    for path in ledgers.values():
+        Ledger(path, create=True).close()
     policy = Policy(budget=Budget(1.0, 1e-5), secure_only=True)
     roster = Roster.of(identities)
 
-    def run(transport: LocalTransport) -> Decomposition:
-        protocol = private_pca(
-            Privacy(1.0, 1e-5),
-            1,
-            method="auto",
-            center=True,
-            scale=False,
-            tol=1e-9,
-            sites=transport.sites,
-            rng=rng,
-            total=SecureSum(roster, run=transport.run),
-        )
-        return drive(protocol, transport)
+    study = study_of(names, 1, "covariance", privacy=Privacy(1.0, 1e-5))
 
-    with ProcessTransport(
-        sources, policies=dict.fromkeys(names, policy), identities=identities, ledgers=ledgers
+    def run(transport: LocalTransport) -> Decomposition:
+        transport.open_with(opening(transport.run, study))
+        total = SecureSum(roster, run=transport.run)
+        return drive(coordinated(study, total=total), transport)
+
+    with started(
+        sources,
+        study,
+        policies=dict.fromkeys(names, policy),
+        identities=identities,
+        ledgers=ledgers,
     ) as transport:
         assert abs(run(transport).components[0, 0]) > 0.95
     for path in ledgers.values():
@@ -375,7 +400,7 @@ def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_pat
         assert ledger.verify().sound
     # What the children wrote down binds whoever opens it next.
     sites = {
-        name: Site(
+        name: gate(
             name,
             source,
             policy=policy,

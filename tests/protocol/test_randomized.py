@@ -1,42 +1,25 @@
 """Federated randomized SVD: as accurate as promised, and the centralised algorithm itself."""
 
-import gzip
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.angles import sines
-from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol import randomized as module
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.randomized import randomized, reduced
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.core import Ask, drive
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.ops import State, Terms
+from eigenfed.protocol.randomized import Randomized, ReducedRequest, reduced
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
+from federation import coordinated, gate, mnist, opened, study_of, watched
 from oracles import pooled, power_law
-
-ROOT = Path(__file__).parents[2]
-IMAGES = (
-    ROOT / os.environ.get("EIGENFED_DATA", "../shared/data") / "mnist" / "t10k-images-idx3-ubyte.gz"
-)
-
-
-@op(Release("the rows' side", "n x k", Leaves.EXACT, Reveals.COUNTS))
-def peek(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Show what never leaves, to a test."""
-    return Answer({"sided": state["sided"]}, state)
+from sides import sides_of
 
 
 class Run(NamedTuple):
@@ -46,39 +29,17 @@ class Run(NamedTuple):
     sided: list[Array]
 
 
-def run(
-    parts: Sequence[Any], k: int, *, watch: bool = False, certify: bool = False, **options: Any
-) -> Run:
-    """Run the protocol; `watch` looks at G after each sum about it."""
-    known = {**OPS, **{o.name: o for o in (*module.OPS, peek)}}
-    sites = {f"s{i}": Site(f"s{i}", Source.of(part), ops=known) for i, part in enumerate(parts)}
-    sided: list[Array] = []
+def run(parts: Sequence[Any], k: int, *, certify: bool = False, iterations: int = 10) -> Run:
+    """Run the method, and look at G after each sum about it."""
+    sites = {f"s{i}": gate(f"s{i}", part) for i, part in enumerate(parts)}
+    study = study_of(sites, k, Randomized(iterations), certify=certify)
+    transport, sided = opened(sites, study), list[Array]()
 
-    def whole() -> Protocol[Decomposition]:
-        moments = yield from all_moments(plain_sum, center=True, scale=False)
-        rng = np.random.default_rng(0)
-        return (
-            yield from randomized(
-                moments, k, tol=2e-8, certify=certify, rng=rng, total=plain_sum, **options
-            )
-        )
+    def seen(ask: Ask[Any]) -> None:
+        if ask.op == "sided_product":
+            sided.append(sides_of(sites, transport.run))
 
-    def watched() -> Protocol[Decomposition]:
-        protocol = whole()
-        ask = next(protocol)
-        while True:
-            replies = yield ask
-            if watch and ask.op == "sided_product":
-                shown = yield Ask("peek")
-                sided.append(np.vstack([shown[name]["sided"] for name in sorted(shown)]))
-            try:
-                ask = protocol.send(replies)
-            except StopIteration as end:
-                found: Decomposition = end.value
-                return found
-
-    transport = LocalTransport(sites)
-    found = drive(watched(), transport)
+    found = drive(watched(coordinated(study), seen), transport)
     return Run(found, sites, transport, sided)
 
 
@@ -109,10 +70,8 @@ def test_ten_iterations_are_within_a_millionth_of_a_degree() -> None:
     np.testing.assert_allclose(done.found.total_variance, truth.energy / 899, rtol=1e-12)
 
 
-@pytest.mark.skipif(not IMAGES.exists(), reason="MNIST is not on this machine")
 def test_ten_iterations_are_within_a_millionth_of_a_degree_on_mnist() -> None:
-    with gzip.open(IMAGES) as file:
-        X = np.frombuffer(file.read()[16:], np.uint8).reshape(-1, 784).astype(np.float64)
+    X = mnist()
     truth = np.linalg.eigh(np.cov(X.T))[1][:, ::-1][:, :10].T
     done = run(np.array_split(X, 5), 10)
     assert degrees(done.found.components, truth) < 1e-6
@@ -121,7 +80,7 @@ def test_ten_iterations_are_within_a_millionth_of_a_degree_on_mnist() -> None:
 
 def test_a_few_iterations_are_the_centralised_algorithm_not_the_limit() -> None:
     X, k, iterations = power_law(300, 60, 0.7, 2), 5, 3
-    done = run(np.split(X, [2, 90, 91, 200]), k, iterations=iterations, watch=True)
+    done = run(np.split(X, [2, 90, 91, 200]), k, iterations=iterations)
     H, G = centralised(X - X.mean(axis=0), done.sided[0], k, iterations)
     assert float(sines(done.found.components, H)[0]) < 1e-11
     assert float(sines(H, pooled(X).vt[:k])[0]) > 1e-4
@@ -168,7 +127,7 @@ def test_iterates_may_fill_the_space() -> None:
 def test_rows_of_low_rank_give_components_of_no_variance() -> None:
     rng = np.random.default_rng(6)
     X = rng.standard_normal((90, 2)) @ rng.standard_normal((2, 20))
-    done = run(np.split(X, [40]), 4, iterations=3, watch=True)
+    done = run(np.split(X, [40]), 4, iterations=3)
     components = done.found.components
     np.testing.assert_allclose(components @ components.T, np.eye(4), atol=1e-13)
     np.testing.assert_allclose(done.found.variances[2:], 0.0, atol=1e-13)
@@ -181,15 +140,16 @@ def test_the_meter_is_told_the_scatter_on_all_iterates() -> None:
     rng = np.random.default_rng(7)
     source = Source.of(rng.standard_normal((50, 8)), weights=rng.uniform(0, 2, 50))
     basis = np.linalg.qr(rng.standard_normal((8, 3))).Q
-    payload = {"mean": rng.standard_normal(8), "scale": rng.uniform(1, 2, 8), "known": basis}
-    answer = reduced.run(source, payload, {})
-    scatter = Prepared(source, payload["mean"], payload["scale"]).scatter()
-    assert answer.images is not None
-    np.testing.assert_allclose(answer.images, scatter @ basis, rtol=1e-12)
-    np.testing.assert_allclose(answer.reply["inner"], basis.T @ scatter @ basis, rtol=1e-12)
-    np.testing.assert_array_equal(answer.directions, basis)
+    frame = (rng.standard_normal(8), rng.uniform(1, 2, 8))
+    terms = Terms(study_of("a", 3, "randomized", scale=True), 50, 8)
+    answer = reduced.run(source, ReducedRequest(basis=basis), State(sent=frame), terms)
+    scatter = Prepared(source, *frame).scatter()
+    assert answer.revealed is not None
+    np.testing.assert_allclose(answer.revealed.images, scatter @ basis, rtol=1e-12)
+    np.testing.assert_allclose(answer.reply.inner, basis.T @ scatter @ basis, rtol=1e-12)
+    np.testing.assert_array_equal(answer.revealed.directions, basis)
 
 
 def test_no_iteration_is_refused() -> None:
     with pytest.raises(InputError, match=r"^iterations=0 must be a whole number of at least 1\."):
-        run([power_law(20, 5, 1.0)], 2, iterations=0)
+        Randomized(iterations=0)

@@ -1,7 +1,8 @@
 """Sites that drop out of secure sums, and sites that send garbage into them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,19 +10,32 @@ import pytest
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError, SiteLost
-from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Ask, Protocol, drive
 from eigenfed.protocol.messages import Message
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.moments import MomentsReply, all_moments
 from federation import in_sites
-from secured import Failing, Federation, secured, summed, summing
+from secured import Failing, Federation, Showing, ShownRequest, moments_sum, secured
 
 S, D, THRESHOLD = 7, 4, 5
 ROWS = np.random.default_rng(0).standard_normal((40, D))
 TABLES = in_sites(ROWS, S)
-BOUNDS: dict[str, Bound] = {"n": 64.0, "count": 64.0, "total": 256.0}
-MOMENTS = Ask("moments", bounds=BOUNDS)
 STAGES = ["sum_keys", "sum_shares", "moments", "sum_survivors", "sum_unmask"]
+
+
+@pytest.fixture(autouse=True)
+def methods() -> Iterator[None]:
+    with registered(Showing):
+        yield
+
+
+def summed(
+    federation: Federation, quorum: int | None = None, /, **failing: Failing
+) -> MomentsReply:
+    """Make the first sum of a run over sites some of which fail."""
+    transport = federation.transport(**failing)
+    return drive(moments_sum(federation.total(transport), quorum), transport)
 
 
 def exact(names: tuple[str, ...]) -> Array:
@@ -42,12 +56,12 @@ def test_losses_down_to_the_threshold_are_survived_at_any_stage(stage: str, coun
     failing = losing(federation, stage, count)
     transport = federation.transport(**failing)
     total = federation.total(transport)
-    (found,) = drive(summing(total, replace(MOMENTS, quorum=THRESHOLD)), transport)
+    found = drive(moments_sum(total, THRESHOLD), transport)
     names = federation.roster.sites
     there = names if STAGES.index(stage) > 2 else names[: S - count]
     assert total.summed == there
-    np.testing.assert_allclose(found["total"], exact(there), atol=1e-13)
-    assert found["n"] == sum(len(TABLES[name]) for name in there)
+    np.testing.assert_allclose(found.total, exact(there), atol=1e-13)
+    assert found.n == sum(len(TABLES[name]) for name in there)
 
 
 @pytest.mark.parametrize("quorum", [None, THRESHOLD])
@@ -56,7 +70,7 @@ def test_one_loss_more_ends_the_run_and_nothing_is_opened(stage: str, quorum: in
     federation = secured(TABLES)
     failing = losing(federation, stage, S - THRESHOLD + 1)
     with pytest.raises(SiteLost) as caught:
-        summed(federation, replace(MOMENTS, quorum=quorum), **failing)
+        summed(federation, quorum, **failing)
     assert caught.value.sites == tuple(failing)
     opened = [
         name
@@ -72,11 +86,11 @@ def test_without_a_quorum_all_must_be_in_the_sum_but_need_not_open_it(stage: str
     federation = secured(TABLES)
     failing = losing(federation, stage, 1)
     if STAGES.index(stage) > 2:
-        (found,) = summed(federation, MOMENTS, **failing)
-        np.testing.assert_allclose(found["total"], ROWS.sum(axis=0), atol=1e-13)
+        found = summed(federation, **failing)
+        np.testing.assert_allclose(found.total, ROWS.sum(axis=0), atol=1e-13)
     else:
         with pytest.raises(SiteLost, match=f"No answer from s06 to '{stage}'"):
-            summed(federation, MOMENTS, **failing)
+            summed(federation, **failing)
 
 
 @pytest.mark.parametrize("size", [17, 30, 50])
@@ -88,65 +102,91 @@ def test_many_sites_survive_as_many_losses_as_the_threshold_allows(size: int) ->
     failing = {name: Failing(federation.sites[name], "moments") for name in lost}
     transport = federation.transport(**failing)
     total = federation.total(transport, ahead=1)
-    ask = replace(MOMENTS, quorum=federation.roster.threshold)
-    (found,) = drive(summing(total, ask), transport)
+    found = drive(moments_sum(total, federation.roster.threshold), transport)
     there = tuple(name for name in tables if name not in lost)
     assert total.summed == there
     wanted = np.sum([tables[name].sum(axis=0) for name in there], axis=0)
-    np.testing.assert_allclose(found["total"], wanted, atol=1e-12)
+    np.testing.assert_allclose(found.total, wanted, atol=1e-12)
 
 
-def test_a_site_that_is_back_takes_part_in_the_next_sum() -> None:
-    """It has missed the shares, which it is then sent again."""
+def row(quorum: int | None = None) -> Ask[Any]:
+    """An ask for the sum of the sites' first rows."""
+    return Ask(ShownRequest(form=0, bound=np.array([8.0])), quorum=quorum)
+
+
+def first_rows(names: Iterable[str]) -> Array:
+    total: Array = np.sum([TABLES[name][0] for name in names], axis=0)
+    return total
+
+
+@pytest.mark.parametrize("stage", ["shown", "sum_survivors", "sum_unmask"])
+def test_a_site_that_is_back_takes_part_in_the_next_sum_if_it_missed_none(stage: str) -> None:
+    """A sum is opened without its help; one that it was not part of leaves it behind the script."""
     federation = secured(TABLES, policy=Policy(secure_only=True, least_roster_change=0))
-    away = Failing(federation.sites["s03"], "moments")
-    transport = federation.transport(s03=away)
+    study = federation.study(Showing())
+    away = Failing(federation.sites["s03"])
+    transport = federation.transport(study, s03=away)
     total = federation.total(transport)
-    ask = replace(MOMENTS, quorum=THRESHOLD)
 
-    def protocol() -> Protocol[list[tuple[str, ...]]]:
+    def protocol() -> Protocol[list[tuple[tuple[str, ...], Array]]]:
         found = []
+        yield from all_moments(total, study)
+        away.from_op = stage
         for _ in range(2):
-            yield from total(ask)
-            found.append(total.summed)
-            away.from_op, away.is_gone = "", False
+            answer = yield from total(row(THRESHOLD))
+            found.append((total.summed, answer.x))
+            away.come_back()
         return found
 
-    first, second = drive(protocol(), transport)
-    assert first == tuple(name for name in TABLES if name != "s03")
-    assert second == tuple(TABLES)
+    (first, one), (second, two) = drive(protocol(), transport)
+    there = [name for name in TABLES if stage != "shown" or name != "s03"]
+    assert first == tuple(there)
+    np.testing.assert_allclose(one, first_rows(there), atol=1e-13)
+    assert second == tuple(there)
+    np.testing.assert_allclose(two, first_rows(there), atol=1e-13)
 
 
-def test_new_keys_are_made_where_all_are_wanted_and_one_had_none() -> None:
+@pytest.mark.parametrize("stage", ["sum_keys", "shown"])
+def test_a_site_that_missed_a_sum_is_asked_no_more(stage: str) -> None:
     federation = secured(TABLES, policy=Policy(least_roster_change=0))
-    away = Failing(federation.sites["s03"], "sum_keys")
-    transport = federation.transport(s03=away)
-    total = federation.total(transport)
+    study = federation.study(Showing())
+    away = Failing(federation.sites["s03"])
+    transport = federation.transport(study, s03=away)
+    total = federation.total(transport, ahead=2)
+    others = tuple(name for name in TABLES if name != "s03")
 
-    def protocol() -> Protocol[Arrays]:
-        yield from total(replace(MOMENTS, quorum=THRESHOLD))
-        away.from_op, away.is_gone = "", False
-        return (yield from total(MOMENTS))
+    def protocol() -> Protocol[None]:
+        yield from all_moments(total, study)
+        away.from_op = stage
+        # The third sum makes keys, and so does the fifth.
+        for _ in range(3):
+            yield from total(row(THRESHOLD))
+            assert total.summed == others
+            away.come_back()
+        yield from total(row())
 
-    found = drive(protocol(), transport)
-    assert total.summed == tuple(TABLES)
-    np.testing.assert_allclose(found["total"], ROWS.sum(axis=0), atol=1e-13)
+    with pytest.raises(ProtocolError, match="s03 missed an earlier sum"):
+        drive(protocol(), transport)
 
 
 def test_a_loss_that_a_protocol_survives_leaves_later_sums_whole() -> None:
     federation = secured(TABLES)
-    away = Failing(federation.sites["s03"], "moments")
-    transport = federation.transport(s03=away)
+    study = federation.study(Showing())
+    away = Failing(federation.sites["s03"])
+    transport = federation.transport(study, s03=away)
     total = federation.total(transport)
 
-    def protocol() -> Protocol[Arrays]:
+    def protocol() -> Protocol[Array]:
+        yield from all_moments(total, study)
+        away.from_op = "shown"
         with pytest.raises(SiteLost):
-            yield from total(MOMENTS)
-        away.from_op, away.is_gone = "", False
-        return (yield from total(MOMENTS))
+            yield from total(row())
+        away.come_back()
+        whole: Array = (yield from total(row())).x
+        return whole
 
     found = drive(protocol(), transport)
-    np.testing.assert_allclose(found["total"], ROWS.sum(axis=0), atol=1e-13)
+    np.testing.assert_allclose(found, first_rows(TABLES), atol=1e-13)
 
 
 def changed(label: str, arrays: Callable[[Arrays], Arrays]) -> Callable[[Message], Message]:
@@ -167,9 +207,9 @@ LAST_BIT = np.eye(1, 33, 32, dtype=np.uint8)
 GARBAGE: list[tuple[str, Callable[[Arrays], Arrays], str]] = [
     ("sum_keys", lambda a: {**a, "keys": a["keys"][:-1]}, "The keys of site 's03'.*malformed"),
     ("sum_keys", lambda a: {**a, "keys": a["keys"] ^ 1}, "said to be of site 's03' are not signed"),
-    ("sum_keys", lambda a: {}, "The keys of site 's03'.*malformed"),
+    ("sum_keys", lambda a: {}, "The reply of site 's03' to 'sum_keys' does not have"),
     ("sum_shares", lambda a: {"shares": a["shares"][:, :-1]}, "The shares of site 's03'"),
-    ("sum_shares", lambda a: {}, "The shares of site 's03'"),
+    ("sum_shares", lambda a: {}, "The reply of site 's03' to 'sum_shares' does not have"),
     ("sum_shares", lambda a: {"shares": a["shares"] ^ 1}, "'shares'"),
     ("moments", lambda a: {**a, "n": a["n"].astype(float)}, "'s03' has 'n' of type float64"),
     ("moments", lambda a: {**a, "n": np.append(a["n"], 1)}, r"'s03' has 'n' of shape \(2,\)"),
@@ -203,7 +243,7 @@ def test_garbage_of_a_site_is_found_out(
     federation = secured(TABLES)
     bad = Failing(federation.sites["s03"], change=changed(stage, garbage))
     with pytest.raises(ProtocolError, match=message):
-        summed(federation, MOMENTS, s03=bad)
+        summed(federation, s03=bad)
 
 
 def test_wrong_shares_of_the_key_of_a_lost_site_are_found_out() -> None:
@@ -217,28 +257,31 @@ def test_wrong_shares_of_the_key_of_a_lost_site_are_found_out() -> None:
     bad = Failing(federation.sites["s01"], change=changed("sum_unmask", spoiled))
     away = Failing(federation.sites["s06"], "moments")
     with pytest.raises(ProtocolError, match="of site 's06' do not bring it back"):
-        summed(federation, replace(MOMENTS, quorum=THRESHOLD), s01=bad, s06=away)
+        summed(federation, THRESHOLD, s01=bad, s06=away)
 
 
 @pytest.mark.parametrize(
-    "spoiled",
-    [lambda a: {**a, "n": a["n"].astype(float)}, lambda a: {n: a[n] for n in a if n != "n"}],
+    ("spoiled", "message"),
+    [
+        (lambda a: {**a, "n": a["n"].astype(float)}, "have the arrays of a masked reply, as words"),
+        (lambda a: {n: a[n] for n in a if n != "n"}, "no sum of replies within their bounds"),
+    ],
     ids=["floats", "a field less"],
 )
 def test_sites_that_all_answer_as_another_release_would_are_found_out(
-    spoiled: Callable[[Arrays], Arrays],
+    spoiled: Callable[[Arrays], Arrays], message: str
 ) -> None:
     federation = secured(TABLES)
     change = changed("moments", spoiled)
     bad = {name: Failing(site, change=change) for name, site in federation.sites.items()}
-    with pytest.raises(ProtocolError, match="does not have the arrays that its bounds are of"):
-        summed(federation, MOMENTS, **bad)
+    with pytest.raises(ProtocolError, match=message):
+        summed(federation, **bad)
 
 
 def test_a_false_reply_within_its_bounds_shifts_the_sum_and_cannot_be_told() -> None:
     """The limit of the method, stated: a site may lie about its own rows, masked or not."""
     federation = secured(TABLES)
     federation.sites["s03"]._source = Source.of(TABLES["s03"] + 1.0)
-    (found,) = summed(federation, MOMENTS)
+    found = summed(federation)
     shift = len(TABLES["s03"]) * np.ones(D)
-    np.testing.assert_allclose(found["total"], ROWS.sum(axis=0) + shift, atol=1e-13)
+    np.testing.assert_allclose(found.total, ROWS.sum(axis=0) + shift, atol=1e-13)

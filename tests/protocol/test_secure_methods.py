@@ -1,47 +1,45 @@
 """Every method that needs nothing but sums, under secure sums: the same as under plain ones."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError, ProtocolError
+from eigenfed.errors import PrivacyError, ProtocolError
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.release import Reveals
+from eigenfed.protocol.codec import pack
 from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.method import Method, registered
+from eigenfed.protocol.moments import (
+    MagnitudeReply,
+    MagnitudeRequest,
+    SpreadRequest,
+    all_moments,
+    magnitude,
+)
 from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.orthonormalise import cholesky_qr2, gram_schmidt
-from eigenfed.protocol.pca import Method, Plan, pca
-from eigenfed.protocol.power_options import Power
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.ops import State, Terms
+from eigenfed.protocol.orthonormalise import cholesky_steps, closed, gram_schmidt_steps
+from eigenfed.protocol.power import Power
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.subspace import Subspace
 from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import LocalTransport
-from federation import in_sites, local
+from federation import coordinated, in_sites, run, study_of
 from oracles import power_law
-from secured import secured
+from secured import Coordinator, secured
+from sides import Given, PutRequest, sides_of
 
 STAGES = {"sum_keys", "sum_shares", "sum_survivors", "sum_unmask"}
 
 
-@op(Release("nothing", "0", Leaves.SUM_ONLY, Reveals.COUNTS))
-def put(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Take the rows themselves as the vectors on the rows' side."""
-    return Answer({}, {**state, "sided": np.array(source.X)})
-
-
-KNOWN = {**OPS, put.name: put}
-
-
-METHODS: list[Method] = [
+METHODS: list[Method | str] = [
     "covariance",
     "krylov",
     "randomized",
@@ -58,13 +56,13 @@ DATA = {"dense": DENSE, "sparse": SPARSE, "missing": MISSING, "few rows": DENSE[
 
 
 def fitted(
-    plan: Plan, tables: dict[str, Any], *, secure: bool
+    tables: dict[str, Any], method: Method | str, *, k: int = 3, secure: bool, **settings: Any
 ) -> tuple[Decomposition, LocalTransport]:
     federation = secured(tables, policy=Policy(secure_only=secure))
-    transport = federation.transport()
+    study = federation.study(method, k, secure=secure, **settings)
+    transport = federation.transport(study)
     total: Total = federation.total(transport) if secure else plain_sum
-    rng = np.random.default_rng(1)
-    return drive(pca(plan, sites=transport.sites, rng=rng, total=total), transport), transport
+    return drive(coordinated(study, seed=1, total=total), transport), transport
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -72,12 +70,11 @@ def fitted(
     ("kind", "scale"), [("dense", False), ("dense", True), ("sparse", False), ("sparse", True)]
 )
 def test_every_method_that_sums_gives_the_same_under_secure_sums(
-    method: Method, kind: str, scale: bool
+    method: Method | str, kind: str, scale: bool
 ) -> None:
-    plan = Plan(3, method, scale=scale, max_rounds=4)
     tables = in_sites(DATA[kind], 3)
-    plain, _ = fitted(plan, tables, secure=False)
-    safe, _ = fitted(plan, tables, secure=True)
+    plain, _ = fitted(tables, method, scale=scale, max_rounds=4, secure=False)
+    safe, _ = fitted(tables, method, scale=scale, max_rounds=4, secure=True)
     np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-12)
     np.testing.assert_allclose(safe.components, plain.components, atol=1e-11)
     np.testing.assert_allclose(safe.mean, plain.mean, rtol=1e-13, atol=1e-14)
@@ -94,17 +91,15 @@ def test_every_method_that_sums_gives_the_same_under_secure_sums(
 @pytest.mark.parametrize("kind", ["missing", "few rows"])
 @pytest.mark.parametrize("method", ["covariance", "krylov"])
 def test_missing_entries_and_small_sites_change_nothing(kind: str, method: str) -> None:
-    plan = Plan(3, method, scale=True)
     tables = in_sites(DATA[kind], 3)
-    plain, safe = (fitted(plan, tables, secure=secure)[0] for secure in (False, True))
+    plain, safe = (fitted(tables, method, scale=True, secure=s)[0] for s in (False, True))
     np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("unit", [1e-100, 1e60])
 def test_units_do_not_matter(unit: float) -> None:
-    plan = Plan(3, "krylov")
     tables = in_sites(unit * DENSE, 3)
-    plain, safe = (fitted(plan, tables, secure=secure)[0] for secure in (False, True))
+    plain, safe = (fitted(tables, "krylov", secure=secure)[0] for secure in (False, True))
     np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11)
 
 
@@ -112,11 +107,12 @@ def test_features_of_very_different_size_keep_their_scales() -> None:
     """The small ones are asked for again, within bounds of their own."""
     sizes = 10.0 ** -(np.arange(14) / 1.5)
     tables = in_sites(DENSE * sizes, 4)
-    plan = Plan(3, "covariance", scale=True)
-    (plain, _), (safe, transport) = (fitted(plan, tables, secure=s) for s in (False, True))
+    (plain, _), (safe, transport) = (
+        fitted(tables, "covariance", scale=True, secure=s) for s in (False, True)
+    )
     np.testing.assert_allclose(safe.scale, plain.scale, rtol=1e-12)
     np.testing.assert_allclose(safe.variances, plain.variances, rtol=1e-11)
-    even, fewer = fitted(plan, in_sites(DENSE, 4), secure=True)
+    even, fewer = fitted(in_sites(DENSE, 4), "covariance", scale=True, secure=True)
     assert transport.rounds == fewer.rounds + 3
     np.testing.assert_allclose(safe.variances, even.variances, rtol=1e-9)
 
@@ -124,9 +120,7 @@ def test_features_of_very_different_size_keep_their_scales() -> None:
 def test_plain_runs_ask_what_they_always_did() -> None:
     tables = in_sites(DENSE, 4)
     for method, rounds in (("covariance", 2), ("krylov", 4)):
-        transport, sites = local(tables)
-        plan = Plan(3, method, max_rounds=2)
-        drive(pca(plan, sites=transport.sites, rng=np.random.default_rng(1)), transport)
+        _, transport, sites = run(tables, 3, method, max_rounds=2, seed=1)
         assert transport.rounds == rounds
         asked = {line.op for line in next(iter(sites.values())).egress}
         assert asked <= {"moments", "scatter", "product", "remainder"}
@@ -135,8 +129,8 @@ def test_plain_runs_ask_what_they_always_did() -> None:
 @pytest.mark.parametrize(
     ("method", "remedy"),
     [
-        ("merge", "method='covariance' or 'krylov'"),
-        (Merge(), "method='covariance' or 'krylov'"),
+        ("merge", "method='covariance' or method='krylov'"),
+        (Merge(), "method='covariance' or method='krylov'"),
         ("power", r"Power\(local_steps=1\)"),
         (Power(), r"Power\(local_steps=1\)"),
         (Power(local_steps=2, align="sign"), r"Power\(local_steps=1\)"),
@@ -145,9 +139,11 @@ def test_plain_runs_ask_what_they_always_did() -> None:
     ],
     ids=str,
 )
-def test_methods_that_need_single_replies_are_refused_by_name(method: Method, remedy: str) -> None:
-    with pytest.raises(InputError, match=rf"method=.*needs replies of single sites.*{remedy}"):
-        fitted(Plan(2, method), in_sites(DENSE, 3), secure=True)
+def test_methods_that_need_single_replies_are_refused_by_name(
+    method: Method | str, remedy: str
+) -> None:
+    with pytest.raises(PrivacyError, match=rf"method=.*needs replies of single sites.*{remedy}"):
+        fitted(in_sites(DENSE, 3), method, k=2, secure=True)
 
 
 def conditioned(n: int, k: int, condition: float) -> Array:
@@ -165,33 +161,45 @@ def graded(n: int, k: int, condition: float) -> Array:
 
 
 def orthonormalised(
-    vectors: Array, size: int, most: float, by: str = "cholesky"
+    vectors: Array, size: int, most: float | None = None, by: str = "cholesky"
 ) -> tuple[Array, Array]:
-    """Return the vectors that sites are left with, and the triangle."""
-    federation = secured(in_sites(vectors, size), ops=KNOWN)
-    transport = federation.transport()
-    total = federation.total(transport)
+    """Return the vectors that sites are left with, and the triangle.
 
-    def protocol() -> Protocol[Array]:
-        yield Ask("put")
-        if by == "cholesky":
-            return (yield from cholesky_qr2(total, most=most))
-        return (yield from gram_schmidt(vectors.shape[1], total, most=most))
+    Without a bound on the squared deviations it is the widest that sites take.
+    """
+    federation, k = secured(in_sites(vectors, size)), vectors.shape[1]
+    study = federation.study(Given(), k, center=False)
+    with registered(Given):
+        transport = federation.transport(study)
+        total = federation.total(transport)
 
-    triangle = drive(protocol(), transport)
-    found = [site._runs[transport.run].state["sided"] for site in federation.sites.values()]
-    return np.vstack(found), triangle
+        def protocol() -> Protocol[Array]:
+            yield from all_moments(total, study)
+            limits = total.limits
+            assert limits is not None
+            widest = limits.parties * limits.squares * limits.d if most is None else most
+            total.agree(replace(limits, most=widest))
+            yield Ask(PutRequest(most=widest))
+            if by == "cholesky":
+                done = yield from cholesky_steps(total, {})
+            else:
+                done = yield from gram_schmidt_steps(k, total, {})
+            yield from closed(total, done)
+            return done.triangle
+
+        triangle = drive(protocol(), transport)
+    return sides_of(federation.sites, transport.run), triangle
 
 
 @pytest.mark.parametrize("made", [conditioned, graded])
 @pytest.mark.parametrize("condition", [1e3, 1e6, 1e12])
 @pytest.mark.parametrize("size", [3, 10])
-def test_cholesky_qr2_is_orthonormal_whatever_the_condition(
+def test_cholesky_steps_are_orthonormal_whatever_the_condition(
     made: Callable[[int, int, float], Array], condition: float, size: int
 ) -> None:
     vectors = made(300, 8, condition)
-    # The bound is a thousand times too wide, as bounds may be.
-    found, triangle = orthonormalised(vectors, size, most=1000.0 * float(np.sum(vectors**2)))
+    # The bound is some hundred times too wide, as bounds may be.
+    found, triangle = orthonormalised(vectors, size)
     assert np.abs(found.T @ found - np.eye(8)).max() < 1e-13
     np.testing.assert_allclose(found @ triangle, vectors, rtol=0, atol=1e-15)
 
@@ -209,19 +217,26 @@ def test_gram_schmidt_sums_securely_and_sees_dependence() -> None:
 def test_magnitudes_leave_to_a_factor_of_two_and_nothing_else_of_single_sites() -> None:
     tables = in_sites(DENSE, 4)
     federation = secured(tables)
-    transport = federation.transport()
-    total = federation.total(transport)
-    drive(all_moments(total, center=True, scale=False), transport)
+    study = federation.study()
+    transport = federation.transport(study)
+    drive(all_moments(federation.total(transport), study), transport)
     for site in federation.sites.values():
         bare = [line for line in site.egress if not line.masked]
         assert {line.op for line in bare} == STAGES | {"magnitude"}
         assert {line.release.reveals for line in bare} == {Reveals.RANGE, Reveals.NOTHING}
     for name, table in tables.items():
-        answer = OPS["magnitude"].run(Source.of(table), {}, {}).reply
-        assert {array.dtype for array in answer.values()} == {np.dtype(np.int64)}
+        told = magnitudes(table)
         largest, weight = np.abs(table).max(), len(table)
-        assert 2.0 ** (answer["entry"][0] - 1) < largest <= 2.0 ** answer["entry"][0], name
-        assert 2.0 ** (answer["weight"][0] - 1) < weight <= 2.0 ** answer["weight"][0]
+        assert 2.0 ** (told.entry - 1) < largest <= 2.0**told.entry, name
+        assert 2.0 ** (told.weight - 1) < weight <= 2.0**told.weight
+
+
+def magnitudes(X: Any) -> MagnitudeReply:
+    source = Source.of(X)
+    terms = Terms(study_of("abc", 1, secure=True), source.n, source.d, 3)
+    answer = magnitude.run(source, MagnitudeRequest(), State(), terms)
+    assert answer.state.declared == (answer.reply.entry, answer.reply.weight)
+    return answer.reply
 
 
 @pytest.mark.parametrize(
@@ -239,18 +254,17 @@ def test_magnitudes_leave_to_a_factor_of_two_and_nothing_else_of_single_sites() 
     ids=range(8),
 )
 def test_the_magnitude_of_odd_tables(X: Any, entry: int, weight: int) -> None:
-    answer = OPS["magnitude"].run(Source.of(X), {}, {}).reply
-    assert (int(answer["entry"][0]), int(answer["weight"][0])) == (entry, weight)
+    assert magnitudes(X) == MagnitudeReply(entry=entry, weight=weight)
 
 
-def test_the_total_deviation_is_told_about_one_mean_and_scale_a_run() -> None:
+def test_the_total_deviation_is_told_once_about_a_scale_that_the_study_has() -> None:
     """With scales of the asker's choice it would be the deviation of single features."""
-    site = secured(in_sites(DENSE, 3), policy=Policy()).sites["s00"]
+    it = Coordinator(secured(in_sites(DENSE, 3)), "covariance")
+    shares = it.shared(it.keyed())
+    it.masked(shares)
     d = DENSE.shape[1]
-    first = {"mean": np.zeros(d), "scale": np.ones(d)}
-    other = {"mean": np.zeros(d), "scale": np.where(np.arange(d) == 2, 1.0, 1e200)}
-    kinds = []
-    for round_, payload in enumerate((first, other, first)):
-        data = site.answer(Message("ask", "r", round_, "spread", payload).to_bytes())
-        kinds.append(Message.from_bytes(data, "reply", "refusal").label)
-    assert kinds == ["spread", "failed", "spread"]
+    only = SpreadRequest(mean=np.zeros(d), scale=np.where(np.arange(d) == 2, 1.0, 1e140))
+    site = it.names[0]
+    assert it.code(site, "spread", pack(only) | it.envelope(1)) == "invalid"
+    it.reply(site, "spread", it.asked(1))
+    assert it.code(site, "spread", it.asked(1)) == "script"

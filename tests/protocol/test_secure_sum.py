@@ -1,110 +1,121 @@
 """Secure sums end to end: exact to the step, resumable, and with nothing of single sites."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
-from eigenfed.privacy.fixed_point import Bound, error
+from eigenfed.privacy.fixed_point import error
 from eigenfed.privacy.identity import Roster
 from eigenfed.privacy.masks import Mask
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, drive
+from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.pca import Plan, pca
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.moments import (
+    MomentsReply,
+    MomentsRequest,
+    SpreadRequest,
+    SquaresRequest,
+    all_moments,
+)
+from eigenfed.protocol.ops import Limits
+from eigenfed.protocol.orthonormalise import NoReply
+from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.secure_sum import SecureSum
-from eigenfed.protocol.site import Site
-from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.processes import ProcessTransport
 from eigenfed.transport.transcript import Transcript
-from federation import in_sites
+from federation import COORDINATOR, coordinated, gate, in_sites, opened, opening, study_of
 from oracles import power_law
-from secured import Failing, Federation, identified, secured, summed, summing
+from secured import (
+    EchoRequest,
+    Failing,
+    Federation,
+    Showing,
+    ShownRequest,
+    WholeRequest,
+    agreed,
+    identified,
+    moments_sum,
+    secured,
+    summed,
+    summing,
+)
+from sides import Given, PutRequest
 
 S, D, THRESHOLD = 7, 4, 5
 ROWS = np.random.default_rng(0).standard_normal((40, D))
 TABLES = in_sites(ROWS, S)
-BOUNDS: dict[str, Bound] = {"n": 64.0, "count": 64.0, "total": 256.0}
-MOMENTS = Ask("moments", bounds=BOUNDS)
 DENSE = power_law(90, 14, 1.0) + 5.0
 
 
-@op(Release("numbers of the rows", "any", Leaves.SUM_ONLY, Reveals.MEANS))
-def shown(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return the site's first row, in the form that is asked for."""
-    row = np.asarray(source.X[0])
-    forms = {0: row, 1: row.reshape(2, -1), 2: row[0].reshape(()), 3: row[:0], 4: row.astype(int)}
-    return Answer({"x": forms[int(payload["form"][0])]}, state)
+@pytest.fixture(autouse=True)
+def methods() -> Iterator[None]:
+    with registered(Showing), registered(Given):
+        yield
 
 
-@op(Release("nothing", "0", Leaves.SUM_ONLY, Reveals.COUNTS))
-def put(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Take the rows themselves as the vectors on the rows' side."""
-    return Answer({}, {**state, "sided": np.array(source.X)})
+def form(which: int, *bound: float) -> Ask[Any]:
+    return Ask(ShownRequest(form=which, bound=np.array(bound)))
 
 
-KNOWN = {**OPS, shown.name: shown, put.name: put}
-
-
-def form(which: int, bound: Bound) -> Ask:
-    return Ask("shown", {"form": np.array([which])}, bounds={"x": bound})
+def first_sum(federation: Federation, **failing: Failing) -> MomentsReply:
+    transport = federation.transport(**failing)
+    return drive(moments_sum(federation.total(transport)), transport)
 
 
 @pytest.mark.parametrize("size", [3, 4, 10, 16, 17, 30, 50])
 def test_a_secure_sum_is_the_sum_to_half_a_step_for_each_site(size: int) -> None:
     tables = in_sites(np.random.default_rng(size).standard_normal((2 * size, 300)), size)
-    federation = secured(tables, ops=KNOWN)
-    transport = federation.transport()
+    federation = secured(tables)
+    study = federation.study(Showing())
+    transport = federation.transport(study)
     total = federation.total(transport, ahead=1)
-    (found,) = drive(summing(total, form(0, 8.0)), transport)
+    (found,) = drive(summing(total, study, form(0, 8.0)), transport)
     wanted = np.sum([table[0] for table in tables.values()], axis=0)
-    assert np.abs(found["x"] - wanted).max() <= error(8.0, size) + 1e-14
+    assert np.abs(found.x - wanted).max() <= error(8.0, size) + 1e-14
     # Beyond rounding of the floats themselves, the sum is that of the sites' whole steps.
     step = 2.0 * error(8.0, size) / size
     whole = sum(np.rint(table[0] / step).astype(np.int64) for table in tables.values())
-    np.testing.assert_array_equal(found["x"], whole * step)
+    np.testing.assert_array_equal(found.x, whole * step)
     assert total.summed == tuple(tables)
 
 
 def test_every_shape_is_summed_and_whole_numbers_stay_whole() -> None:
     tables = in_sites(10 * np.random.default_rng(1).standard_normal((5, 6)), 5)
-    federation = secured(tables, ops=KNOWN)
+    federation = secured(tables)
     plain = np.stack([table[0] for table in tables.values()])
-    asks = [form(0, 64.0), form(1, 64.0), form(2, 64.0), form(3, 64.0), form(4, 64), form(4, 64.0)]
-    found = [answer["x"] for answer in summed(federation, *asks)]
+    asks = [*(form(which, 64.0) for which in range(5)), Ask(WholeRequest(bound=64))]
+    found = [answer.x for answer in summed(federation, *asks)]
     np.testing.assert_allclose(found[0], plain.sum(axis=0), atol=1e-14)
     np.testing.assert_array_equal(found[1], found[0].reshape(2, 3))
     assert found[2].shape == ()
     assert found[2] == found[0][0]
     assert found[3].shape == (0,)
-    assert found[4].dtype == np.int64
-    np.testing.assert_array_equal(found[4], plain.astype(int).sum(axis=0))
-    np.testing.assert_array_equal(found[5], found[4])
+    assert found[5].dtype == np.int64
+    np.testing.assert_array_equal(found[5], plain.astype(int).sum(axis=0))
+    np.testing.assert_array_equal(found[4], found[5])
 
 
 def test_bounds_by_entry_keep_the_digits_of_small_entries() -> None:
-    tables = in_sites(np.array([[1e9, 1e-9]] * 3), 3)
-    federation = secured(tables, ops=KNOWN)
-    one, each = summed(federation, form(0, 2e9), form(0, np.array([2e9, 2e-9])))
-    assert abs(one["x"][1] - 3e-9) > 1e-9
-    np.testing.assert_allclose(each["x"], [3e9, 3e-9], rtol=1e-15)
+    federation = secured(in_sites(np.array([[1e9, 1e-9]] * 3), 3))
+    one, each = summed(federation, form(0, 2e9), form(0, 2e9, 2e-9))
+    assert abs(one.x[1] - 3e-9) > 1e-9
+    np.testing.assert_allclose(each.x, [3e9, 3e-9], rtol=1e-15)
 
 
 def run_once(federation: Federation, record: Transcript, **failing: Failing) -> Decomposition:
-    transport = LocalTransport({**federation.sites, **failing}, run=record.run)
+    study = federation.study("krylov", 2, max_rounds=2)
+    transport = opened({**federation.sites, **failing}, study, run=record.run)
     total = federation.total(transport)
-    plan = Plan(2, "krylov", max_rounds=2)
-    rng = np.random.default_rng(0)
-    return drive(pca(plan, sites=transport.sites, rng=rng, total=total), transport, record)
+    return drive(coordinated(study, total=total), transport, record)
 
 
 @pytest.mark.parametrize("stage", ["sum_shares", "product", "sum_survivors", "sum_unmask"])
@@ -134,13 +145,13 @@ def test_the_transcript_holds_no_masked_reply_of_a_single_site() -> None:
     kept: list[Any] = []
 
     class Kept:
-        def replay(self, round_: int, ask: Ask) -> None:
+        def replay(self, round_: int, ask: Ask[Any]) -> None:
             return None
 
-        def keep(self, round_: int, ask: Ask, outcome: Any) -> None:
+        def keep(self, round_: int, ask: Ask[Any], outcome: Any) -> None:
             kept.append((ask, outcome))
 
-    drive(summing(federation.total(transport), MOMENTS), transport, Kept())
+    drive(moments_sum(federation.total(transport)), transport, Kept())
     masked = {
         array.tobytes()
         for tap in tapped.values()
@@ -159,10 +170,13 @@ def test_what_leaves_a_site_without_masks_is_nowhere_in_what_it_sends() -> None:
     federation = secured(TABLES)
     tapped = {name: Failing(site) for name, site in federation.sites.items()}
     transport = federation.transport(**tapped)
-    drive(summing(federation.total(transport), MOMENTS), transport)
+    total = federation.total(transport)
+    drive(moments_sum(total), transport)
+    assert total.limits is not None
+    bound = float(total.limits.weight * total.limits.entry)
     for name, tap in tapped.items():
         sent = b"".join(array.tobytes() for reply in tap.replied for array in reply.arrays.values())
-        steps = np.rint(TABLES[name].sum(axis=0) / (2 * error(256.0, S) / S)).astype(np.int64)
+        steps = np.rint(TABLES[name].sum(axis=0) / (2 * error(bound, S) / S)).astype(np.int64)
         for part in (*TABLES[name].sum(axis=0), *steps):
             assert part.tobytes() not in sent
 
@@ -172,49 +186,73 @@ def test_processes_sum_as_threads_do() -> None:
     tables = dict(zip("abc", np.array_split(DENSE, 3), strict=True))
     sources = {name: Source.of(table) for name, table in tables.items()}
     policies = {name: Policy(secure_only=True) for name in tables}
-    with ProcessTransport(sources, policies=policies, identities=identities) as transport:
+    study = study_of(sources, 1, scale=True, secure=True)
+    with ProcessTransport(
+        sources, coordinator=COORDINATOR.public, policies=policies, identities=identities
+    ) as transport:
+        transport.open_with(opening(transport.run, study))
         total = SecureSum(Roster.of(identities), run=transport.run)
-        safe = drive(all_moments(total, center=True, scale=True), transport)
+        safe = drive(all_moments(total, study), transport)
     np.testing.assert_allclose(safe.mean, DENSE.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(safe.scale, DENSE.std(axis=0), rtol=1e-13)
 
 
 def test_masks_cancel_where_the_wire_rounds_what_is_asked() -> None:
-    federation = secured(in_sites(DENSE, 4))
+    policy = Policy(secure_only=True, least_roster_change=0)
+    federation = secured(in_sites(DENSE, 4), policy=policy, wire="float32")
     away = Failing(federation.sites["s03"], "squares")
-    transport = LocalTransport({**federation.sites, "s03": away}, wire="float32")
-    mean = np.full(DENSE.shape[1], 0.1)
-    ask = Ask("squares", {"mean": mean}, bounds={"squares": 1e4}, quorum=3)
-    (found,) = drive(summing(federation.total(transport), ask), transport)
+    study = federation.study(scale=True, wire="float32")
+    transport = opened({**federation.sites, "s03": away}, study)
+    total = federation.total(transport)
+
+    def protocol() -> Protocol[Array]:
+        request = yield from agreed(total)
+        yield from total(Ask(request))
+        mean = np.full(DENSE.shape[1], 0.1)
+        return (yield from total(Ask(SquaresRequest(mean=mean), quorum=3))).squares
+
+    found = drive(protocol(), transport)
     around = np.vstack([site._source.X for site in list(federation.sites.values())[:3]])
     wanted = np.sum((around - np.float32(0.1)) ** 2, axis=0)
-    np.testing.assert_allclose(found["squares"], wanted, rtol=1e-13)
+    np.testing.assert_allclose(found, wanted, rtol=1e-13)
 
 
 def test_children_need_an_identity_each() -> None:
     sources = {name: Source.of(np.ones((2, 2))) for name in "abcd"}
     with pytest.raises(InputError, match="identities must name the sites of sources"):
-        ProcessTransport(sources, identities=identified("abc"))
+        ProcessTransport(sources, coordinator=bytes(32), identities=identified("abc"))
+
+
+MOMENTS = Ask(MomentsRequest(entry=2, weight=3))
 
 
 @pytest.mark.parametrize(
     ("ask", "message"),
     [
-        (Ask("moments"), "'moments' states no bounds"),
         (replace(MOMENTS, to=("s00",)), "addressed to some sites"),
-        (replace(MOMENTS, each={"s00": {"x": np.ones(1)}}), "brings one site what others do not"),
+        (
+            replace(MOMENTS, each={"s00": MomentsRequest(entry=3, weight=3)}),
+            "brings one site what others do not",
+        ),
         (replace(MOMENTS, quorum=4), "quorum=4 must be from 5 to 7"),
         (replace(MOMENTS, quorum=8), "quorum=8 must be from 5 to 7"),
-        (replace(MOMENTS, bounds={**BOUNDS, "n": np.inf}), "bound of 'n' must be finite"),
-        (replace(MOMENTS, bounds={**BOUNDS, "n": -1.0}), "bound of 'n' must be finite"),
+        (Ask(EchoRequest(x=np.ones(1), bound=np.array([np.inf]))), "bound of 'x' must be finite"),
+        (Ask(EchoRequest(x=np.ones(1), bound=np.array([-1.0]))), "bound of 'x' must be finite"),
+        (replace(MOMENTS, largest=2**62), "of 'largest' times 7 sites must stay below"),
     ],
+    ids=range(7),
 )
 def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
-    ask: Ask, message: str
+    ask: Ask[Any], message: str
 ) -> None:
     federation = secured(TABLES)
+    transport = federation.transport()
+    total = federation.total(transport)
+    with pytest.raises(InputError, match="summed before magnitudes were agreed on"):
+        drive(total(MOMENTS), transport)
+    total.agree(Limits(4.0, 8.0, S, D))
     with pytest.raises(InputError, match=message):
-        summed(federation, ask)
+        drive(total(ask), transport)
     assert all(site.egress == [] for site in federation.sites.values())
 
 
@@ -231,32 +269,30 @@ def test_two_sites_cannot_sum_securely() -> None:
         secured(in_sites(ROWS, 2))
 
 
-def test_a_site_whose_reply_is_out_of_range_refuses() -> None:
+def test_a_site_whose_reply_is_out_of_range_ends_the_run() -> None:
     federation = secured(TABLES)
-    with pytest.raises(SiteRefused, match=r"refused 'moments'.*'range'") as caught:
-        summed(federation, replace(MOMENTS, bounds={**BOUNDS, "n": 4.0}))
-    assert caught.value.code == "range"
+    with pytest.raises(SiteRefused, match=r"refused 'shown'.*'aborted'") as caught:
+        summed(federation, form(0, 1e-3))
+    assert caught.value.code == "aborted"
 
 
 def test_another_roster_at_a_site_ends_the_run() -> None:
     federation = secured(TABLES)
     keys = {**federation.roster.keys, "s06": identified("x")["x"].public}
     identity = federation.identities["s00"]
-    federation.sites["s00"] = Site(
-        "s00", Source.of(TABLES["s00"]), identity=identity, roster=Roster(keys)
-    )
+    federation.sites["s00"] = gate("s00", TABLES["s00"], identity=identity, roster=Roster(keys))
     with pytest.raises(ProtocolError, match="said to be of site 's00' are not signed with its key"):
-        summed(federation, MOMENTS)
+        first_sum(federation)
 
 
 def test_another_name_of_the_run_ends_it() -> None:
     federation = secured(TABLES)
     with pytest.raises(ProtocolError, match="name the run as the transport does"):
-        drive(summing(SecureSum(federation.roster, run="x"), MOMENTS), federation.transport())
+        drive(moments_sum(SecureSum(federation.roster, run="x")), federation.transport())
 
 
-def test_a_payload_that_differs_between_sites_is_found_out_and_isolates_nobody() -> None:
-    """All but one site are asked about nothing, so that the sum would be that site's alone."""
+def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody() -> None:
+    """All but one site are asked about another direction, to have that site's part stand alone."""
 
     @dataclass
     class Sending:
@@ -264,53 +300,78 @@ def test_a_payload_that_differs_between_sites_is_found_out_and_isolates_nobody()
         basis: Array
 
         def answer(self, data: bytes) -> bytes:
-            ask = Message.from_bytes(data, "ask")
+            ask = Message.from_bytes(data, "ask", "open")
             arrays = ask.arrays | ({"basis": self.basis} if "basis" in ask.arrays else {})
             return self.site.answer(replace(ask, arrays=arrays).to_bytes())
 
     federation = secured(TABLES)
+    study = federation.study(Showing())
     cut = {
-        name: Sending(site, np.eye(D)[:, :1] if name == "s00" else np.zeros((D, 1)))
+        name: Sending(site, np.eye(D)[:, :1] if name == "s00" else np.eye(D)[:, 1:2])
         for name, site in federation.sites.items()
     }
-    transport = LocalTransport(dict(cut))
-    payload = {"basis": np.eye(D)[:, :1], "mean": np.zeros(D), "scale": np.ones(D)}
-    ask = Ask("product", payload, bounds={"product": 1e4, "trace": 1e4})
+    transport = opened(cut, study)
+    total = federation.total(transport)
+
+    def protocol() -> Protocol[None]:
+        moments = yield from all_moments(total, study)
+        yield from total(Ask(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
+
     with pytest.raises(ProtocolError, match="Sites were asked different things as 'product'"):
-        drive(summing(federation.total(transport), ask), transport)
+        drive(protocol(), transport)
     # A coordinator that does not care is left with words that have nothing to do with s00.
-    assert all(
-        "sum_unmask" not in [line.op for line in site.egress] for site in federation.sites.values()
-    )
+    for site in federation.sites.values():
+        left = [line.op for line in site.egress]
+        assert "sum_unmask" not in left[left.index("product") :]
 
 
 def test_a_sum_takes_three_rounds_and_keys_two_for_some_sums_ahead() -> None:
+    """Of six sums: moments, spread and four more; magnitudes take a round before."""
     for ahead, rounds in ((1, 5 * 6), (2, 3 * 6 + 2 * 3), (4, 3 * 6 + 2 * 2), (8, 3 * 6 + 2)):
         federation = secured(TABLES)
-        transport = federation.transport()
-        drive(summing(federation.total(transport, ahead), *[MOMENTS] * 6), transport)
-        assert transport.rounds == rounds
+        study = federation.study(Showing())
+        transport = federation.transport(study)
+        total = federation.total(transport, ahead)
+        drive(summing(total, study, *[form(0, 8.0)] * 4), transport)
+        assert transport.rounds == 1 + rounds
 
 
 @pytest.mark.parametrize("size", [5, 20])
 def test_bytes_up_are_those_of_packed_integers_and_keys(size: int) -> None:
     width = 20_000
     tables = in_sites(np.ones((size, width)), size)
-    federation = secured(tables, ops=KNOWN)
-    transport = federation.transport()
-    drive(summing(federation.total(transport, ahead=1), form(0, 2.0)), transport)
+    federation = secured(tables)
+    study = federation.study(Showing())
+    transport = federation.transport(study)
+    total = federation.total(transport, ahead=1)
+
+    def protocol() -> Protocol[int]:
+        yield from all_moments(total, study)
+        before = transport.bytes_up
+        yield from total(form(0, 2.0))
+        return transport.bytes_up - before
+
+    up = drive(protocol(), transport)
     packed = 8 * width * size
     keys = size * (3 * 32 + 64 + size * (66 + 16) + 32 + 64 + size * 33)
-    assert packed < transport.bytes_up < 1.1 * packed + keys
-    assert transport.bytes_up - packed - keys < 3000 * size
+    assert packed < up < 1.1 * packed + keys
+    assert up - packed - keys < 3000 * size
 
 
 def test_a_sum_of_nothing_is_one_plain_round() -> None:
-    federation = secured(TABLES, ops=KNOWN)
-    transport = federation.transport()
-    (found,) = drive(summing(federation.total(transport), Ask("put", bounds={})), transport)
-    assert found == {}
-    assert transport.rounds == 1
+    federation = secured(TABLES)
+    study = federation.study(Given())
+    transport = federation.transport(study)
+    total = federation.total(transport)
+
+    def protocol() -> Protocol[int]:
+        yield from all_moments(total, study)
+        before = transport.rounds
+        found = yield from total(Ask(PutRequest(most=1.0)))
+        assert found == NoReply()
+        return transport.rounds - before
+
+    assert drive(protocol(), transport) == 1
 
 
 def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,20 +380,38 @@ def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch
     def counted(masks: list[Mask], words: Any) -> None:
         made.append(len(masks))
 
-    monkeypatch.setattr("eigenfed.protocol.sealing.add_masks", counted)
+    monkeypatch.setattr("eigenfed.protocol.participant.add_masks", counted)
     for size, masks in ((16, 16), (17, 13), (30, 21), (50, 33)):
         made.clear()
         federation = secured(in_sites(np.ones((size, 2)), size))
         with pytest.raises(ProtocolError, match="no sum of replies"):
-            drive(summing(federation.total(t := federation.transport(), 1), MOMENTS), t)
+            drive(moments_sum(federation.total(t := federation.transport(), 1)), t)
         assert made == [masks] * size
 
 
 def test_a_second_run_over_nearly_the_same_sites_is_refused_by_the_sites() -> None:
     """The difference of two sums is the part of the site that is in one of them only."""
     federation = secured(TABLES)
-    summed(federation, replace(MOMENTS, quorum=THRESHOLD))
+    some = federation.transport()
+    drive(moments_sum(federation.total(some), THRESHOLD), some)
     away = {"s06": Failing(federation.sites["s06"], "moments")}
+    fewer = federation.transport(**away)
     with pytest.raises(SiteRefused, match="'isolates'"):
-        summed(federation, replace(MOMENTS, quorum=THRESHOLD), **away)
-    summed(federation, MOMENTS)
+        drive(moments_sum(federation.total(fewer), THRESHOLD), fewer)
+    first_sum(federation)
+
+
+def test_a_site_that_missed_a_sum_which_its_script_wants_has_no_part_in_the_rest() -> None:
+    """It has not seen what the others were asked: to go on without it is for the coordinator."""
+    federation = secured(TABLES, policy=Policy(secure_only=True, least_roster_change=0))
+    away = Failing(federation.sites["s03"], "moments")
+    transport = federation.transport(s03=away)
+    total = federation.total(transport)
+
+    def protocol() -> Protocol[None]:
+        found = yield from moments_sum(total, THRESHOLD)
+        away.come_back()
+        yield from total(Ask(SpreadRequest(mean=found.total / found.count, scale=np.ones(D))))
+
+    with pytest.raises(ProtocolError, match="s03 missed an earlier sum"):
+        drive(protocol(), transport)

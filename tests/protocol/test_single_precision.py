@@ -10,9 +10,9 @@ from eigenfed import Covariance, FederatedPCA, InputError
 from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
+from eigenfed.errors import PrivacyError
 from eigenfed.linalg.angles import sines
 from eigenfed.protocol.covariance import agree_on
-from eigenfed.protocol.pca import Plan
 from eigenfed.protocol.result import Certificate, Decomposition
 from federation import deviations, fitted, in_sites
 
@@ -50,7 +50,7 @@ def test_with_a_certificate_it_is_as_exact_as_double(kind: str, center: bool, sc
         tables["s01"] = sparse.csr_array(tables["s01"])
     if kind == "float32":
         tables = {name: table.astype(np.float32) for name, table in tables.items()}
-    found, _ = fitted(tables, Plan(3, SINGLE, center=center, scale=scale), weights)
+    found, _ = fitted(tables, 3, SINGLE, center=center, scale=scale, weights=weights)
     around = deviations(X, w, center=center, scale=scale)
     _, s, vt = np.linalg.svd(around, full_matrices=False)
     np.testing.assert_allclose(found.variances, s[:3] ** 2 / (w.sum() - 1), rtol=1e-12)
@@ -62,8 +62,8 @@ def test_with_a_certificate_it_is_as_exact_as_double(kind: str, center: bool, sc
 def test_it_takes_one_round_more_and_half_the_bytes() -> None:
     falling = 1.0 / np.arange(1, 301)
     tables = in_sites(np.random.default_rng(2).standard_normal((900, 300)) * falling, 3)
-    double, plain = fitted(tables, Plan(2, "covariance"))
-    single, halved = fitted(tables, Plan(2, SINGLE))
+    double, plain = fitted(tables, 2, "covariance")
+    single, halved = fitted(tables, 2, SINGLE)
     assert (plain.rounds, halved.rounds) == (2, 3)
     assert (double.products, single.products) == (1, 2)
     assert single.method == "covariance"
@@ -75,7 +75,7 @@ def test_it_takes_one_round_more_and_half_the_bytes() -> None:
 
 
 def test_without_a_certificate_it_ends_after_the_scatter_and_claims_nothing() -> None:
-    found, transport = fitted(in_sites(ROWS, 3), Plan(4, SINGLE, certify=False))
+    found, transport = fitted(in_sites(ROWS, 3), 4, SINGLE, certify=False)
     assert transport.rounds == 2
     assert found.certificate is None
     truth = np.cov(ROWS.T)
@@ -86,8 +86,8 @@ def test_without_a_certificate_it_ends_after_the_scatter_and_claims_nothing() ->
 @pytest.mark.parametrize("size", [1e-25, 1e-18, 1e18, 1e25])
 def test_rows_beyond_single_precision_are_taken_in_double(size: float) -> None:
     far = {name: table * size for name, table in in_sites(ROWS, 3).items()}
-    found, _ = fitted(far, Plan(3, SINGLE, certify=False))
-    exact, _ = fitted(far, Plan(3, "covariance"))
+    found, _ = fitted(far, 3, SINGLE, certify=False)
+    exact, _ = fitted(far, 3, "covariance")
     np.testing.assert_allclose(found.variances, exact.variances, rtol=1e-12)
     assert sines(found.components, exact.components)[0] < 1e-12
 
@@ -95,7 +95,7 @@ def test_rows_beyond_single_precision_are_taken_in_double(size: float) -> None:
 def test_one_site_beyond_single_precision_does_not_spoil_the_sum() -> None:
     tables = in_sites(ROWS - ROWS.mean(axis=0), 2)
     tables["s01"] = 1e20 * tables["s01"]
-    found, _ = fitted(tables, Plan(3, SINGLE))
+    found, _ = fitted(tables, 3, SINGLE)
     pooled = np.vstack(list(tables.values()))
     _, _, vt = np.linalg.svd(pooled - pooled.mean(axis=0), full_matrices=False)
     assert sines(found.components, vt[:3])[0] < 1e-10
@@ -109,7 +109,7 @@ def test_near_ties_take_more_rounds_and_residuals_are_never_understated(tie: flo
     side = rng.standard_normal((500, 40))
     side = np.linalg.qr(side - side.mean(axis=0)).Q
     X = np.sqrt(499) * side * np.sqrt(spread) @ frame.T
-    found, transport = fitted(in_sites(X, 3), Plan(5, SINGLE, tol=1e-9))
+    found, transport = fitted(in_sites(X, 3), 5, SINGLE, tol=1e-9)
     grade = graded(found)
     truth = np.cov(X.T)
     rounding = 1e-13
@@ -127,7 +127,7 @@ def test_the_bound_on_the_angle_holds() -> None:
     for _ in range(100):
         d, k = int(rng.integers(4, 25)), int(rng.integers(1, 4))
         X = rng.standard_normal((int(rng.integers(30, 200)), d)) * rng.exponential(1.0, d)
-        found, _ = fitted(in_sites(X, 2), Plan(k, SINGLE))
+        found, _ = fitted(in_sites(X, 2), k, SINGLE)
         _, _, vt = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
         angle = np.arcsin(min(sines(found.components, vt[:k])[0], 1.0))
         bound = graded(found).angle_bound
@@ -137,20 +137,20 @@ def test_the_bound_on_the_angle_holds() -> None:
 
 
 def test_a_narrow_wire_is_in_the_residuals() -> None:
-    found, _ = fitted(in_sites(ROWS, 3), Plan(3, SINGLE, wire="float32"), wire="float32")
+    found, _ = fitted(in_sites(ROWS, 3), 3, SINGLE, wire="float32")
     grade = graded(found)
     assert np.all(true_residuals(found, np.cov(ROWS.T)) <= grade.residuals)
     assert not grade.converged.any()
 
 
 def test_all_features_at_once_end_the_corrections() -> None:
-    found, transport = fitted(in_sites(ROWS[:, :4], 2), Plan(3, SINGLE, tol=0.0))
+    found, transport = fitted(in_sites(ROWS[:, :4], 2), 3, SINGLE, tol=0.0)
     assert transport.rounds == 3
     assert not graded(found).converged.any()
 
 
 def test_rows_that_do_not_vary_have_no_variance() -> None:
-    found, _ = fitted(in_sites(np.full((20, 5), 7.0), 2), Plan(2, SINGLE))
+    found, _ = fitted(in_sites(np.full((20, 5), 7.0), 2), 2, SINGLE)
     assert found.variances.tolist() == [0.0, 0.0]
 
 
@@ -188,7 +188,7 @@ def test_a_matrix_agrees_on_the_directions_asked_about_and_stays_beyond_them() -
 
 def test_secure_sums_have_a_precision_of_their_own() -> None:
     pca_ = FederatedPCA(2, method=SINGLE, secure=True)
-    with pytest.raises(InputError, match=r"does not go with secure sums.*method='covariance'"):
+    with pytest.raises(PrivacyError, match=r"precision of its own.*Pass method='covariance'"):
         pca_.fit_sites(in_sites(ROWS, 3))
     double = FederatedPCA(2, method=Covariance(), secure=True).fit_sites(in_sites(ROWS, 3))
     assert double.method_ == "covariance"
@@ -200,8 +200,8 @@ def test_an_unknown_precision_is_refused() -> None:
 
 
 def test_double_by_its_value_is_double_by_its_name() -> None:
-    named, _ = fitted(in_sites(ROWS, 3), Plan(3, "covariance"))
-    valued, transport = fitted(in_sites(ROWS, 3), Plan(3, Covariance()))
+    named, _ = fitted(in_sites(ROWS, 3), 3, "covariance")
+    valued, transport = fitted(in_sites(ROWS, 3), 3, Covariance())
     assert transport.rounds == 2
     np.testing.assert_array_equal(named.components, valued.components)
 
@@ -210,7 +210,7 @@ def test_double_by_its_value_is_double_by_its_name() -> None:
 def test_weights_of_little_more_than_one_row_have_one_divisor(method: Any) -> None:
     tables = in_sites(ROWS, 2)
     weights = {name: np.full(200, 1.5 / 400) for name in tables}
-    found, _ = fitted(tables, Plan(2, method), weights)
+    found, _ = fitted(tables, 2, method, weights=weights)
     around = deviations(ROWS, np.full(400, 1.5 / 400), center=True, scale=False)
     expected = np.linalg.svd(around, compute_uv=False)[:2] ** 2 / 0.5
     np.testing.assert_allclose(found.variances, expected, rtol=1e-9)
@@ -218,8 +218,8 @@ def test_weights_of_little_more_than_one_row_have_one_divisor(method: Any) -> No
 
 def test_few_distinct_values_round_alike_and_are_put_right() -> None:
     X = np.random.default_rng(6).poisson(3.0, (20_000, 20)) * np.linspace(2.0, 1.0, 20)
-    rough, _ = fitted(in_sites(X, 3), Plan(3, SINGLE, certify=False))
-    found, _ = fitted(in_sites(X, 3), Plan(3, SINGLE))
+    rough, _ = fitted(in_sites(X, 3), 3, SINGLE, certify=False)
+    found, _ = fitted(in_sites(X, 3), 3, SINGLE)
     truth = np.cov(X.T)
     assert 1e-9 < true_residuals(rough, truth).max() < 1e-5
     assert true_residuals(found, truth).max() < 1e-13

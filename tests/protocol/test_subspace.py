@@ -8,31 +8,28 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.angles import sines
-from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.method import Run as MethodRun
 from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.one_shot import Merge, one_shot_basis
+from eigenfed.protocol.ops import Answer, State, Terms
+from eigenfed.protocol.products import ProductReply
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.subspace import Subspace, sided_product, subspace
+from eigenfed.protocol.subspace import SidedProductRequest, Subspace, sided_product
 from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
+from federation import coordinated, gate, opened, study_of, watched
 from oracles import pooled, power_law
+from sides import side_of, sides_of
 
 K = 4
 CUTS = [2, 60, 61, 150]
-
-
-@op(Release("the rows' side", "n x k", Leaves.EXACT, Reveals.COUNTS))
-def peek(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Show what never leaves, to a test."""
-    return Answer({"sided": state["sided"]}, state)
 
 
 class Run(NamedTuple):
@@ -53,56 +50,36 @@ def run(
     tol: float = 1e-9,
     max_rounds: int = 400,
     certify: bool = False,
-    start: Array | None = None,
     weights: Sequence[Array] | None = None,
     scale: bool = False,
-    watch: bool = False,
 ) -> Run:
-    """Run the protocol; `watch` looks at G after each sum about it."""
+    """Run the method, and look at G after each request about it."""
     each = [None] * len(parts) if weights is None else weights
     sites = {
-        f"s{i}": Site(f"s{i}", Source.of(part, weights=w), ops={**OPS, peek.name: peek})
+        f"s{i}": gate(f"s{i}", part, weights=w, policy=Policy(min_rows=0))
         for i, (part, w) in enumerate(zip(parts, each, strict=True))
     }
-    iterates: list[Array] = []
-    sided: list[Array] = []
+    study = study_of(
+        sites,
+        k,
+        options or Subspace(),
+        tol=tol,
+        max_rounds=max_rounds,
+        certify=certify,
+        scale=scale,
+    )
+    transport = opened(sites, study)
+    iterates, sided = list[Array](), list[Array]()
 
-    def whole() -> Protocol[Decomposition]:
-        moments = yield from all_moments(plain_sum, center=True, scale=scale)
-        return (
-            yield from subspace(
-                moments,
-                k,
-                options=options or Subspace(),
-                tol=tol,
-                max_rounds=max_rounds,
-                certify=certify,
-                rng=np.random.default_rng(0),
-                total=plain_sum,
-                start=start,
-            )
-        )
+    def seen(ask: Ask[Any]) -> None:
+        basis = getattr(ask.request, "basis", None)
+        if basis is not None:
+            iterates.append(basis)
+        if ask.op.startswith("sided"):
+            sided.append(sides_of(sites, transport.run))
 
-    def watched() -> Protocol[Decomposition]:
-        protocol = whole()
-        ask = next(protocol)
-        while True:
-            replies = yield ask
-            if "basis" in ask.payload:
-                iterates.append(ask.payload["basis"])
-            if watch and ask.op.startswith("sided"):
-                shown = yield Ask("peek")
-                sided.append(np.vstack([shown[name]["sided"] for name in sorted(shown)]))
-            try:
-                ask = protocol.send(replies)
-            except StopIteration as end:
-                found: Decomposition = end.value
-                return found
-
-    transport = LocalTransport(sites)
-    found = drive(watched(), transport)
-    left = [site._runs[transport.run].state["sided"] for site in sites.values()]
-    return Run(found, sites, transport.rounds, iterates, sided, np.vstack(left))
+    found = drive(watched(coordinated(study), seen), transport)
+    return Run(found, sites, transport.rounds, iterates, sided, sides_of(sites, transport.run))
 
 
 def data(seed: int = 0) -> Array:
@@ -126,7 +103,7 @@ def test_with_orthonormal_rows_each_iterate_is_the_centralised_one(by: str) -> N
     """003 Prop. 2: Alg. 3 with orthonormalisation is Alg. 1 iterate by iterate."""
     X = data()
     options = Subspace(orthonormalise="each", by=by)
-    done = run(cut(X), options=options, tol=0.0, max_rounds=12, watch=True)
+    done = run(cut(X), options=options, tol=0.0, max_rounds=12)
     around = X - X.mean(axis=0)
     each = {"cholesky": 3, "gram_schmidt": 2 * K}[by]
     G = schmidt(done.sided[0])
@@ -140,7 +117,7 @@ def test_with_orthonormal_rows_each_iterate_is_the_centralised_one(by: str) -> N
 
 def test_without_each_iterate_is_that_of_the_covariance() -> None:
     X = data(1)
-    done = run(cut(X), tol=0.0, max_rounds=10, watch=True)
+    done = run(cut(X), tol=0.0, max_rounds=10)
     around = X - X.mean(axis=0)
     H = schmidt(around.T @ done.sided[0])
     for found in done.iterates[:9]:
@@ -234,18 +211,27 @@ def test_certificates_speak_of_the_components_returned(criterion: str) -> None:
     assert done.found.products == made
 
 
+def merged_basis(parts: Sequence[Array]) -> Array:
+    """What a one-shot merge of the same sites would start from."""
+    sites = {f"s{i}": gate(f"s{i}", part) for i, part in enumerate(parts)}
+    study = study_of(sites, K, "merge")
+
+    def protocol() -> Protocol[Array]:
+        moments = yield from all_moments(plain_sum, study)
+        run = MethodRun(study, moments, study.sites, np.random.default_rng(0), plain_sum)
+        return (yield from one_shot_basis(run, K, Merge()))
+
+    return drive(protocol(), opened(sites, study))
+
+
 def test_a_merge_as_start_saves_rounds() -> None:
     X = data(9)
-    local = []
-    for part in cut(X, [70, 140]):
-        _, s, vt = np.linalg.svd(part - X.mean(axis=0), full_matrices=False)
-        local.append(s[:K, None] * vt[:K])
-    start = np.linalg.svd(np.vstack(local), full_matrices=False)[2][:K].T
-    merged = run(cut(X, [70, 140]), options=Subspace(start="merge"), start=start, tol=1e-6)
-    drawn = run(cut(X, [70, 140]), tol=1e-6)
+    parts = cut(X, [70, 140])
+    merged = run(parts, options=Subspace(start="merge"), tol=1e-6)
+    drawn = run(parts, tol=1e-6)
     assert merged.found.products < drawn.found.products
     assert float(sines(merged.found.components, pooled(X).vt[:K])[0]) < 1e-4
-    np.testing.assert_allclose(merged.iterates[0], schmidt(start), atol=1e-14)
+    np.testing.assert_allclose(merged.iterates[0], schmidt(merged_basis(parts)), atol=1e-14)
 
 
 @pytest.mark.parametrize("orthonormalise", ["final", "each"])
@@ -261,49 +247,46 @@ def test_nothing_of_the_rows_side_leaves(orthonormalise: str, criterion: str) ->
     assert not {length for shape in shapes for length in shape} & (lengths - {1})
 
 
-def answers(source: Source) -> list[tuple[str, Answer]]:
-    """The three ways in which G comes about."""
-    rng = np.random.default_rng(11)
-    first = {"mean": rng.standard_normal(17), "scale": rng.uniform(1, 2, 17)}
-    basis = rng.standard_normal((17, 3))
-    upper = np.triu(rng.standard_normal((3, 3))) + 3 * np.eye(3)
-    seed = {"seed": np.array([5]), "width": np.array([3])}
-    payloads = {
-        "given": first | {"basis": basis},
-        "divided": first | {"basis": basis, "triangle": upper},
-        "drawn": first | seed,
-        "drawn and divided": first | seed | {"triangle": upper},
-    }
-    return [(name, sided_product.run(source, p, {})) for name, p in payloads.items()]
+def asked(source: Source, frame: tuple[Array, Array], **fields: Any) -> Answer[ProductReply]:
+    """What a site of a study of three components answers."""
+    terms = Terms(study_of("a", 3, "subspace"), source.n, source.d)
+    return sided_product.run(source, SidedProductRequest(**fields), State(sent=frame), terms)
 
 
 def test_images_are_the_scatter_times_the_directions_revealed() -> None:
-    weights = np.random.default_rng(12).uniform(0, 2, 211)
-    source = Source.of(data(12), weights=weights)
-    for name, answer in answers(source):
-        view = Prepared(source, answer.state["mean"], answer.state["scale"])
-        scatter = view.scatter()
-        assert answer.directions is not None
-        assert answer.images is not None
-        expected = scatter @ answer.directions
-        np.testing.assert_allclose(answer.images, expected, rtol=1e-10, err_msg=name)
-        assert answer.trace == pytest.approx(scatter.trace())
-        reply = view.adjoint(answer.state["sided"])
-        np.testing.assert_array_equal(answer.reply["product"], reply)
+    """In each of the ways in which G comes about."""
+    rng = np.random.default_rng(11)
+    source = Source.of(data(12), weights=np.random.default_rng(12).uniform(0, 2, 211))
+    frame = rng.standard_normal(17), rng.uniform(1, 2, 17)
+    basis = rng.standard_normal((17, 3))
+    upper = np.triu(rng.standard_normal((3, 3))) + 3 * np.eye(3)
+    made: dict[str, dict[str, Any]] = {
+        "given": {"basis": basis},
+        "divided": {"basis": basis, "triangle": upper},
+        "drawn": {"seed": 5},
+        "drawn and divided": {"seed": 5, "triangle": upper},
+    }
+    view = Prepared(source, *frame)
+    scatter = view.scatter()
+    for name, fields in made.items():
+        answer = asked(source, frame, **fields)
+        revealed = answer.revealed
+        assert revealed is not None
+        expected = scatter @ revealed.directions
+        np.testing.assert_allclose(revealed.images, expected, rtol=1e-10, err_msg=name)
+        assert answer.reply.trace == pytest.approx(scatter.trace())
+        reply = view.adjoint(side_of(answer.state))
+        np.testing.assert_array_equal(answer.reply.product, reply)
         if name.startswith("drawn"):
             span = np.linalg.qr(reply).Q
-            assert float(sines(answer.directions.T, span.T)[0]) < 1e-12
+            assert float(sines(revealed.directions.T, span.T)[0]) < 1e-12
 
 
 def test_draws_differ_by_site_and_seed_and_repeat() -> None:
     one, other = Source.of(data(13)[:9]), Source.of(data(13)[9:18])
-    ask = {"mean": np.zeros(17), "scale": np.ones(17), "width": np.array([3])}
 
     def drawn(source: Source, seed: int) -> Array:
-        sided: Array = sided_product.run(source, ask | {"seed": np.array([seed])}, {}).state[
-            "sided"
-        ]
-        return sided
+        return side_of(asked(source, (np.zeros(17), np.ones(17)), seed=seed).state)
 
     np.testing.assert_array_equal(drawn(one, 1), drawn(one, 1))
     assert np.abs(drawn(one, 1) - drawn(one, 2)).max() > 0.1
@@ -316,7 +299,7 @@ def test_draws_differ_by_site_and_seed_and_repeat() -> None:
 def test_rows_of_low_rank_give_components_of_no_variance(orthonormalise: str) -> None:
     rng = np.random.default_rng(14)
     X = rng.standard_normal((211, 2)) @ rng.standard_normal((2, 17))
-    done = run(cut(X), options=Subspace(orthonormalise=orthonormalise), watch=True)
+    done = run(cut(X), options=Subspace(orthonormalise=orthonormalise))
     np.testing.assert_allclose(done.found.variances[2:], 0.0, atol=1e-12)
     assert float(sines(done.found.components[:2], pooled(X).vt[:2])[0]) < 1e-8
     components = done.found.components
@@ -326,15 +309,13 @@ def test_rows_of_low_rank_give_components_of_no_variance(orthonormalise: str) ->
         run(cut(np.where(np.arange(17) < 2, X, 0.0)), options=printed)
 
 
-@pytest.mark.parametrize("start", [None, np.eye(17)[:, :K]])
+@pytest.mark.parametrize("start", ["random", "merge"])
 @pytest.mark.parametrize("criterion", ["residual", "change"])
 @pytest.mark.parametrize("certify", [False, True])
-def test_one_round_is_enough_for_a_result(
-    start: Array | None, criterion: str, certify: bool
-) -> None:
-    options = Subspace(start="random" if start is None else "merge", criterion=criterion)
+def test_one_round_is_enough_for_a_result(start: str, criterion: str, certify: bool) -> None:
+    options = Subspace(start=start, criterion=criterion)
     X = data(15)
-    done = run(cut(X), options=options, max_rounds=1, start=start, certify=certify)
+    done = run(cut(X), options=options, max_rounds=1, certify=certify)
     assert sum(e.op == "sided_product" for e in done.sites["s0"].egress) == 1
     components = done.found.components
     np.testing.assert_allclose(components @ components.T, np.eye(K), atol=1e-13)
@@ -352,13 +333,3 @@ def test_more_components_than_features_are_cut() -> None:
 def test_unknown_options_are_refused_by_name(name: str) -> None:
     with pytest.raises(InputError, match=rf"^{name}='best' must be one of '"):
         Subspace(**{name: "best"})
-
-
-def test_start_and_options_must_agree() -> None:
-    parts, basis = cut(data(17)), np.eye(17)[:, :K]
-    with pytest.raises(InputError, match=r"start is missing where options\.start is 'merge'"):
-        run(parts, options=Subspace(start="merge"))
-    with pytest.raises(InputError, match=r"start is given where options\.start is 'random'"):
-        run(parts, start=basis)
-    with pytest.raises(InputError, match=r"start has shape \(17, 3\) and must have \(17, 4\)"):
-        run(parts, options=Subspace(start="merge"), start=basis[:, :3])

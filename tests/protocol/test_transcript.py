@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,25 +13,31 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from counting import Counting, CountRequest
 from eigenfed.arrays import Arrays, Container
-from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError, ProtocolError, SiteLost
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, drive
-from eigenfed.protocol.krylov import krylov
-from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.certificate import RemainderRequest
+from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, ask_each, drive
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.moments import MomentsRequest, SquaresRequest, all_moments
+from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import plain_sum
-from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.transcript import Transcript
+from federation import coordinated, gates, opened, study_of
 from oracles import pooled, power_law
 
 D, ROUNDS = 20, 6
 X = power_law(90, D, 1.0, seed=2)
-ASKS = (
-    Ask("moments", summed=True),
-    Ask("product", {"basis": np.eye(3)}),
-    Ask("remainder", to=("a",)),
+STUDY = study_of("abc", 4, "krylov", tol=1e-9, max_rounds=3, scale=True)
+PRODUCT = Ask(ProductRequest(basis=np.eye(3)))
+ASKS: tuple[Ask[Any], ...] = (
+    Ask(MomentsRequest(), summed=True),
+    PRODUCT,
+    Ask(RemainderRequest(last=True), to=("a",)),
 )
 OUTCOMES: tuple[Replies | SiteLost, ...] = (
     {TOTAL: {"n": np.array([3.0]), "total": np.array([0.1, -0.2])}},
@@ -46,8 +53,8 @@ class Crash(Exception):
 class Line:
     """A transport that can break before a round, and keeps the single replies it carried."""
 
-    def __init__(self, sites: Mapping[str, Any]) -> None:
-        self.inner = LocalTransport(sites)
+    def __init__(self, sites: Mapping[str, Any], study: Study = STUDY) -> None:
+        self.inner = opened(sites, study)
         self.breaks_at = -1
         self.asked: list[int] = []
         self.carried: list[npt.NDArray[Any]] = []
@@ -56,7 +63,7 @@ class Line:
     def sites(self) -> tuple[str, ...]:
         return self.inner.sites
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         if round_ == self.breaks_at:
             raise Crash
         self.asked.append(round_)
@@ -66,18 +73,11 @@ class Line:
 
 
 def sites() -> dict[str, Site]:
-    parts = {"a": X[:30], "b": X[30:60], "c": X[60:]}
-    return {name: Site(name, Source.of(part)) for name, part in parts.items()}
+    return gates({"a": X[:30], "b": X[30:60], "c": X[60:]})
 
 
 def pca() -> Protocol[Decomposition]:
-    moments = yield from all_moments(plain_sum, center=True, scale=True)
-    rng = np.random.default_rng(1)
-    return (
-        yield from krylov(
-            moments, 4, tol=1e-9, stop="all", max_rounds=3, certify=True, rng=rng, total=plain_sum
-        )
-    )
+    return coordinated(STUDY, seed=1)
 
 
 def assert_equal(got: Decomposition, expected: Decomposition) -> None:
@@ -152,7 +152,7 @@ def test_a_round_that_was_answered_and_not_kept_is_repeated_by_the_sites(
     line = Line(people)
     keep = Transcript.keep
 
-    def full(self: Transcript, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+    def full(self: Transcript, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
         if round_ == at:
             raise OSError("disk full")
         keep(self, round_, ask, outcome)
@@ -201,25 +201,25 @@ class Falters:
         self.site, self.at, self.asked = site, at, 0
 
     def answer(self, data: bytes) -> bytes:
-        self.asked += 1
+        self.asked += Message.from_bytes(data, "ask", "open").kind == "ask"
         if self.asked == self.at:
             raise ConnectionError
         return self.site.answer(data)
 
 
-def surviving() -> Protocol[tuple[tuple[str, ...], list[float]]]:
+def surviving() -> Protocol[tuple[tuple[str, ...], list[int]]]:
     """Ask four times, of those who are left, and tell who was lost and all the counts."""
     left: tuple[str, ...] = ("a", "b", "c")
     lost: tuple[str, ...] = ()
     counts = []
     for _ in range(4):
         try:
-            replies = yield Ask("moments", to=left)
+            replies = yield from ask_each(Ask(CountRequest(), to=left))
         except SiteLost as error:
             lost = error.sites
             left = tuple(site for site in left if site not in lost)
             continue
-        counts.append(sum(float(reply["n"][0]) for reply in replies.values()))
+        counts.append(sum(reply.rows for reply in replies.values()))
     return lost, counts
 
 
@@ -227,21 +227,35 @@ def surviving() -> Protocol[tuple[tuple[str, ...], list[float]]]:
 def test_a_survived_loss_is_replayed(at: int, path: Path) -> None:
     people: dict[str, Any] = sites()
     people["b"] = Falters(people["b"], at=2)
-    line = Line(people)
-    line.breaks_at = at
-    with Transcript(path) as record, pytest.raises(Crash):
-        drive(surviving(), line, record)
-    line.breaks_at = -1
-    with Transcript(path) as record:
-        # The lost site could answer again by now; the run has gone on without it.
-        assert drive(surviving(), line, record) == (("b",), [90.0, 60.0, 60.0])
-    assert line.asked == [0, 1, 2, 3]
+    with registered(Counting):
+        line = Line(people, study_of("abc", 1, Counting()))
+        # The method begins after the moments.
+        dict(line.inner.ask(0, Ask(MomentsRequest())))
+        people["b"].asked = 0
+        line.breaks_at = at + 1
+        with Transcript(path) as record, pytest.raises(Crash):
+            drive(surviving(), Later(line), record)
+        line.breaks_at = -1
+        with Transcript(path) as record:
+            # The lost site could answer again by now; the run has gone on without it.
+            assert drive(surviving(), Later(line), record) == (("b",), [90, 60, 60])
+    assert line.asked == [1, 2, 3, 4]
+
+
+class Later:
+    """Counts rounds from the second on."""
+
+    def __init__(self, line: Line) -> None:
+        self.line, self.sites = line, line.sites
+
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+        return self.line.ask(round_ + 1, ask)
 
 
 def test_of_a_sum_only_the_total_is_kept(path: Path) -> None:
     def mixed() -> Protocol[None]:
-        yield Ask("moments", summed=True)
-        yield Ask("squares", {"mean": np.zeros(D)})
+        yield Ask(MomentsRequest(), summed=True)
+        yield Ask(SquaresRequest(mean=np.zeros(D)))
 
     line = Line(sites())
     with Transcript(path) as record:
@@ -297,17 +311,21 @@ def test_a_replayed_total_is_its_caller_s_own() -> None:
     [
         (
             0,
-            Ask("squares", summed=True),
+            Ask(SquaresRequest(mean=np.zeros(3)), summed=True),
             r"in round 0 that has 'moments' and the run asks 'squares'\.",
         ),
-        (0, Ask("moments"), "in round 0 that has 'moments' and the run asks 'moments', with other"),
-        (1, Ask("product", {"basis": np.eye(3) + 1e-16 * np.ones((3, 3))}), "in round 1 that has"),
-        (2, Ask("remainder", to=("b",)), "in round 2 that has 'remainder'"),
+        (
+            0,
+            Ask(MomentsRequest()),
+            "in round 0 that has 'moments' and the run asks 'moments', with",
+        ),
+        (1, Ask(ProductRequest(basis=np.eye(3) + 1e-16 * np.ones((3, 3)))), "in round 1 that has"),
+        (2, Ask(RemainderRequest(last=True), to=("b",)), "in round 2 that has 'remainder'"),
     ],
     ids=["op", "summed", "arrays", "sites"],
 )
 def test_a_run_that_departs_from_its_transcript_is_refused(
-    round_: int, ask: Ask, message: str, path: Path
+    round_: int, ask: Ask[Any], message: str, path: Path
 ) -> None:
     written(path)
     with Transcript(path) as record, pytest.raises(ProtocolError, match=message):
@@ -316,7 +334,7 @@ def test_a_run_that_departs_from_its_transcript_is_refused(
 
 def test_a_run_with_other_settings_is_refused_before_it_asks(path: Path) -> None:
     def other() -> Protocol[Any]:
-        return (yield from all_moments(plain_sum, center=False, scale=True))
+        return (yield from all_moments(plain_sum, replace(STUDY, center=False)))
 
     line = Line(sites())
     with Transcript(path) as record:
@@ -448,7 +466,7 @@ def test_any_outcome_comes_back_as_it_was(outcome: Replies | SiteLost, tmp_path:
     path = tmp_path / "any"
     path.unlink(missing_ok=True)
     with Transcript(path) as record:
-        record.keep(0, Ask("product"), outcome)
-        assert_same(record.replay(0, Ask("product")), outcome)
+        record.keep(0, PRODUCT, outcome)
+        assert_same(record.replay(0, PRODUCT), outcome)
     with Transcript(path) as record:
-        assert_same(record.replay(0, Ask("product")), outcome)
+        assert_same(record.replay(0, PRODUCT), outcome)

@@ -1,6 +1,6 @@
 """Federated PCA with the contract of scikit-learn: sites live in this process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, NamedTuple, Self
@@ -12,13 +12,17 @@ from sklearn.utils import Tags, check_random_state
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.estimators.columns import as_column_sources
 from eigenfed.estimators.groups import rows_by_site
 from eigenfed.estimators.in_process import Conditions, federation, without_digests
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.protection import check_by_site, check_private, check_secure
-from eigenfed.estimators.protocols import protocol_of
+from eigenfed.estimators.protection import (
+    check_by_site,
+    check_private,
+    check_scaled,
+    check_secure,
+)
 from eigenfed.estimators.settings import check_choice, check_flag, check_seed
 from eigenfed.estimators.sites import as_sources, check_sites
 from eigenfed.estimators.validation import validated
@@ -29,8 +33,11 @@ from eigenfed.privacy.published import Published
 from eigenfed.privacy.statement import Statement, published_statement
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.pca import METHODS, Method, Plan
+from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.method import Method, as_method
+from eigenfed.protocol.pca import pca
 from eigenfed.protocol.result import Certificate, Decomposition, SiteLevel
+from eigenfed.protocol.study import Study
 from eigenfed.transport.log import Asked
 
 
@@ -52,10 +59,9 @@ class FederatedPCA(Projection, BaseEstimator):
     ----------
     n_components : int, default=2
     method : str or value, default="auto"
-        "auto", "covariance", "krylov", "randomized", "subspace", "power", "merge", or a value
-        with options: ``Covariance(precision="single")``, ``Power(local_steps=4)``,
-        ``Subspace(start="merge")``, ``Merge(weighting="sigma")``. "auto" takes "covariance" up to
-        2000 features and "krylov" above.
+        A name, or a value with options such as ``Covariance(precision="single")`` or
+        ``Power(local_steps=4)``; ``eigenfed.methods()`` lists them. "auto" takes the one that is
+        predicted to take least work for the numbers of rows, features and sites.
     split : {"samples", "features"}, default="samples"
         Whether sites hold different rows of the same features, or different features of the same
         rows. With "features" rows are matched by key, the method is "krylov", and the
@@ -93,6 +99,7 @@ class FederatedPCA(Projection, BaseEstimator):
     mean_, scale_ : ndarray of shape (n_features,)
     noise_variance_ : float
     n_samples_ : int
+        As found with noise where ``Privacy(count="private")`` says so.
     n_rounds_ : int
         Asks to the sites.
     bytes_up_, bytes_down_ : int
@@ -133,7 +140,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self,
         n_components: int = 2,
         *,
-        method: Method = "auto",
+        method: Method | str = "auto",
         split: str = "samples",
         center: bool = True,
         scale: bool = False,
@@ -210,6 +217,7 @@ class FederatedPCA(Projection, BaseEstimator):
         policies: Mapping[str, Policy] | None = None,
         ledgers: Mapping[str, Ledger] | None = None,
         datasets: Mapping[str, str] | None = None,
+        filtered: Collection[str] = (),
         by_site: bool = False,
         deadline_s: float | None = None,
         told: Callable[[Asked], None] | None = None,
@@ -232,6 +240,9 @@ class FederatedPCA(Projection, BaseEstimator):
             Where some sites write down and pay for what leaves, over all runs.
         datasets : mapping of str to str, optional
             What those ledgers call the rows; "data" by default.
+        filtered : collection of str, optional
+            Sites whose rows were chosen by what is in them. Under privacy their number of rows is
+            no public one: such a site wants ``Privacy(count="private")``.
         by_site : bool, default=False
             Ask each site, at the end, where its rows lie on the components (`by_site_`). That is
             told by single sites, so not with `secure` or `privacy`.
@@ -257,7 +268,9 @@ class FederatedPCA(Projection, BaseEstimator):
         if names is not None:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         dtype = np.result_type(*(source.X.dtype for source in sources.values()))
-        conditions = Conditions(policies or {}, ledgers or {}, datasets or {}, deadline_s, told)
+        conditions = Conditions(
+            policies or {}, ledgers or {}, datasets or {}, filtered, deadline_s, told
+        )
         return self._fit(sources, dtype, conditions=conditions, by_site=by_site)
 
     def _fit(
@@ -272,19 +285,20 @@ class FederatedPCA(Projection, BaseEstimator):
         counts = [source.n for source in sources.values()]
         self.n_samples_ = sum(counts) if by_rows else counts[0]
         conditions.check(sources)
-        plan = self._plan(sources, conditions.policies, by_site)
-        run = federation(
-            sources, conditions, secure=self.secure, by_rows=by_rows, privacy=self.privacy
-        )
+        study = self._study(sources, by_site)
+        run = federation(study, sources, conditions)
         transport = run.transport
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        protocol = protocol_of(
-            plan, self.privacy, transport.sites, run.total, rng, rows=None if by_rows else counts[0]
-        )
+        protocol = pca(run.study, rng=rng, total=run.total, rows=None if by_rows else counts[0])
         found = drive(protocol, transport)
+        found = replace(found, why=found.why or run.reason)
         if isinstance(self.privacy, Published):
-            truth = self.privacy.truth(counts, self.n_features_in_, k=plan.k, center=plan.center)
+            truth = self.privacy.truth(
+                counts, self.n_features_in_, k=study.components, center=study.center
+            )
             found = replace(found, privacy=published_statement(truth))
+        if isinstance(self.privacy, Privacy) and self.privacy.count == "private":
+            self.n_samples_ = round(found.n)
         self._take(found, np.dtype(dtype))
         self.n_rounds_ = transport.rounds
         self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
@@ -337,47 +351,56 @@ class FederatedPCA(Projection, BaseEstimator):
         if by_columns and (sample_weight is not None or features != "same"):
             raise InputError("sample_weight and features go with split='samples' only. Drop them.")
 
-    def _plan(
-        self, sources: dict[str, Source], policies: Mapping[str, Policy], by_site: bool
-    ) -> Plan:
-        self._check_parameters(self.n_samples_)
+    def _study(self, sources: dict[str, Source], by_site: bool) -> Study:
+        """Check the parameters, and return what the sites are asked to agree to."""
+        method = self._check_parameters(self.n_samples_)
         if self.secure:
-            check_secure(len(sources), self.split, self.method)
+            check_secure(len(sources), self.split, method)
         if self.privacy is not None:
             check_private(
-                self.privacy, sources, split=self.split, method=self.method, secure=self.secure
+                self.privacy, sources, split=self.split, method=method, secure=self.secure
             )
             if isinstance(self.privacy, Published) and self.scale:
-                raise InputError("scale=True does not go with a published mechanism. Drop it.")
+                raise InputError("scale=True cannot be used with a published mechanism. Drop it.")
         if by_site:
             check_by_site(self.secure, self.privacy, self.split)
-        return Plan(
+        study = Study(
+            tuple(sorted(sources)),
             int(self.n_components),
-            self.method,
-            self.center,
-            self.scale,
-            float(self.tol),
-            self.stop,
-            int(self.max_rounds),
-            self.certify,
-            all(policy.allows("scatter") for policy in policies.values()),
+            method,
+            split=self.split,
+            center=self.center,
+            scale=self.scale,
+            secure=self.secure,
             by_site=by_site,
+            privacy=self.privacy,
+            tol=float(self.tol),
+            stop=self.stop,
+            max_rounds=int(self.max_rounds),
+            certify=self.certify,
         )
+        if isinstance(self.privacy, Privacy):
+            check_scaled(study)
+        return study
 
-    def _check_parameters(self, n: int) -> None:
+    def _check_parameters(self, n: int) -> Method | str:
         k, d = self.n_components, self.n_features_in_
         check_count("n_components", k, "Ask for one component or more.")
         if k > min(n, d):
             raise InputError(
-                f"n_components={k} must be at most {min(n, d)}, the smaller of the number of "
-                f"samples (n_samples={n}) and of features (n_features={d}). Lower n_components."
+                Argument("n_components", k),
+                f" must be at most {min(n, d)}, the smaller of the number of samples "
+                f"(n_samples={n}) and of features (n_features={d})",
+                remedy=("Lower ", Name("n_components"), "."),
             )
-        if isinstance(self.method, str):
-            check_choice("method", self.method, METHODS)
+        method = as_method(self.method)
         check_choice("split", self.split, ("samples", "features"))
-        if self.split == "features" and self.method not in ("auto", "krylov"):
+        if self.split == "features" and isinstance(method, Method) and method != Krylov():
             raise InputError(
-                f"method={self.method!r} cannot do split='features'. Pass method='krylov'."
+                method.as_argument(),
+                " cannot do ",
+                Argument("split", "features"),
+                remedy=(Pass("method", "krylov"), "."),
             )
         check_choice("stop", self.stop, ("all", "separated"))
         check_count("max_rounds", self.max_rounds, "Allow one round or more.")
@@ -386,6 +409,7 @@ class FederatedPCA(Projection, BaseEstimator):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:
             raise InputError(f"tol={self.tol!r} must be between 0 and 1. Pass 2e-8.")
+        return method
 
     def _projection(self) -> tuple[Array, Array, Array | None]:
         return self.components_, self.mean_, self.scale_ if self.scale else None

@@ -5,15 +5,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published import Published
 from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.method import Shape
+from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.secure_sum import SecureSum
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study, open_message
 from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.log import Asked
@@ -32,6 +35,8 @@ class Conditions:
         something to pay for.
     datasets : mapping of str to str
         What some ledgers call the rows; "data" in others.
+    filtered : collection of str
+        Sites whose rows were chosen by what is in them.
     deadline_s : float or None
         How long to wait for answers.
     told : callable or None
@@ -41,19 +46,21 @@ class Conditions:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     ledgers: Mapping[str, Ledger] = field(default_factory=dict)
     datasets: Mapping[str, str] = field(default_factory=dict)
+    filtered: Collection[str] = ()
     deadline_s: float | None = None
     told: Callable[[Asked], None] | None = None
 
     def check(self, sites: Collection[str]) -> None:
         """Refuse what is said of no site, and a deadline that has passed at the start."""
-        for name in ("policies", "ledgers", "datasets"):
-            unknown = sorted(getattr(self, name).keys() - set(sites))
+        for name in ("policies", "ledgers", "datasets", "filtered"):
+            unknown = sorted(set(getattr(self, name)) - set(sites))
             if unknown:
                 raise InputError(f"{name} names {unknown}, which are not sites. Drop them.")
         if self.deadline_s is not None and not self.deadline_s > 0.0:
             raise InputError(
-                f"deadline_s={self.deadline_s!r} must be above 0, in seconds. Raise it, or pass "
-                "None to wait without end."
+                Argument("deadline_s", self.deadline_s),
+                " must be above 0, in seconds",
+                remedy=("Raise it, or ", Pass("deadline_s", None), " to wait without end."),
             )
 
 
@@ -63,74 +70,115 @@ class Federation:
 
     Attributes
     ----------
+    study : Study
+        With the method that the run uses.
+    reason : str
+        Why that method.
     sites : dict of str to Site
     transport : LocalTransport
     total : Total
         How sums over the sites are made.
+    opening : bytes
+        The message that opens the run at every site, for another transport to the same sites.
     """
 
+    study: Study
+    reason: str
     sites: dict[str, Site]
     transport: LocalTransport
     total: Total
+    opening: bytes
 
 
-def federation(
-    sources: Mapping[str, Source],
-    conditions: Conditions,
-    *,
-    secure: bool,
-    by_rows: bool = True,
-    privacy: Privacy | Published | None = None,
-) -> Federation:
-    """Put sources behind the gates of sites.
+def federation(study: Study, sources: Mapping[str, Source], conditions: Conditions) -> Federation:
+    """Put sources behind the gates of sites, and open a run of a study at them.
+
+    The coordinator gets a key of its own, the sites pin it and approve this study and no other, and
+    the run is opened as it would be over a network. Every site without a ledger gets one in memory
+    where there is something to pay for; where privacy is sound, with the study's budget.
 
     Parameters
     ----------
+    study : Study
     sources : mapping of str to Source
     conditions : Conditions
-    secure : bool
-        Whether nothing may leave a site but inside secure sums. Every site gets an identity then.
-    by_rows : bool, default=True
-        Whether directions are of features, or of rows where features are split over sites.
-    privacy : Privacy, Published or None
-        Every site without a ledger gets one for it; where it is sound, with its budget.
 
     Examples
     --------
     >>> import numpy as np
-    >>> federation({"a": Source.of(np.eye(2))}, Conditions(), secure=False).transport.sites
+    >>> sources = {"a": Source.of(np.eye(3))}
+    >>> federation(Study(("a",), 1), sources, Conditions()).transport.sites
     ('a',)
     """
-    masked = secure or (isinstance(privacy, Privacy) and privacy.trust == "secure_sum")
-    identities = {name: Identity.generate() for name in sources} if masked else {}
-    roster = Roster.of(identities) if masked else None
+    run_study, reason = _with_method(study, sources, conditions)
+    coordinator = Identity.generate()
+    identities = {name: Identity.generate() for name in sources} if study.masked else {}
+    roster = Roster.of(identities) if study.masked else None
     sites = {}
     for name, source in sources.items():
-        ledger = conditions.ledgers.get(name) or (None if privacy is None else Ledger(None))
+        ledger = conditions.ledgers.get(name)
+        if ledger is None and study.privacy is not None:
+            ledger = Ledger(None)
         dataset = conditions.datasets.get(name, "data")
         sites[name] = Site(
             name,
             source,
-            policy=_policy(conditions.policies.get(name, Policy()), secure, privacy),
-            meter=_meter(ledger, dataset, source.d if by_rows else source.n),
+            coordinator=coordinator.public,
+            approved=frozenset({study.digest}),
+            policy=_policy(conditions.policies.get(name, Policy()), study),
+            meter=_meter(ledger, dataset, source.d if study.split == "samples" else source.n),
             ledger=ledger,
             dataset=dataset,
             identity=identities.get(name),
             roster=roster,
+            filtered=name in conditions.filtered,
+            wire=study.wire,
         )
-    transport = LocalTransport(sites, deadline_s=conditions.deadline_s, told=conditions.told)
+    transport = LocalTransport(
+        sites, wire=study.wire, deadline_s=conditions.deadline_s, told=conditions.told
+    )
+    opening = open_message(transport.run, study, run_study.method, coordinator)
+    transport.open_with(opening)
     total = plain_sum if roster is None else SecureSum(roster, run=transport.run)
-    return Federation(sites, transport, total)
+    return Federation(run_study, reason, sites, transport, total, opening)
+
+
+def _with_method(
+    study: Study, sources: Mapping[str, Source], conditions: Conditions
+) -> tuple[Study, str]:
+    """Choose the method of a run, where it is left open."""
+    if isinstance(study.privacy, Published):
+        return study, ""
+    shape = Shape(
+        rows=max(source.n for source in sources.values()),
+        features=max(source.d for source in sources.values()),
+        components=study.components,
+        sites=len(sources),
+        secure=study.masked,
+        certify=study.certify,
+    )
+    method, reason = choose_method(study, shape, tuple(conditions.policies.values()))
+    return study.with_method(method), reason
 
 
 def _meter(ledger: Ledger | None, dataset: str, size: int) -> Meter:
     kept = None if ledger is None else ledger.meter(dataset)
-    return Meter.empty(size) if kept is None else Meter.from_bytes(kept)
+    if kept is None:
+        return Meter.empty(size)
+    meter = Meter.from_bytes(kept)
+    if meter.d != size:
+        raise InputError(
+            f"The ledger's meter of {dataset!r} is of {meter.d} dimensions and this run's "
+            f"directions have {size}: the rows had other features, or were split in another way",
+            remedy=("Name them differently in ", Name("datasets"), "."),
+        )
+    return meter
 
 
-def _policy(policy: Policy, secure: bool, privacy: Privacy | Published | None) -> Policy:
+def _policy(policy: Policy, study: Study) -> Policy:
     """Add to what a site allows what this process, which holds all of them, stands for."""
-    policy = replace(policy, secure_only=policy.secure_only or secure)
+    policy = replace(policy, secure_only=policy.secure_only or study.secure)
+    privacy = study.privacy
     if not isinstance(privacy, Privacy):
         return policy
     budget = policy.budget or Budget(privacy.epsilon, privacy.delta, privacy.relation)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from eigenfed.data.columns import differences
 from eigenfed.data.files import Table, column_names, open_source
 from eigenfed.data.source import Source
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import Argument, DataError, InputError, Pass
 from eigenfed.estimators.frames import aligned, listed
 from eigenfed.linalg.checks import checked_weights
 
@@ -57,7 +57,11 @@ def as_sources(
     (('a', 'b'), [[4.0, 3.0]])
     """
     if features not in FEATURES:
-        raise InputError(f"features={features!r} must be 'same' or 'common'. Pass one of them.")
+        raise InputError(
+            Argument("features", features),
+            " must be 'same' or 'common'",
+            remedy="Pass one of them.",
+        )
     unknown = set(weights or {}) - set(sites)
     if unknown:
         raise InputError(f"sample_weight names {listed(unknown)}, which are not sites. Drop them.")
@@ -111,7 +115,7 @@ def named_source(name: str, table: Any, names: list[str] | None, weights: Any) -
 
 def of_site(name: str, error: InputError | DataError) -> InputError | DataError:
     """Say in an error which site it is about."""
-    return type(error)(f"Site {name!r}: {error}")
+    return error.prefixed(f"Site {name!r}: ")
 
 
 def _chosen(table: Any, names: list[str] | None, features: str) -> Any:
@@ -159,8 +163,12 @@ def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
     differing = {column for columns in named.values() for column in columns} - set(common)
     if differing and features == "same":
         raise InputError(
-            f"The sites differ in {differences(named)}. Rename or bring them, or pass "
-            "features='common' to go on with the others."
+            f"The sites differ in {differences(named)}",
+            remedy=(
+                "Rename or bring them, or ",
+                Pass("features", "common"),
+                " to go on with the others.",
+            ),
         )
     if not common:
         raise InputError("The sites have no feature in common. Check their columns' names.")

@@ -8,14 +8,14 @@ from scipy.sparse import issparse
 from sklearn.utils import get_tags
 from sklearn.utils.validation import validate_data
 
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Parts, Pass
 from eigenfed.estimators.frames import aligned
 from eigenfed.linalg.checks import check_unmasked, too_large
 
 _LARGEST = 1e150
 
 # scikit-learn's own texts for these quote the data.
-_TEXTS = {
+_TEXTS: dict[str, Parts] = {
     "Complex data": "Complex data not supported: X must hold real numbers. Pass the real part.",
     "Expected 2D array": (
         "X must have 2 dimensions, rows and features. Reshape your data with X.reshape(1, -1) "
@@ -26,14 +26,13 @@ _TEXTS = {
         "Drop or clip those entries."
     ),
     "contains NaN": (
-        "X holds NaN, which is imputed by the mean, and center=False keeps none. "
-        "Impute it first or pass center=True."
+        *("X holds NaN, which is imputed by the mean, and ", Argument("center", False)),
+        *(" keeps none. Impute it first or ", Pass("center", True), "."),
     ),
     "inhomogeneous": (
         "X has rows of different lengths and must be a table. Give every row the same length."
     ),
     "string": "X holds text and must hold numbers. Convert or drop those columns.",
-    "is expecting": "{} Pass the features of the first batch.",
 }
 
 
@@ -70,9 +69,9 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
     except InputError:
         raise
     except OverflowError:
-        raise InputError(_TEXTS["infinity"]) from None
+        raise _explained("infinity") from None
     except ValueError as error:
-        raise InputError(_explained(str(error))) from None
+        raise _explained(str(error)) from None
     if not sound and not is_bounded(stored_values(checked)):
         raise too_large()
     return checked
@@ -102,8 +101,11 @@ def is_bounded(values: Any) -> bool:
     return not bool((np.abs(values) > _LARGEST).any())
 
 
-def _explained(text: str) -> str:
+def _explained(text: str) -> InputError:
+    """Return the error that says in our words what scikit-learn says in its own."""
     for mark, message in _TEXTS.items():
         if mark in text:
-            return message.format(text)
-    return text
+            return InputError(*(message if isinstance(message, tuple) else (message,)))
+    if "is expecting" in text:
+        return InputError(text, " Pass the features of the first batch.")
+    return InputError(text)

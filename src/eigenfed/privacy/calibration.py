@@ -12,12 +12,13 @@ these functions return errs, by the last digits, on the side of privacy.
 
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name
 
 _PRECISION = 1e-13
 _LARGEST_MU = 1e6
@@ -67,7 +68,11 @@ def epsilon_of(delta: float, mu: float) -> float:
     """
     _check_delta(delta)
     if not mu >= 0.0:
-        raise InputError(f"mu={mu} must be at least 0. Pass sensitivity / standard deviation.")
+        raise InputError(
+            Argument("mu", mu),
+            " must be at least 0",
+            remedy="Pass sensitivity / standard deviation.",
+        )
     if mu > _LARGEST_MU:
         return math.inf
     if delta_of(0.0, mu) <= delta:
@@ -79,6 +84,7 @@ def epsilon_of(delta: float, mu: float) -> float:
     return float(found) * (1 + 10 * _PRECISION)
 
 
+@lru_cache(maxsize=256, typed=True)
 def mu_of(epsilon: float, delta: float) -> float:
     """Return the largest mu that is (epsilon, delta)-DP; noise needs ``sensitivity / mu``.
 
@@ -92,7 +98,9 @@ def mu_of(epsilon: float, delta: float) -> float:
     # Beyond all bounds it is NaN, which is above nothing.
     if not delta_of(epsilon, _LARGEST_MU) > delta:
         raise InputError(
-            f"epsilon={epsilon} asks for next to no noise at all. Pass an epsilon below 1e6."
+            Argument("epsilon", float(epsilon)),
+            " asks for next to no noise at all",
+            remedy=("Lower ", Name("epsilon"), " to below 1e6."),
         )
     high = 1.0
     while delta_of(epsilon, high) > delta:
@@ -119,21 +127,30 @@ def composed(mus: Iterable[float]) -> float:
 def check_epsilon(epsilon: float) -> None:
     """Refuse what is no epsilon."""
     if not _is_number(epsilon) or not 0.0 < epsilon < math.inf:
-        raise InputError(f"epsilon={epsilon!r} must be a finite number above 0. Pass 1.0, say.")
+        raise InputError(
+            Argument("epsilon", epsilon),
+            " must be a finite number above 0",
+            remedy="Pass 1.0, for example.",
+        )
 
 
 def check_delta(delta: float) -> None:
     """Refuse what is no delta."""
     if not _is_number(delta):
-        raise InputError(f"delta={delta!r} must be a number between 0 and 1. Pass 1e-6, say.")
+        raise InputError(
+            Argument("delta", delta),
+            " must be a number between 0 and 1",
+            remedy="Pass 1e-6, for example.",
+        )
     _check_delta(delta)
 
 
 def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise InputError(
-            f"delta={delta} must be above 0 and below 1: Gaussian noise cannot give 0. "
-            "Pass much less than one over the number of rows."
+            Argument("delta", float(delta)),
+            " must be above 0 and below 1: Gaussian noise cannot give 0",
+            remedy="Pass much less than one over the number of rows.",
         )
 
 

@@ -37,6 +37,17 @@ def grid_for(n: int, d: int) -> int:
     return grid
 
 
+def exact_rows(grid: int) -> int:
+    """Return how many rows on a grid have a second moment that float64 adds up exactly.
+
+    Examples
+    --------
+    >>> exact_rows(grid_for(10**6, 64)) > 10**6
+    True
+    """
+    return (1 << _EXACT_BITS) // grid**2
+
+
 def coarsest(d: int) -> float:
     """Return the least grid for rows of d features: below, rounding could lengthen a row much.
 

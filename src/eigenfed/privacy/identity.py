@@ -62,6 +62,22 @@ class Identity:
         return self._key.sign(statement)
 
 
+def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
+    """Tell whether the owner of a public key has signed a statement.
+
+    Examples
+    --------
+    >>> mine = Identity.generate()
+    >>> is_signed(mine.public, b"so", mine.sign(b"so")), is_signed(mine.public, b"so", bytes(64))
+    (True, False)
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
 class Roster:
     """The sites that sum together, with their public keys, in sorted order of names.
 

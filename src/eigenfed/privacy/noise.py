@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name
 from eigenfed.privacy.gaussian import LEAST_SD, discrete_gaussian, whole_sd
 
 Draw = Callable[[float, int], npt.NDArray[np.int64]]
@@ -55,7 +55,11 @@ class Noise:
             Source of noise: `discrete_gaussian`, except in tests.
         """
         if not 0.0 < mu < math.inf:
-            raise InputError(f"mu={mu} must be a finite number above 0. Ask for less privacy loss.")
+            raise InputError(
+                Argument("mu", mu),
+                " must be a finite number above 0",
+                remedy="Ask for less privacy loss.",
+            )
         if parties < 1:
             raise InputError(f"parties={parties} must be at least 1: somebody adds the noise.")
         return {
@@ -76,7 +80,10 @@ class Noise:
         for part in np.unique(shape):
             sd = whole_sd(self.sensitivity * float(part) / mu) / math.sqrt(parties)
             if sd < LEAST_SD:
-                raise InputError("The noise is too small for whole numbers. Lower epsilon.")
+                raise InputError(
+                    "The noise is too small for whole numbers",
+                    remedy=("Lower ", Name("epsilon"), "."),
+                )
             where = shape == part
             noise[where] = draw(sd, int(where.sum()))
         return noise

@@ -1,6 +1,5 @@
 """What a site allows, whoever asks."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenfed.privacy.keys import Budget
@@ -19,9 +18,12 @@ class Policy:
     max_rounds : int or None
         Most asks to answer in one run; those for keys and shares do not count.
     min_rows : int
-        Fewest rows with which the site takes part: the totals of one row are that row.
-    forbidden : frozenset of str
-        Operations that are never answered.
+        Fewest rows with which the site takes part: the totals of one row are that row. A site's
+        file must state it; the default is for sites that live in one process.
+    methods : frozenset of str or None
+        The methods that the site takes part in; None is all of them.
+    max_runs : int
+        Most runs that may be opened on the data set.
     secure_only : bool
         Whether replies leave only inside secure sums. Keys, shares, magnitudes and numbers of
         rows leave as they are.
@@ -33,36 +35,36 @@ class Policy:
         nothing leaves without noise but numbers of rows: exact replies would exceed any.
     sound_only : bool
         Refuse the papers' own mechanisms, whose claims may not hold.
-    tolerate : int
-        How many other sites may drop out or collude: noise that is split over sites must be
-        enough without theirs.
+    colluders : int
+        How many other sites may collude with the coordinator: noise that is split over sites must
+        be enough without theirs.
     trusts_coordinator : bool
         Whether sums may leave without noise for the coordinator to add it.
 
     Examples
     --------
-    >>> Policy(forbidden=frozenset({"scatter"})).allows("scatter")
+    >>> Policy(methods=frozenset({"krylov"})).allows("covariance")
     False
     """
 
     max_rank_fraction: float = 1.0
     max_variance_fraction: float = 1.0
     max_rounds: int | None = None
-    min_rows: int = 0
-    forbidden: frozenset[str] = frozenset()
+    min_rows: int = 1
+    methods: frozenset[str] | None = None
+    max_runs: int = 1000
     secure_only: bool = False
     least_roster_change: int = 3
     budget: Budget | None = None
     sound_only: bool = False
-    tolerate: int = 0
+    colluders: int = 0
     trusts_coordinator: bool = False
 
-    def exceeded_by(self, rank: Callable[[], float], variance: Callable[[], float]) -> bool:
-        """Say whether a limit is exceeded; a fraction without a limit is not even computed."""
-        return (self.max_rank_fraction < 1.0 and rank() > self.max_rank_fraction) or (
-            self.max_variance_fraction < 1.0 and variance() > self.max_variance_fraction
-        )
+    def allows(self, method: str) -> bool:
+        """Tell whether the site takes part in a method."""
+        return self.methods is None or method in self.methods
 
-    def allows(self, op: str) -> bool:
-        """Say whether an operation may be answered at all."""
-        return op not in self.forbidden
+    @property
+    def limits_leakage(self) -> bool:
+        """Whether there is a limit on what may be told of the scatter."""
+        return self.max_rank_fraction < 1.0 or self.max_variance_fraction < 1.0

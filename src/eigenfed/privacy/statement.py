@@ -1,7 +1,9 @@
 """What a run promises, in words that a review board can read."""
 
+import math
 from dataclasses import dataclass, replace
 
+from eigenfed.privacy.calibration import epsilon_of
 from eigenfed.privacy.published.truth import Truth
 from eigenfed.privacy.terms import Privacy
 
@@ -31,6 +33,12 @@ class Statement:
         What a paper claims, where its own mechanism was asked for.
     text : str
         All of it in words.
+    epsilon_outsiders : float or None
+        What holds against people outside the study, who see its results only; None where no claim
+        is made for them apart from `epsilon`.
+    epsilon_participants : float or None
+        What holds against the sites that may collude, or against one site where none is reckoned
+        with: a site knows its own part of the noise.
     """
 
     epsilon: float
@@ -42,6 +50,8 @@ class Statement:
     budget: dict[str, float]
     claimed_epsilon: float | None
     text: str
+    epsilon_outsiders: float | None = None
+    epsilon_participants: float | None = None
 
 
 def sound_statement(
@@ -59,18 +69,19 @@ def sound_statement(
     """
     shares = ", ".join(f"{name} {share:.1%}" for name, share in budget.items())
     clip = "found privately and paid for" if privacy.clip is None else f"{privacy.clip:g}, public"
+    outsiders, participants = epsilons_against(privacy, sites)
     text = "\n".join(
         [
             f"Everything released is (epsilon={privacy.epsilon:g}, delta={privacy.delta:g})-"
             "differentially private.",
-            f"Neighbouring tables: {_RELATIONS[privacy.relation]}; the number of rows ({n}) is "
-            "public.",
+            *_against(privacy, sites, outsiders, participants),
+            f"Neighbouring tables: {_RELATIONS[privacy.relation]}; {_counted(privacy, n)}",
             "What is protected is one row. Someone with several rows is protected less, and a "
             "record held by two sites is not covered.",
             f"Mechanism: {mechanism}, with discrete Gaussian noise from the operating system's "
             f"randomness. {_trusted(privacy, sites)}",
             f"Rows are clipped to a norm that is {clip}.",
-            f"The budget was spent on: {shares} (shares of mu squared).",
+            f"The budget was spent on: {shares} (fractions of mu squared).",
             "Not covered: how long answers take, and other releases of the same rows that the "
             "sites' ledgers do not know of.",
         ]
@@ -85,17 +96,65 @@ def sound_statement(
         budget,
         None,
         text,
+        outsiders,
+        participants,
+    )
+
+
+def epsilons_against(privacy: Privacy, sites: int) -> tuple[float, float]:
+    """Return the epsilon that holds against outsiders, and against participants.
+
+    Each site adds the variance ``s^2 / (S - c - l)`` of noise: S sites, c that may collude, l that
+    may be lost. A sum holds at least S - l such parts. Whoever took part in it knows his own and
+    those of the sites that collude with him.
+
+    Examples
+    --------
+    >>> outside, inside = epsilons_against(Privacy(1.0, 1e-6), sites=3)
+    >>> round(outside, 3), round(inside, 3)
+    (1.0, 1.245)
+    """
+    if privacy.trust == "central":
+        return privacy.epsilon, math.inf
+    if privacy.trust == "local":
+        return privacy.epsilon, privacy.epsilon
+    parts = privacy.parties(sites)
+    hidden = sites - privacy.dropouts - max(privacy.colluders, 1)
+    outside = math.sqrt(parts / (sites - privacy.dropouts))
+    inside = math.sqrt(parts / hidden) if hidden else math.inf
+    return (
+        epsilon_of(privacy.delta, privacy.mu * outside),
+        epsilon_of(privacy.delta, privacy.mu * inside),
+    )
+
+
+def _against(privacy: Privacy, sites: int, outsiders: float, participants: float) -> list[str]:
+    if privacy.trust == "local":
+        return []
+    if privacy.trust == "central":
+        return ["That holds against everybody but the coordinator, who sees the sums bare."]
+    who = f"{max(privacy.colluders, 1)} of the {sites} sites"
+    return [
+        f"Against people outside the study epsilon is {outsiders:.3g}; against {who}, who know "
+        f"their own part of the noise, it is {participants:.3g}."
+    ]
+
+
+def _counted(privacy: Privacy, n: int) -> str:
+    if privacy.count == "private":
+        return f"the number of rows was found with noise ({n})."
+    return (
+        f"the number of rows ({n}) is public. Where a site takes only some of its rows, the table "
+        "that is protected is the one of those rows."
     )
 
 
 def _trusted(privacy: Privacy, sites: int) -> str:
     if privacy.trust == "secure_sum":
-        lost = (
-            f"at most {privacy.tolerate} of them drop" if privacy.tolerate else "none of them drops"
-        )
         return (
-            f"Each of {sites} sites adds a part of it inside a sum that nobody can open; it is "
-            f"enough while {lost} out or collude{'' if privacy.tolerate else 's'}."
+            f"Each of {sites} sites adds a part of it inside secure aggregation; it is enough "
+            f"while at most {privacy.dropouts} sites are lost from a sum and at most "
+            f"{privacy.colluders} collude."
         )
     if privacy.trust == "local":
         return "Each site adds all of it before anything leaves; nobody else is trusted."
@@ -106,7 +165,7 @@ def stream_statement(privacy: Privacy, *, n: int, budget: dict[str, float]) -> S
     """State the guarantee of a stream that is released once."""
     mechanism = "one noised sketch of clipped rows"
     said = sound_statement(
-        replace(privacy, trust="local", tolerate=0),
+        replace(privacy, trust="local", colluders=0, dropouts=0),
         n=n,
         sites=1,
         mechanism=mechanism,

@@ -9,45 +9,89 @@ The components are found before this is asked, so that what it tells of the scat
 directions that were answered about already. A site that keeps its replies for secure sums refuses.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import prepared
+from eigenfed.protocol.core import Ask, Protocol, ask_each
+from eigenfed.protocol.method import Run
+from eigenfed.protocol.moments import FramedRequest, framed
+from eigenfed.protocol.ops import Answer, State, Terms, op
 from eigenfed.protocol.result import Decomposition, SiteLevel
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LevelReply:
+    """Weight of the rows, and the mean and mean square of their scores.
+
+    Attributes
+    ----------
+    weight : float
+    mean, square : ndarray of shape (k,)
+    """
+
+    weight: float
+    mean: Array
+    square: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LevelRequest(FramedRequest):
+    """Ask where a site's rows lie on the components.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (d, k)
+        The components.
+    """
+
+    basis: Array
+
+    op, reply = "own_level", LevelReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse more directions than there are components."""
+        super().check(terms, state)
+        terms.check_directions("basis", self.basis, min(terms.k, terms.d))
+
+    def directions(self) -> Array:
+        """Return the components."""
+        return self.basis
+
+    def about(self, directions: Array) -> "LevelRequest":
+        """Return the same request about other directions."""
+        return replace(self, basis=directions)
+
+
 @op(Release("weight, and moments of the scores", "1 + 2 k", Leaves.EXACT, Reveals.DIRECTIONS))
-def own_level(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def own_level(
+    source: Source, request: LevelRequest, state: State, terms: Terms
+) -> Answer[LevelReply]:
     """Return the weight of the rows, and the mean and mean square of their scores."""
-    view, state = prepared(source, payload, state)
-    basis = payload["basis"]
+    view, frame, state = framed(source, state)
+    basis = request.basis
     images = view.product(basis)
     weight = float(source.n if source.weights is None else source.weights.sum())
     per = max(weight, np.finfo(float).tiny)
-    reply = {
-        "weight": np.array([weight]),
-        "mean": (view.adjoint(np.ones((source.n, 1))).T @ basis)[0] / per,
-        "square": np.sum(basis * images, axis=0) / per,
-    }
-    return Answer(reply, state, basis, images, float(state["trace"][0]))
+    reply = LevelReply(
+        weight=weight,
+        mean=(view.adjoint(np.ones((source.n, 1))).T @ basis)[0] / per,
+        square=np.sum(basis * images, axis=0) / per,
+    )
+    return Answer(reply, state, frame.answered(basis, images))
 
 
 OPS = (own_level,)
 
 
-def levels(found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
+def levels(run: Run, found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
     """Ask each site where its rows lie on the components that were found."""
-    payload = {"basis": found.components.T, "mean": found.mean, "scale": found.scale}
-    replies = yield Ask("own_level", payload)
+    replies = yield from ask_each(Ask(LevelRequest(basis=found.components.T, **run.frame())))
     return {
-        site: SiteLevel(float(reply["weight"][0]), reply["mean"], reply["square"])
-        for site, reply in replies.items()
+        site: SiteLevel(reply.weight, reply.mean, reply.square) for site, reply in replies.items()
     }
 
 

@@ -3,7 +3,7 @@
 ===========  ==================================================================================
 coordinator  the sum over sites of the largest eigenvalue of each site's scatter outside the
              directions that it has answered about
-site         those directions
+site         nothing: it knows the directions that it was asked about
 ===========  ==================================================================================
 
 Davis and Kahan's theorem needs a bound from above on the first unwanted eigenvalue. Ritz values
@@ -12,19 +12,23 @@ sum of the largest, so one number from each site does it.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import column_lengths
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import Products, prepared
+from eigenfed.protocol.method import Run
+from eigenfed.protocol.moments import FramedRequest, Moments, framed
+from eigenfed.protocol.ops import Answer, Limits, State, Terms, op
+from eigenfed.protocol.products import Products
 from eigenfed.protocol.result import Certificate
 
 _DENSE_FEATURES = 200
@@ -32,15 +36,61 @@ _ARNOLDI_TOL = 1e-7
 _MARGIN = 1e-6
 
 
+@dataclass(frozen=True, kw_only=True)
+class RemainderReply:
+    """Largest eigenvalue outside directions."""
+
+    largest: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RemainderRequest(FramedRequest):
+    """Ask for the largest eigenvalue outside directions that the site has answered about.
+
+    Which ones is for the site to know: outside all directions but v it would be v'Mv.
+
+    Attributes
+    ----------
+    last : bool
+        Whether those of the last product are meant, or those of all products of the run.
+    """
+
+    last: bool
+
+    op, reply = "remainder", RemainderReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse where no product was answered yet."""
+        super().check(terms, state)
+        if not state.blocks:
+            raise InputError("A remainder is asked for after products.")
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound it by the trace."""
+        return {"largest": limits.most}
+
+
 @op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
-def remainder(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Largest eigenvalue of the site's scatter outside the given directions."""
-    view, state = prepared(source, payload, state)
-    largest = largest_outside(view.product, payload["known"], float(state["trace"][0]))
-    return Answer({"largest": np.array([largest])}, state)
+def remainder(
+    source: Source, request: RemainderRequest, state: State, terms: Terms
+) -> Answer[RemainderReply]:
+    """Largest eigenvalue of the site's scatter outside directions answered about."""
+    view, frame, state = framed(source, state)
+    known = outside_of(state, last=request.last)
+    return Answer(RemainderReply(largest=largest_outside(view.product, known, frame.trace)), state)
+
+
+def outside_of(state: State, *, last: bool) -> Array:
+    """Return the directions of the last product, or of all products of the run."""
+    return state.blocks[-1] if last else np.hstack(state.blocks)
 
 
 OPS = (remainder,)
+
+
+def products_of(run: Run) -> Products:
+    """Return what asks for the products of a run, and for what is outside of them."""
+    return Products(run.moments, run.total, run.frame, RemainderRequest)
 
 
 def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float) -> float:
@@ -93,6 +143,7 @@ def certificate(
     residual: Array,
     vt: Array,
     known: Array,
+    last: bool,
     next_value: float | None,
     coupling: float,
     tol: float,
@@ -111,21 +162,22 @@ def certificate(
         The components.
     known : ndarray of shape (d, m)
         All directions answered about, orthonormal; they span the components.
+    last : bool
+        Whether they are those of the last product, or of all products.
     next_value : float or None
         The largest Ritz value on `known` beyond the components, if there is one.
     coupling : float
         Norm of M between `known` and its complement.
     tol : float
     """
-    bounds = {"largest": products.moments.most}
-    ask = Ask(products.outside, {"known": known}, bounds=bounds, residual=products.residual)
-    answer = yield from products.total(ask)
+    request = products.outside(last=last, **products.first())  # type: ignore[call-arg]
+    answer = yield from products.total(Ask(request, residual=products.residual))
     variance = products.trace / products.divisor
     rounding = wire_error(products.moments, variance, known.shape[1])
     # Sums in fixed point are off by a little in each entry.
     step = float(np.max(products.total.error(products.moments.most)))
     rounding += step * math.sqrt(known.size) / products.divisor
-    outside = float(answer["largest"][0]) / products.divisor + rounding
+    outside = answer.largest / products.divisor + rounding
     largest = values[0] if values[0] > 0 else 1.0
     size = rounding + (float(np.linalg.norm(residual, 2)) if residual.size else 0.0)
     # With no Ritz value beyond the components, what is outside them is all there is to go by.

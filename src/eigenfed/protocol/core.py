@@ -8,36 +8,40 @@ same replies always bring it to the same place: a run resumes by replaying its t
 import json
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any, Generic, TypeVar
 from typing import Protocol as TypingProtocol
 
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, checksum
-from eigenfed.errors import ProtocolError, SiteLost
-from eigenfed.privacy.fixed_point import Bound
+from eigenfed.errors import DataError, ProtocolError, SiteLost
+from eigenfed.protocol.codec import pack, unpack
+from eigenfed.protocol.ops import R, Request
 
 T = TypeVar("T")
 Replies = dict[str, Arrays]
-Protocol = Generator["Ask", Replies, T]
+Protocol = Generator["Ask[Any]", Replies, T]
 
 TOTAL = ""
 """Key of the sum where an ask wants only that."""
 
 
-@dataclass(frozen=True)
-class Ask:
-    """One message to the sites.
+@dataclass(frozen=True, eq=False)
+class Ask(Generic[R]):
+    """One request to the sites, and how it is to be answered.
 
     Attributes
     ----------
-    op : str
-        Name of the site's operation.
-    payload : mapping of str to ndarray
-        For every site that is asked.
-    each : mapping of site to mapping of str to ndarray
-        For one site only.
+    request : Request
+        The same for every site that is asked.
+    each : mapping of site to Request
+        What some sites are asked instead.
+    envelope : mapping of str to ndarray
+        What a secure sum sends along.
+    each_envelope : mapping of site to mapping of str to ndarray
+        What it sends along to one site only.
     to : tuple of str or None
         The sites to ask; None asks all.
     summed : bool
@@ -47,38 +51,81 @@ class Ask:
         How many replies are enough; None wants all.
     deadline_s : float or None
         How long to wait for them.
-    bounds : mapping of str to Bound, or None
-        For each array of the reply, the largest magnitude of an entry of one site's. Only sums
-        that need bounds look at it; none of it is sent by others.
+    largest : int or None
+        Of a noised sum: the largest magnitude that an entry of it can have. It is never sent.
+    mu : float or None
+        Of a noised sum: what it spends. The sites derive it by themselves; it is never sent.
     residual : float or None
         Largest residual of the components, relative to the first eigenvalue, as far as it was
         known before. It is for whoever watches the run and is never sent.
     """
 
-    op: str
-    payload: Arrays = field(default_factory=dict)
-    each: Mapping[str, Arrays] = field(default_factory=dict)
+    request: Request[R]
+    each: Mapping[str, Request[R]] = field(default_factory=dict)
+    envelope: Arrays = field(default_factory=dict)
+    each_envelope: Mapping[str, Arrays] = field(default_factory=dict)
     to: tuple[str, ...] | None = None
     summed: bool = False
     quorum: int | None = None
     deadline_s: float | None = None
-    bounds: Mapping[str, Bound] | None = None
+    largest: int | None = None
+    mu: float | None = None
     residual: float | None = None
+
+    @property
+    def op(self) -> str:
+        """Name of the operation."""
+        return self.request.op
+
+    @property
+    def differs(self) -> bool:
+        """Whether some sites are sent something that others are not."""
+        return bool(self.each or self.each_envelope)
+
+    @cached_property
+    def _packed(self) -> Arrays:
+        return pack(self.request)
 
     def for_site(self, site: str) -> Arrays:
         """Return what one site is sent."""
-        return {**self.payload, **self.each.get(site, {})}
+        packed = pack(self.each[site]) if site in self.each else self._packed
+        return {**packed, **self.envelope, **self.each_envelope.get(site, {})}
 
     def digest(self) -> str:
         """Return a fingerprint of everything that is asked of everybody."""
         parts: list[tuple[str | None, str, npt.NDArray[Any]]]
-        parts = [(None, name, array) for name, array in self.payload.items()]
-        for site in sorted(self.each):
-            parts += [(site, name, array) for name, array in self.each[site].items()]
+        parts = [(None, name, array) for name, array in (self._packed | self.envelope).items()]
+        for site in sorted({*self.each, *self.each_envelope}):
+            parts += [(site, name, array) for name, array in self.for_site(site).items()]
         places = [(site, name) for site, name, _ in parts]
         label = json.dumps([self.op, self.to, self.summed, places])
         arrays = {str(i): array for i, (_, _, array) in enumerate(parts)}
         return checksum(Container("ask", 1, {"label": label}, arrays).to_bytes())
+
+
+def ask_each(ask: Ask[R]) -> Generator[Ask[Any], Replies, dict[str, R]]:
+    """Ask sites, and return the reply of each.
+
+    Raises
+    ------
+    ProtocolError
+        If a reply is not of its type.
+    """
+    replies = yield ask
+    return {site: read_reply(ask, site, reply) for site, reply in replies.items()}
+
+
+def read_reply(ask: Ask[R], site: str, reply: Arrays) -> R:
+    """Read a reply, or a sum of replies, as the type that it must have."""
+    try:
+        found: R = unpack(ask.request.reply, reply)
+    except DataError:
+        who = f"The reply of site {site!r}" if site else "The sum of the replies"
+        raise ProtocolError(
+            f"{who} to {ask.op!r} does not have the fields that it must have. Use the same "
+            "release of eigenfed everywhere."
+        ) from None
+    return found
 
 
 class Transport(TypingProtocol):
@@ -88,7 +135,7 @@ class Transport(TypingProtocol):
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, sorted."""
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites.
 
         Raises
@@ -103,10 +150,10 @@ class Transport(TypingProtocol):
 class Record(TypingProtocol):
     """Where a run is written down as it goes."""
 
-    def replay(self, round_: int, ask: Ask) -> Replies | SiteLost | None:
+    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
         """Return what came of an earlier run's round, or None where it is new."""
 
-    def keep(self, round_: int, ask: Ask, outcome: Replies | SiteLost) -> None:
+    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
         """Write down what came of a round."""
 
 
@@ -142,13 +189,13 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
         protocol.close()
 
 
-def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Ask:
+def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Ask[Any]:
     return protocol.throw(outcome) if isinstance(outcome, SiteLost) else protocol.send(outcome)
 
 
 def _recorded_step(
-    protocol: Protocol[T], record: Record, round_: int, ask: Ask, outcome: Replies | SiteLost
-) -> Ask:
+    protocol: Protocol[T], record: Record, round_: int, ask: Ask[Any], outcome: Replies | SiteLost
+) -> Ask[Any]:
     """Keep replies before the protocol sees them, and a loss once it has survived it.
 
     A loss that ends the run is not kept: the run can be taken up when the site is back.
@@ -165,7 +212,7 @@ def _recorded_step(
     return following
 
 
-def _outcome(transport: Transport, round_: int, ask: Ask) -> Replies | SiteLost:
+def _outcome(transport: Transport, round_: int, ask: Ask[Any]) -> Replies | SiteLost:
     try:
         answers = transport.ask(round_, ask)
         return _folded(answers) if ask.summed else dict(answers)

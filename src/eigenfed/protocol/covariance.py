@@ -14,27 +14,33 @@ by as little of the angle that they were off: after one round, or a few where th
 small, nothing is left that double precision could tell.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, Parts, Pass
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.threads import threads_for
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.certificate import wire_error
+from eigenfed.protocol.certificate import products_of, wire_error
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.moments import Moments, kept_scatter
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.method_cost import block_bytes, block_count, replies_in_hand
+from eigenfed.protocol.moments import FramedRequest
+from eigenfed.protocol.ops import Answer, Limits, State, Terms, op
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.script import Script, repeat, sequence
 from eigenfed.protocol.spectrum import symmetric, upper_triangle, whole_spectrum
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.study import Study
 
 _PRECISIONS = ("double", "single")
 _GUARDS = 2
@@ -42,27 +48,46 @@ _MOST_CORRECTIONS = 3
 _SETTLED = 1e-14
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScatterReply:
+    """The upper triangle of a scatter, row by row."""
+
+    triangle: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScatterRequest(FramedRequest):
+    """Ask for the whole scatter, in the precision that the study's method says."""
+
+    op, reply = "scatter", ScatterReply
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound every entry by the trace."""
+        return {"triangle": limits.most}
+
+
 @op(Release("covariance", "d (d + 1) / 2", Leaves.SUM_ONLY, Reveals.SCATTER))
-def scatter(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def scatter(
+    source: Source, request: ScatterRequest, state: State, terms: Terms
+) -> Answer[ScatterReply]:
     """Return the upper triangle of the site's scatter about the mean of all sites."""
-    mean, scale = payload["mean"], payload["scale"]
-    whole: npt.NDArray[np.floating] | None = None
-    if "single" in payload:
+    method, kept, (mean, scale) = terms.study.method, state.scatter, state.sent_frame
+    whole: npt.NDArray[Any] | None = None
+    if isinstance(method, Covariance) and method.is_single:
         whole = Prepared(source, mean, scale).single_scatter()
     if whole is None:
-        kept = kept_scatter(state)
         whole = Prepared(source, mean, scale).scatter() if kept is None else kept.about(mean, scale)
     # It is as large as many rows and has served its purpose.
-    state = {name: array for name, array in state.items() if not name.startswith("kept_")}
-    return Answer({"triangle": whole[upper_triangle(source.d)]}, state)
+    reply = ScatterReply(triangle=whole[upper_triangle(source.d)])
+    return Answer(reply, replace(state, scatter=None))
 
 
 OPS = (scatter,)
 
 
-@dataclass(frozen=True)
-class Covariance:
-    """Options of the method that brings the whole covariance together.
+@dataclass(frozen=True, repr=False)
+class Covariance(Method):
+    """The whole covariance in one round.
 
     Attributes
     ----------
@@ -71,13 +96,18 @@ class Covariance:
         certificate the components' residuals are then 1e-8 to 1e-6; with one, a further round of
         k + 2 directions in double precision, or up to three, makes them as good as those of
         "double" unless more than two components tie with the last to such a residual. Not with
-        secure sums, which have a precision of their own.
+        secure aggregation, which has a precision of its own.
 
     Examples
     --------
     >>> Covariance().precision
     'double'
     """
+
+    name: ClassVar[str] = "covariance"
+    summary: ClassVar[str] = "the whole covariance in one round: exact, best where features are few"
+    ops = (*OPS, *PRODUCT_OPS)
+    private: ClassVar[bool] = True
 
     precision: str = "double"
 
@@ -91,57 +121,65 @@ class Covariance:
         """Whether sites multiply in single precision."""
         return self.precision == "single"
 
+    def sums_only(self) -> bool:
+        """Whether secure aggregation can carry it: in its own precision only."""
+        return not self.is_single
 
-_DOUBLE = Covariance()
+    def instead_of(self) -> Parts:
+        """Return what to do where only sums can be had."""
+        return Pass("method", "covariance"), "."
+
+    def keeps_scatter(self) -> bool:
+        """Whether a site keeps its scatter when it first reads its rows: in double precision."""
+        return not self.is_single
+
+    def width(self, k: int, d: int) -> int:
+        """Return how many directions a correction takes."""
+        return min(k + _GUARDS, d)
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return the scatter, and corrections after single precision."""
+        corrections = _MOST_CORRECTIONS if self.is_single and study.certify else 0
+        return sequence("scatter", repeat("product", 0, corrections))
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Bring the covariance together and decompose it."""
+        if self.is_single:
+            return (yield from _single(run))
+        moments, total = run.moments, run.total
+        answer = yield from total(Ask(ScatterRequest(**run.frame())))
+        matrix = symmetric(answer.triangle / moments.divisor, run.d)
+        rounding = wire_error(moments, float(matrix.trace()), 1)
+        rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
+        return whole_spectrum(
+            matrix,
+            run.k,
+            mean=moments.mean,
+            scale=moments.scale,
+            n=moments.n,
+            tol=run.tol,
+            rounding=rounding,
+        )
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count a matrix of features by features, at the sites and at the coordinator."""
+        d, square = float(shape.features), shape.square_bytes
+        block = block_bytes(shape)
+        held = min(block_count(shape), shape.cores + 3) * square + 2.0 * block
+        return Cost(
+            1,
+            shape.features,
+            d * (d + 1) / 2,
+            max(held, 2.2 * square),
+            (1.0 + 0.5 * replies_in_hand(shape)) * square,
+            float(shape.rows) * d * d + 4.0 * d**3,
+        )
 
 
-def covariance(
-    moments: Moments,
-    k: int,
-    *,
-    options: Covariance = _DOUBLE,
-    tol: float,
-    certify: bool = True,
-    total: Total,
-) -> Protocol[Decomposition]:
-    """Bring the covariance together and decompose it.
-
-    Parameters
-    ----------
-    moments : Moments
-    k : int
-        Number of components.
-    options : Covariance
-    tol : float
-        Residual at which a component counts as converged.
-    certify : bool
-        Make the certificate. It costs rounds after single precision, and nothing otherwise.
-    total : Total
-        How sums are made.
-    """
-    if options.is_single:
-        return (yield from _single(moments, k, tol=tol, certify=certify, total=total))
-    answer = yield from total(Ask("scatter", moments.arrays, bounds={"triangle": moments.most}))
-    matrix = symmetric(answer["triangle"] / moments.divisor, len(moments.mean))
-    rounding = wire_error(moments, float(matrix.trace()), 1)
-    rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
-    return whole_spectrum(
-        matrix,
-        k,
-        mean=moments.mean,
-        scale=moments.scale,
-        n=moments.n,
-        tol=tol,
-        rounding=rounding,
-    )
-
-
-def _single(
-    moments: Moments, k: int, *, tol: float, certify: bool, total: Total
-) -> Protocol[Decomposition]:
-    answer = yield from total(Ask("scatter", {**moments.arrays, "single": np.ones(1)}))
-    d = len(moments.mean)
-    matrix = symmetric(answer["triangle"] / moments.divisor, d)
+def _single(run: Run) -> Protocol[Decomposition]:
+    moments, total, k, d = run.moments, run.total, run.k, run.d
+    answer = yield from total(Ask(ScatterRequest(**run.frame())))
+    matrix = symmetric(answer.triangle / moments.divisor, d)
     decomposed = partial(
         whole_spectrum,
         matrix,
@@ -149,13 +187,13 @@ def _single(
         mean=moments.mean,
         scale=moments.scale,
         n=moments.n,
-        tol=tol,
+        tol=run.tol,
         rounding=wire_error(moments, float(matrix.trace()), _MOST_CORRECTIONS * (k + _GUARDS)),
         rough=single_error(float(matrix.trace())),
     )
-    if not certify:
+    if not run.certify:
         return replace(decomposed(), certificate=None)
-    products, known, error = Products(moments, total), np.zeros((d, 0)), 0.0
+    products, known, error = products_of(run), np.zeros((d, 0)), 0.0
     while True:
         leading = top_eigh(matrix, min(k + _GUARDS, d))[1]
         fresh = np.linalg.qr(np.hstack([known, leading])).Q[:, known.shape[1] :]

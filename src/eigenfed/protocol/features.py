@@ -11,34 +11,57 @@ of rows is a sum over sites, and its leading eigenvectors are found as in `krylo
 centres and scales its own columns, which it has whole. Rows must be matched before.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
+from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import completed_rows, orthonormal_rows, signed_rows
+from eigenfed.privacy.leakage import Answered
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.certificate import largest_outside
-from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.krylov import lanczos
+from eigenfed.protocol.certificate import RemainderReply, largest_outside, outside_of
+from eigenfed.protocol.core import Ask, Protocol, ask_each
+from eigenfed.protocol.krylov import Krylov, lanczos
 from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.ops import Answer, Request, State, Terms, op
+from eigenfed.protocol.products import ProductReply, Products
 from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.script import Script, optional, repeat, sequence
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import Total
 
+_COVERED = 1e-6
 
-def _columns(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, Arrays]:
-    """Return the site's columns through their own mean and scale, which the first ask chooses."""
-    if "own_mean" not in state:
-        center, scale = payload["how"]
-        mean, spread = own_moments(source, center=bool(center), scale=bool(scale))
-        state = {**state, "own_mean": mean, "own_scale": spread}
-        trace = Prepared(source, mean, spread).squares().sum()
-        state = {**state, "trace": np.array([trace])}
-    return Prepared(source, state["own_mean"], state["own_scale"]), state
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Columns:
+    """A site's columns through their own mean and scale.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (d,)
+    trace : float
+        Total squared deviation.
+    """
+
+    mean: Array
+    scale: Array
+    trace: float
+
+
+def _columns(source: Source, state: State, terms: Terms) -> tuple[Prepared, Columns, State]:
+    """Return the site's columns through their own mean and scale, as the study wants them."""
+    own = state.own
+    if not isinstance(own, Columns):
+        study = terms.study
+        mean, scale = own_moments(source, center=study.center, scale=study.scale)
+        trace = float(Prepared(source, mean, scale).squares().sum())
+        own = Columns(mean, scale, trace)
+        state = replace(state, own=own)
+    return Prepared(source, own.mean, own.scale), own, state
 
 
 def own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Array]:
@@ -52,64 +75,162 @@ def own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Ar
     return mean, np.where(spread > 10 * np.finfo(float).eps * np.abs(mean), spread, 1.0)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RowProductRequest(Request[ProductReply]):
+    """Ask for D D' times row-side vectors.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (n, l)
+        Orthonormal columns, one row for each row of the table.
+    """
+
+    basis: Array
+
+    op, reply = "row_product", ProductReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse vectors of another shape, or that are not orthonormal."""
+        most = Krylov().width(terms.k, terms.n)
+        terms.check_directions("basis", self.basis, most, terms.n)
+
+    def directions(self) -> Array:
+        """Return the row-side vectors."""
+        return self.basis
+
+    def about(self, directions: Array) -> "RowProductRequest":
+        """Return the same request about other vectors."""
+        return replace(self, basis=directions)
+
+
 @op(Release("row-side products", "n x l + 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def row_product(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def row_product(
+    source: Source, request: RowProductRequest, state: State, terms: Terms
+) -> Answer[ProductReply]:
     """Return D D' times row-side vectors, and the trace."""
-    view, state = _columns(source, payload, state)
-    images = view.multiply(view.adjoint(payload["basis"]))
-    reply = {"product": images, "trace": state["trace"]}
-    return Answer(reply, state, payload["basis"], images, float(state["trace"][0]))
+    view, own, state = _columns(source, state, terms)
+    images = view.multiply(view.adjoint(request.basis))
+    state = replace(state, blocks=(*state.blocks, request.basis))
+    reply = ProductReply(product=images, trace=own.trace)
+    return Answer(reply, state, Answered(request.basis, images, own.trace))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RowRemainderRequest(Request[RemainderReply]):
+    """Ask for the largest eigenvalue of D D' outside row-side vectors answered about.
+
+    Attributes
+    ----------
+    last : bool
+        Whether those of the last product are meant, or those of all products of the run.
+    """
+
+    last: bool
+
+    op, reply = "row_remainder", RemainderReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse where no product was answered yet."""
+        if not state.blocks:
+            raise InputError("A remainder is asked for after products.")
 
 
 @op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
-def row_remainder(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def row_remainder(
+    source: Source, request: RowRemainderRequest, state: State, terms: Terms
+) -> Answer[RemainderReply]:
     """Largest eigenvalue of D D' outside the given row-side vectors."""
-    view, state = _columns(source, payload, state)
+    view, own, state = _columns(source, state, terms)
 
     def apply(vectors: Array) -> Array:
         return view.multiply(view.adjoint(vectors))
 
-    largest = largest_outside(apply, payload["known"], float(state["trace"][0]))
-    return Answer({"largest": np.array([largest])}, state)
+    largest = largest_outside(apply, outside_of(state, last=request.last), own.trace)
+    return Answer(RemainderReply(largest=largest), state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LoadingsReply:
+    """A site's part of the components, unscaled, with its means and scales.
+
+    Attributes
+    ----------
+    loadings : ndarray of shape (d, k)
+    mean, scale : ndarray of shape (d,)
+    """
+
+    loadings: Array
+    mean: Array
+    scale: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LoadingsRequest(Request[LoadingsReply]):
+    """Ask for D' times unit row-side vectors.
+
+    Attributes
+    ----------
+    sided : ndarray of shape (n, k)
+        Orthonormal columns within the span of the products of this run: with other vectors, such
+        as those of single rows, the reply would be the rows themselves.
+    """
+
+    sided: Array
+
+    op, reply = "loadings", LoadingsReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse vectors that the products of the run did not lead to."""
+        terms.check_directions("sided", self.sided, min(terms.k, terms.n), terms.n)
+        outside = self.sided
+        for block in state.blocks * 2:
+            outside = outside - block @ (block.T @ outside)
+        if not np.sqrt(np.sum(outside**2, axis=0)).max() <= _COVERED:
+            raise InputError("sided must lie within what the products of this run were about.")
+
+    def directions(self) -> Array:
+        """Return the row-side vectors."""
+        return self.sided
+
+    def about(self, directions: Array) -> "LoadingsRequest":
+        """Return the same request about other vectors."""
+        return replace(self, sided=directions)
 
 
 @op(Release("loadings, means and scales", "d x k + 2 d", Leaves.EXACT, Reveals.DIRECTIONS))
-def loadings(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def loadings(
+    source: Source, request: LoadingsRequest, state: State, terms: Terms
+) -> Answer[LoadingsReply]:
     """Return D' times unit row-side vectors: the site's part of the components, unscaled."""
-    view, state = _columns(source, payload, state)
-    sided = payload["sided"]
-    part = view.adjoint(sided)
-    reply = {"loadings": part, "mean": state["own_mean"], "scale": state["own_scale"]}
-    return Answer(reply, state, sided, view.multiply(part), float(state["trace"][0]))
+    view, own, state = _columns(source, state, terms)
+    part = view.adjoint(request.sided)
+    reply = LoadingsReply(loadings=part, mean=own.mean, scale=own.scale)
+    return Answer(reply, state, Answered(request.sided, view.multiply(part), own.trace))
 
 
 OPS = (row_product, row_remainder, loadings)
 
 
+def features_script(study: Study) -> Script:
+    """Return what a site is asked where features are split."""
+    products = repeat("row_product", 1, study.max_rounds)
+    return sequence(products, optional("row_remainder"), "loadings")
+
+
 def features_pca(
-    n: int,
-    k: int,
-    *,
-    center: bool,
-    scale: bool,
-    tol: float,
-    stop: str,
-    max_rounds: int,
-    certify: bool,
-    rng: np.random.Generator,
-    total: Total,
+    study: Study, n: int, rng: np.random.Generator, total: Total
 ) -> Protocol[Decomposition]:
     """Run a federated PCA of features that are split over sites.
 
     Parameters
     ----------
+    study : Study
     n : int
         Number of rows, the same and in the same order at every site.
-    k : int
-        Number of components.
-    center, scale : bool
-    tol, stop, max_rounds, certify, rng, total
-        As for `krylov`.
+    rng : numpy Generator
+        For the first block.
+    total : Total
+        How sums are made.
 
     Returns
     -------
@@ -119,16 +240,18 @@ def features_pca(
     products = Products(
         Moments(float(n), np.zeros(n), np.ones(n)),
         total,
-        op="row_product",
-        outside="row_remainder",
-        first={"how": np.array([center, scale], dtype=np.float64)},
+        dict,
+        RowRemainderRequest,
+        RowProductRequest,
     )
-    found = yield from lanczos(
-        products, k, tol=tol, stop=stop, max_rounds=max_rounds, certify=certify, rng=rng
-    )
-    replies = yield Ask("loadings", {"sided": found.components.T})
+    k = study.components
+    found = yield from lanczos(products, k, study, rng)
+    # What completes the components where rows have few directions was never asked about.
+    inside = found.variances > 0.0
+    inside[0] = True
+    replies = yield from ask_each(Ask(LoadingsRequest(sided=found.components[inside].T)))
     parts = [replies[site] for site in sorted(replies)]
-    whole = np.vstack([part["loadings"] for part in parts])
+    whole = np.vstack([part.loadings for part in parts])
     # A component without variance has no loadings; its place is kept by a completion.
     sizes = np.sqrt(np.sum(whole**2, axis=0))
     kept = sizes > np.sqrt(np.finfo(float).eps) * max(float(sizes.max(initial=0.0)), 1e-300)
@@ -136,8 +259,8 @@ def features_pca(
     return replace(
         found,
         components=signed_rows(vt),
-        mean=np.concatenate([part["mean"] for part in parts]),
-        scale=np.concatenate([part["scale"] for part in parts]),
+        mean=np.concatenate([part.mean for part in parts]),
+        scale=np.concatenate([part.scale for part in parts]),
         method="krylov",
         why="features are split over sites: products of rows are the sums there are",
     )

@@ -40,7 +40,7 @@ def ritz(
     Parameters
     ----------
     basis, image : ndarray of shape (d, m)
-        Orthonormal columns, and the covariance times them.
+        Orthonormal columns of the last product, and the covariance times them.
     """
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
@@ -55,6 +55,7 @@ def ritz(
             residual=image @ vectors[:, :k] - (basis @ vectors[:, :k]) * values[:k],
             vt=vt,
             known=basis,
+            last=True,
             next_value=float(values[k]) if len(values) > k else None,
             coupling=float(np.linalg.norm(image - basis @ onto, 2)),
             tol=tol,

@@ -6,72 +6,99 @@ site         the blocks Q
 ===========  ==================================================================================
 """
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_rows
-from eigenfed.protocol.certificate import certificate
+from eigenfed.protocol.certificate import OPS as CERTIFICATE_OPS
+from eigenfed.protocol.certificate import certificate, products_of
 from eigenfed.protocol.core import Protocol
-from eigenfed.protocol.moments import Moments
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.method_cost import product_site_bytes, product_work
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.products import Products, relative
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.script import Script, optional, repeat, sequence
+from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
+_USUAL_ROUNDS = 12
+_ROOM_BYTES = 64 << 20
 
 
-def krylov(
-    moments: Moments,
-    k: int,
-    *,
-    tol: float,
-    stop: str,
-    max_rounds: int,
-    certify: bool,
-    rng: np.random.Generator,
-    total: Total,
-) -> Protocol[Decomposition]:
-    """Ask for products with one new block of directions a round until the residuals are small.
+@dataclass(frozen=True, repr=False)
+class Krylov(Method):
+    """Block Lanczos: products with one new block of directions a round until residuals are small.
 
-    Parameters
-    ----------
-    moments : Moments
-    k : int
-        Number of components.
-    tol : float
-        Largest residual, relative to the first eigenvalue.
-    stop : {"all", "separated"}
-        Whether all components must meet it, or only those clearly above the next Ritz value.
-    max_rounds : int
-        Most products to ask for.
-    certify : bool
-        Ask once more for the bound on the angle.
-    rng : numpy Generator
-        For the first block.
-    total : Total
-        How sums are made.
+    Examples
+    --------
+    >>> Krylov().width(3, 100)
+    8
     """
-    products = Products(moments, total)
-    return (
-        yield from lanczos(
-            products, k, tol=tol, stop=stop, max_rounds=max_rounds, certify=certify, rng=rng
+
+    name: ClassVar[str] = "krylov"
+    summary: ClassVar[str] = "block Lanczos on products: few rounds, nothing of size d x d"
+    ops = (*PRODUCT_OPS, *CERTIFICATE_OPS)
+    iterates: ClassVar[bool] = True
+    random_start: ClassVar[bool] = True
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return products, and the bound of the certificate."""
+        return sequence(repeat("product", 1, study.max_rounds), optional("remainder"))
+
+    def width(self, k: int, d: int) -> int:
+        """Return the size of a block."""
+        return min(max(k, _LEAST_BLOCK), d)
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Ask for products until the residuals are within the tolerance."""
+        return (yield from lanczos(products_of(run), run.k, run.study, run.rng))
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count the products, their directions, and the basis that the coordinator keeps."""
+        d, width = shape.features, self.width(shape.components, shape.features)
+        rounds = shape.products or min(_USUAL_ROUNDS, -(-d // width))
+        answered = rounds * width
+        held = shape.column_bytes(_room(shape, width, answered))
+        return Cost(
+            rounds + shape.certify,
+            answered,
+            float(d) * answered,
+            product_site_bytes(shape, answered, answered),
+            held + 2.6 * shape.column_bytes(answered),
+            product_work(shape, answered, width),
         )
-    )
+
+
+def _room(shape: Shape, width: int, answered: int) -> int:
+    """Columns that a Lanczos basis has made room for: twice as many whenever they run out."""
+    room = max(2 * width, _ROOM_BYTES // int(shape.column_bytes(1)))
+    while room < answered:
+        room = 2 * (room // width) * width
+    return min(room, shape.features)
 
 
 def lanczos(
-    products: Products,
-    k: int,
-    *,
-    tol: float,
-    stop: str,
-    max_rounds: int,
-    certify: bool,
-    rng: np.random.Generator,
+    products: Products, k: int, study: Study, rng: np.random.Generator
 ) -> Protocol[Decomposition]:
-    """Find leading eigenvectors of whatever the products are of; see `krylov`."""
+    """Find leading eigenvectors of whatever the products are of.
+
+    Parameters
+    ----------
+    products : Products
+    k : int
+        Number of components.
+    study : Study
+        How far to go.
+    rng : numpy Generator
+        For the first block.
+    """
+    tol, stop = study.tol, study.stop
     d = len(products.moments.mean)
     space = BlockLanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
     while True:
@@ -81,20 +108,21 @@ def lanczos(
         sizes = column_lengths(residual)[_wanted(values, k, stop)]
         products.residual = relative(sizes, values[0])
         done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
-        if done or not space.room or products.rounds >= max_rounds:
+        if done or not space.room or products.rounds >= study.max_rounds:
             break
         space.extend()
     vt = space.components(vectors)
     shown, found = np.zeros(k), signed_rows(completed_rows(vt, k))
     shown[: len(vt)] = np.maximum(values[:k], 0.0)
     grade = None
-    if certify:
+    if study.certify:
         grade = yield from certificate(
             products,
             values=shown,
             residual=residual,
             vt=found,
             known=space.basis,
+            last=False,
             next_value=float(values[k]) if len(values) > k else None,
             coupling=float(np.linalg.norm(space.coefficients, 2)) if space.room else 0.0,
             tol=tol,

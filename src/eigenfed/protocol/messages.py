@@ -15,11 +15,11 @@ MAX_BYTES = 1 << 34
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Message:
-    """An ask to one site, its reply, or its refusal.
+    """The opening of a run, a request to one site, its reply, or its refusal.
 
     Attributes
     ----------
-    kind : {"ask", "reply", "refusal"}
+    kind : {"open", "ask", "reply", "refusal"}
     run : str
         Which run it belongs to.
     round_ : int

@@ -5,86 +5,346 @@ coordinator  sums over sites: weight, observed weight and total by feature; squa
              where scales are wanted. Where sums need bounds also, of each site on its own, how
              large its entries and its weight are, to a factor of two; and as a sum the total
              squared deviation
-site         whether its whole scatter will be asked for; the mean and scale of all rows
+site         the mean and scale of all rows; with bounds, how large entries and weights are anywhere
 ===========  ==================================================================================
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source, stored
-from eigenfed.errors import ProtocolError
+from eigenfed.errors import InputError, ProtocolError
+from eigenfed.privacy import fixed_point
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.messages import check_wire
-from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.core import Ask, Protocol, ask_each
+from eigenfed.protocol.ops import (
+    Answer,
+    Frame,
+    Limits,
+    Request,
+    State,
+    Terms,
+    check_finite,
+    check_integer,
+    op,
+)
+from eigenfed.protocol.script import Script, optional, repeat, sequence
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import Total
 
-
-@op(Release("weight, and totals by feature", "1 + 2 d", Leaves.SUM_ONLY, Reveals.MEANS))
-def moments(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Weight of the rows, observed weight and weighted total of each feature.
-
-    Where the scatter will be asked for, the site keeps its own, so that it reads its rows once.
-    """
-    kept: Arrays = {}
-    whole = "whole_up_to" in payload and source.d <= payload["whole_up_to"][0]
-    own = OwnScatter.of(source) if whole else None
-    if own is not None:
-        n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
-        kept = {"kept_mean": own.mean, "kept_scatter": own.matrix}
-    else:
-        n, count, total = source.totals()
-    reply = {"n": np.array([n]), "count": count, "total": total}
-    known = {"own_n": reply["n"], "own_count": count, "own_total": total}
-    return Answer(reply, {**state, **known, **kept})
+_NONE = -1074
+_LARGEST_POWER = 1023
+_FINE = 1e-13
+_REACH = 2.1
+"""Means are no larger than entries, but for rounding: no deviation is farther than this times."""
+_COARSEST = 40
+"""By how many powers of two what all sites may bring can exceed what this one declared. More would
+round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
 
 
-def kept_scatter(state: Arrays) -> OwnScatter | None:
-    """Return the site's scatter about its own mean, where it was kept."""
-    if "kept_scatter" not in state:
-        return None
-    return OwnScatter(float(state["own_n"][0]), state["kept_mean"], state["kept_scatter"])
+@dataclass(frozen=True, kw_only=True)
+class MagnitudeReply:
+    """Least powers of two that no entry exceeds, and that the weight does not."""
+
+    entry: int
+    weight: int
 
 
-def known_totals(source: Source, state: Arrays) -> tuple[float, Array, Array]:
-    """Return `Source.totals`, from the state where the run has asked for moments."""
-    if "own_n" not in state:
-        return source.totals()
-    return float(state["own_n"][0]), state["own_count"], state["own_total"]
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MagnitudeRequest(Request[MagnitudeReply]):
+    """Ask how large a site's numbers are."""
 
-
-@op(Release("squared deviations by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
-def squares(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Weighted squared deviations of each feature from the mean of all sites."""
-    kept = kept_scatter(state)
-    if kept is not None:
-        return Answer({"squares": kept.squares(payload["mean"])}, state)
-    prepared = Prepared(source, payload["mean"], np.ones(source.d))
-    return Answer({"squares": prepared.squares()}, state)
+    op, reply = "magnitude", MagnitudeReply
 
 
 @op(Release("magnitude of entries and of the weight", "2", Leaves.EXACT, Reveals.RANGE))
-def magnitude(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def magnitude(
+    source: Source, request: MagnitudeRequest, state: State, terms: Terms
+) -> Answer[MagnitudeReply]:
     """Return the least powers of two that no entry exceeds, and that the weight does not."""
     entries = stored(source.X)
     weight = float(source.n if source.weights is None else source.weights.sum())
     largest = max(
         -float(np.nanmin(entries, initial=0.0)), float(np.nanmax(entries, initial=0.0)), 0.0
     )
-    powers = {"entry": largest, "weight": weight}
-    return Answer({name: np.array([_power(value)]) for name, value in powers.items()}, state)
+    declared = _power(largest), _power(weight)
+    reply = MagnitudeReply(entry=declared[0], weight=declared[1])
+    return Answer(reply, replace(state, declared=declared))
 
 
-OPS = (moments, squares, magnitude)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MomentsReply:
+    """Weight of the rows, observed weight and weighted total of each feature."""
 
-_NONE = -1074
-_FINE = 1e-13
+    n: float
+    count: Array
+    total: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class MomentsRequest(Request[MomentsReply]):
+    """Ask for totals; where sums need bounds, say how large numbers are at any site.
+
+    Attributes
+    ----------
+    entry, weight : int or None
+        The largest powers of two that sites have declared.
+    """
+
+    entry: int | None = None
+    weight: int | None = None
+
+    op, reply = "moments", MomentsReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse magnitudes that are missing, below what the site declared, or far above."""
+        given = (self.entry, self.weight)
+        if not terms.parties:
+            if given != (None, None):
+                raise InputError("Plain sums need no magnitudes.")
+            return
+        if state.declared is None or self.entry is None or self.weight is None:
+            raise InputError("Magnitudes must be asked for first, and sent.")
+        for name, told, own in zip(("entry", "weight"), given, state.declared, strict=True):
+            check_integer(name, told or 0, max(own, _NONE), _LARGEST_POWER)
+        entry, weight = (told - own for told, own in zip(given, state.declared, strict=True))  # type: ignore[operator]
+        # A site without numbers other than zero has nothing to hide in rounding.
+        if state.declared[0] > _NONE and 2 * entry + weight > _COARSEST:
+            raise InputError("The magnitudes are so large that this site's numbers are lost.")
+
+    def agreed(self, terms: Terms, state: State) -> State:
+        """Return the state with the limits that follow from the magnitudes."""
+        if self.entry is None or self.weight is None:
+            return state
+        return replace(state, limits=limits_of(self.entry, self.weight, terms.parties, terms.d))
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound weights and totals."""
+        weight = limits.weight
+        return {"n": weight, "count": weight, "total": weight * limits.entry}
+
+
+@op(Release("weight, and totals by feature", "1 + 2 d", Leaves.SUM_ONLY, Reveals.MEANS))
+def moments(
+    source: Source, request: MomentsRequest, state: State, terms: Terms
+) -> Answer[MomentsReply]:
+    """Weight of the rows, observed weight and weighted total of each feature.
+
+    Where the scatter will be asked for, the site keeps its own, so that it reads its rows once.
+    """
+    keeps = not isinstance(terms.study.method, str) and terms.study.method.keeps_scatter()
+    own = OwnScatter.of(source) if keeps else None
+    if own is not None:
+        n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
+    else:
+        n, count, total = source.totals()
+    state = replace(state, totals=(n, count, total), scatter=own)
+    return Answer(MomentsReply(n=n, count=count, total=total), state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SquaresReply:
+    """Squared deviations by feature."""
+
+    squares: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SquaresRequest(Request[SquaresReply]):
+    """Ask for squared deviations from the mean of all sites.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    found : ndarray of shape (d,), or None
+        Where sums are in fixed point, what an earlier ask found for all sites: each feature then
+        has a bound of its own, and small ones keep their digits.
+    """
+
+    mean: Array
+    found: Array | None = None
+
+    op, reply = "squares", SquaresReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse a mean or sums of another shape."""
+        check_mean(terms, self.mean)
+        if self.found is None:
+            return
+        check_finite("found", self.found, (terms.d,))
+        limits = state.limits
+        if limits is None or not (
+            (self.found >= 0.0).all() and self.found.max() <= limits.parties * limits.squares
+        ):
+            raise InputError("found must lie between 0 and what all sites can bring.")
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound squares by the limits, or by what was found and its error."""
+        if self.found is None:
+            return {"squares": limits.squares}
+        return {"squares": self.found + 2.0 * fixed_point.error(limits.squares, limits.parties)}
+
+
+@op(Release("squared deviations by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
+def squares(
+    source: Source, request: SquaresRequest, state: State, terms: Terms
+) -> Answer[SquaresReply]:
+    """Weighted squared deviations of each feature from the mean of all sites."""
+    if state.scatter is not None:
+        return Answer(SquaresReply(squares=state.scatter.squares(request.mean)), state)
+    prepared = Prepared(source, request.mean, np.ones(source.d))
+    return Answer(SquaresReply(squares=prepared.squares()), state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class FramedRequest(Request[Any]):
+    """A request about rows as the run sees them: the first brings the mean and the scale.
+
+    Attributes
+    ----------
+    mean, scale : ndarray of shape (d,), or None
+        None once the site has them.
+    most : float or None
+        Where sums need bounds, no less than the total squared deviation of all rows; None once the
+        site has it.
+    """
+
+    mean: Array | None = None
+    scale: Array | None = None
+    most: float | None = None
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse a frame that is missing, comes twice, or is not what the study says."""
+        given = self.mean is not None or self.scale is not None
+        if given != (state.sent is None):
+            raise InputError("The mean and scale of a run come once, with the first request.")
+        if self.mean is not None and self.scale is not None:
+            check_mean(terms, self.mean)
+            check_scale(terms, self.scale)
+        elif given:
+            raise InputError("The mean and scale of a run come together.")
+        self._check_most(terms, state)
+
+    def _check_most(self, terms: Terms, state: State) -> None:
+        limits = state.limits
+        needed = bool(terms.parties) and (limits is None or math.isinf(limits.most))
+        if (self.most is not None) != needed or (needed and limits is None):
+            raise InputError("The largest squared deviation comes once, where sums need bounds.")
+        if (
+            self.most is not None
+            and limits is not None
+            and not 0.0
+            <= self.most
+            <= 1.01 * (limits.parties * limits.squares * limits.d / self._least_scale(state) ** 2)
+        ):
+            raise InputError("most must be between 0 and what all sites can bring.")
+
+    def _least_scale(self, state: State) -> float:
+        scale = state.sent_frame[1] if self.scale is None else self.scale
+        return float(scale.min())
+
+    def agreed(self, terms: Terms, state: State) -> State:
+        """Return the state with the mean and scale, and the bound on squared deviations."""
+        if self.mean is not None and self.scale is not None:
+            state = replace(state, sent=(self.mean, self.scale))
+        if self.most is not None and state.limits is not None:
+            state = replace(state, limits=replace(state.limits, most=self.most))
+        return state
+
+
+def framed(source: Source, state: State) -> tuple[Prepared, Frame, State]:
+    """Return the rows through the run's mean and scale."""
+    frame = state.frame
+    if frame is None:
+        frame = _frame(source, state)
+        state = replace(state, frame=frame)
+    return Prepared(source, frame.mean, frame.scale), frame, state
+
+
+def _frame(source: Source, state: State) -> Frame:
+    """Work out what the meter needs: it counts about the site's own mean.
+
+    What a coordinator sends as a mean must neither dwarf the part of the variance that was told
+    nor pass for some of it.
+    """
+    mean, scale = state.sent_frame
+    n, count, total = source.totals() if state.totals is None else state.totals
+    own_mean = total / np.where(count > 0, count, 1.0)
+    raw = Prepared(source, own_mean, np.ones(source.d)).squares()
+    away = own_mean - mean
+    inside = (raw + count * away**2) / scale**2
+    return Frame(mean, scale, float(inside.sum()), float(raw.sum()), np.sqrt(n) * away)
+
+
+def check_mean(terms: Terms, mean: Array) -> None:
+    """Refuse a mean of another shape, or one other than 0 where rows are not centred."""
+    terms.check_vector("mean", mean)
+    if not terms.study.center and mean.any():
+        raise InputError("The study does not centre, and the mean must be 0.")
+
+
+def check_scale(terms: Terms, scale: Array) -> None:
+    """Refuse a scale of another shape or not above 0, or other than 1 where nothing is scaled."""
+    terms.check_vector("scale", scale)
+    if not (scale > 1e-150).all():
+        raise InputError("scale must be above 0.")
+    if not terms.study.scale and (scale != 1.0).any():
+        raise InputError("The study does not scale, and the scale must be 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpreadReply:
+    """Total squared deviation."""
+
+    spread: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SpreadRequest(FramedRequest):
+    """Ask for the trace alone, by which sums that need bounds are bounded from then on."""
+
+    op, reply = "spread", SpreadReply
+
+    def _check_most(self, terms: Terms, state: State) -> None:
+        if self.most is not None or state.limits is None:
+            raise InputError("The largest squared deviation is what is asked for.")
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound it by the limits of one feature."""
+        return {"spread": limits.squares * limits.d}
+
+
+@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+def spread(
+    source: Source, request: SpreadRequest, state: State, terms: Terms
+) -> Answer[SpreadReply]:
+    """Return the trace of the site's scatter."""
+    _, frame, state = framed(source, state)
+    return Answer(SpreadReply(spread=frame.trace), state)
+
+
+OPS = (magnitude, moments, squares, spread)
+
+
+def moments_script(study: Study) -> Script:
+    """Return what a site is asked before the method begins."""
+    if not study.masked:
+        return sequence("moments", optional("squares") if study.scale else sequence())
+    last = repeat("squares", 1, 2) if study.scale else sequence("spread")
+    return sequence("magnitude", "moments", last)
+
+
+def limits_of(entry: int, weight: int, parties: int, d: int) -> Limits:
+    """Return the limits that follow from the largest powers of two declared."""
+    return Limits(_REACH * math.ldexp(1.0, entry), math.ldexp(1.0, weight), parties, d)
 
 
 def _power(value: float) -> int:
@@ -110,6 +370,8 @@ class Moments:
         every entry of its scatter is bounded; infinite where sums need no bounds.
     wire : {"float64", "float32"}
         Precision of the floats in messages, which limits what a certificate can say.
+    sent : bool
+        Whether the sites have the mean and the scale already.
     """
 
     n: float
@@ -117,6 +379,7 @@ class Moments:
     scale: Array
     most: float = math.inf
     wire: str = "float64"
+    sent: bool = False
 
     @property
     def divisor(self) -> float:
@@ -124,105 +387,86 @@ class Moments:
         return self.n - 1.0 if self.n > 1.0 else 1.0
 
     @property
-    def arrays(self) -> Arrays:
-        """The mean and scale, as sites are sent them."""
-        return {"mean": self.mean, "scale": self.scale}
+    def frame(self) -> dict[str, Any]:
+        """Fields of the first request about the rows, as far as the sites do not have them."""
+        fields: dict[str, Any] = {}
+        if not self.sent:
+            fields |= {"mean": self.mean, "scale": self.scale}
+        if math.isfinite(self.most):
+            fields["most"] = self.most
+        return fields
 
 
-@dataclass(frozen=True)
-class _Limits:
-    """What one site can bring at most; infinite where nobody asks.
-
-    Attributes
-    ----------
-    entry : float
-        Magnitude of an entry, and of a deviation from a mean.
-    weight : float
-    """
-
-    entry: float = math.inf
-    weight: float = math.inf
-
-    @property
-    def squares(self) -> float:
-        """Squared deviations of a feature."""
-        return self.weight * self.entry**2
-
-
-def all_moments(
-    total: Total,
-    *,
-    center: bool,
-    scale: bool,
-    whole_up_to: float = 0.0,
-    wire: str = "float64",
-) -> Protocol[Moments]:
+def all_moments(total: Total, study: Study) -> Protocol[Moments]:
     """Bring together counts and means, and standard deviations where they are wanted.
 
     Parameters
     ----------
     total : Total
         How sums are made.
-    center, scale : bool
-    whole_up_to : float, default=0.0
-        Up to how many features the whole scatter will be asked for next, by `covariance`.
-    wire : {"float64", "float32"}, default="float64"
-        Precision of the floats in messages, as the transport and the sites have it.
+    study : Study
+        Whether rows are centred and scaled, and over which wire.
     """
-    check_wire(wire)
-    limits = (yield from _limits()) if total.bounded else _Limits()
-    weight, entry = limits.weight, limits.entry
-    bounds = {"n": weight, "count": weight, "total": weight * entry}
-    saying = {"whole_up_to": np.array([whole_up_to])} if whole_up_to else {}
-    first = yield from total(Ask("moments", saying, bounds=bounds))
-    n, count = float(first["n"][0]), first["count"]
+    first, limits = yield from _first(total, study)
+    n, count = first.n, first.count
     if not n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
     observed = np.where(count > 0, count, 1.0)
-    mean = first["total"] / observed
-    center_at = mean if center else np.zeros_like(mean)
+    mean = first.total / observed
+    center_at = mean if study.center else np.zeros_like(mean)
     deviations, sums = np.ones_like(mean), np.full_like(mean, math.inf)
-    if scale:
+    if study.scale:
         sums = yield from _squares(total, center_at, limits)
         deviations = np.sqrt(sums / observed)
         # What is left of a constant feature after rounding is not a spread.
         rounding = 10 * np.finfo(float).eps * np.abs(mean)
         deviations = np.where(deviations > rounding, deviations, 1.0)
-    found = Moments(n, center_at, deviations, wire=wire)
-    if not total.bounded:
+    found = Moments(n, center_at, deviations, wire=study.wire)
+    if limits is None:
         return found
-    if scale:
-        return replace(found, most=_above(float(np.sum(sums / deviations**2)), 0.0))
-    most = limits.squares * len(mean)
-    answer = yield from total(Ask("spread", found.arrays, bounds={"spread": most}))
-    return replace(found, most=_above(float(answer["spread"][0]), float(total.error(most))))
+    found = yield from _with_most(total, found, limits, sums if study.scale else None)
+    total.agree(replace(limits, most=found.most))
+    return found
 
 
-def _limits() -> Protocol[_Limits]:
-    """Ask each site how large its numbers are."""
-    replies = yield Ask("magnitude")
-    entry, weight = (
-        math.ldexp(1.0, max(int(reply[name][0]) for reply in replies.values()))
-        for name in ("entry", "weight")
-    )
-    # Means are no larger than entries, but for rounding.
-    return _Limits(2.1 * entry, weight)
+def _first(total: Total, study: Study) -> Protocol[tuple[MomentsReply, Limits | None]]:
+    """Ask for totals, and before that for magnitudes where sums need bounds."""
+    if not total.bounded:
+        return (yield from total(Ask(MomentsRequest()))), None
+    replies = yield from ask_each(Ask(MagnitudeRequest()))
+    entry = max(reply.entry for reply in replies.values())
+    weight = max(reply.weight for reply in replies.values())
+    # The number of features only shows with the totals, which are bounded without it.
+    limits = limits_of(entry, weight, len(study.sites), 1)
+    total.agree(limits)
+    first = yield from total(Ask(MomentsRequest(entry=entry, weight=weight)))
+    limits = replace(limits, d=len(first.total))
+    total.agree(limits)
+    return first, limits
 
 
-def _squares(total: Total, mean: Array, limits: _Limits) -> Protocol[Array]:
+def _with_most(
+    total: Total, found: Moments, limits: Limits, sums: Array | None
+) -> Protocol[Moments]:
+    """Bound the total squared deviation, from sums by feature or by asking for it."""
+    if sums is not None:
+        return replace(found, most=_above(float(np.sum(sums / found.scale**2)), 0.0))
+    answer = yield from total(Ask(SpreadRequest(**found.frame)))
+    error = float(total.error(limits.squares * limits.d))
+    return replace(found, most=_above(answer.spread, error), sent=True)
+
+
+def _squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
     """Return the squared deviations by feature, of all sites.
 
     Where sums are in fixed point, one bound for all features leaves the small ones few digits.
     They are asked for again then, each with a bound of its own: what was found, and the error.
     """
-    ask = Ask("squares", {"mean": mean}, bounds={"squares": limits.squares})
-    found: Array = (yield from total(ask))["squares"]
-    error = total.error(limits.squares)
-    if not total.bounded or np.all(error <= _FINE * found):
+    found = (yield from total(Ask(SquaresRequest(mean=mean)))).squares
+    if limits is None or np.all(total.error(limits.squares) <= _FINE * found):
         return found
-    finer = {"squares": np.maximum(found, 0.0) + 2.0 * error}
-    answer = yield from total(replace(ask, bounds=finer))
-    return answer["squares"]
+    finer = SquaresRequest(mean=mean, found=np.maximum(found, 0.0))
+    return (yield from total(Ask(finer))).squares
 
 
 def _above(value: float, error: float) -> float:

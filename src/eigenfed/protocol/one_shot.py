@@ -3,7 +3,7 @@
 ===========  ==================================================================================
 coordinator  of each site on its own: weight, mean, the leading singular values and directions of
              its rows about that mean, total squared deviation, and a bound on what is missing
-site         the mean and scale of all rows, and how many directions are wanted
+site         the mean and scale of all rows; how many directions are wanted follows from the study
 ===========  ==================================================================================
 
 One ask, and no sum: a merge needs each site's directions beside its own singular values, so no
@@ -14,23 +14,29 @@ directions sent cover the rows' rank and close to it where their spectrum falls.
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.compress import compress
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, Protocol, Replies
+from eigenfed.protocol.certificate import OPS as CERTIFICATE_OPS
+from eigenfed.protocol.certificate import products_of
+from eigenfed.protocol.core import Ask, Protocol, ask_each
 from eigenfed.protocol.finish import finished
-from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import Products, prepared
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.method_cost import block_bytes, block_count, product_work
+from eigenfed.protocol.moments import FramedRequest, framed
+from eigenfed.protocol.ops import Answer, State, Terms, op
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.script import Script, optional, sequence
+from eigenfed.protocol.study import Study
 
 _POWERS = {"none": 0.0, "sqrt": 0.5}
 _NEARLY_ORTHONORMAL = 1e-3
@@ -39,9 +45,78 @@ _NEARLY_ORTHONORMAL = 1e-3
 _INSIDE = 2
 
 
-@dataclass(frozen=True)
-class Merge:
-    """How summaries are merged.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SummaryReply:
+    """A summary of rows, about their own mean and in the run's units.
+
+    Attributes
+    ----------
+    n : float
+    mean : ndarray of shape (d,)
+    s : ndarray of shape (r,)
+    vt : ndarray of shape (r, d)
+    energy, lost : float
+    """
+
+    n: float
+    mean: Array
+    s: Array
+    vt: Array
+    energy: float
+    lost: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SummaryRequest(FramedRequest):
+    """Ask for a summary of the rows, of as many directions as the study's method says."""
+
+    op, reply = "summarise", SummaryReply
+
+    def own_directions(self, terms: Terms, state: State) -> int:
+        """Count the directions of the summary."""
+        return summary_rank(terms)
+
+
+def summary_rank(terms: Terms) -> int:
+    """Return how many directions a site sends."""
+    method = terms.study.chosen
+    options = method if isinstance(method, Merge) else Merge()
+    return min(options.rank(terms.k), terms.d)
+
+
+@op(Release("summary of rows", "l (d + 1) + d + 3", Leaves.EXACT, Reveals.DIRECTIONS))
+def summarise(
+    source: Source, request: SummaryRequest, state: State, terms: Terms
+) -> Answer[SummaryReply]:
+    """Return the summary of the site's rows, about their own mean and in the run's units."""
+    view, frame, state = framed(source, state)
+    rank = summary_rank(terms)
+    summary = view.summary(_INSIDE * rank).truncate(rank)
+    # Rows of few directions fill the rest with directions of no variance: how long a reply is must
+    # not tell how many they have.
+    s = np.zeros(rank)
+    s[: len(summary.s)] = summary.s
+    reply = SummaryReply(
+        n=summary.n,
+        mean=summary.mean,
+        s=s,
+        vt=completed_rows(summary.vt, rank),
+        energy=summary.energy,
+        lost=summary.lost,
+    )
+    # Nobody asked about these directions, but they are eigenvectors of the scatter about the
+    # site's mean, so with their squares and the mean sent it is as if its product with them had
+    # been answered. It is counted about the mean of all sites, as every other answer of the run.
+    directions = summary.vt.T
+    return Answer(reply, state, frame.answered(directions, view.product(directions)))
+
+
+OPS = (summarise,)
+
+
+@dataclass(frozen=True, repr=False)
+class Merge(Method):
+    """One-shot merge: every site sends a summary once, and the coordinator merges them.
 
     Attributes
     ----------
@@ -60,6 +135,12 @@ class Merge:
     (20, 15)
     """
 
+    name: ClassVar[str] = "merge"
+    summary: ClassVar[str] = "one summary from each site, merged: one round, close to exact"
+    citation: ClassVar[str | None] = "Grammenos et al. 2020, Alg. 2; Hartebrodt et al. 2022, Alg. 4"
+    ops = (*OPS, *PRODUCT_OPS, *CERTIFICATE_OPS)
+    own_directions: ClassVar[bool] = True
+
     weighting: str = "sigma"
     oversample: int | None = None
 
@@ -73,7 +154,7 @@ class Merge:
             type(self.oversample) is not int or self.oversample < 0
         ):
             raise InputError(
-                f"oversample={self.oversample!r} must be a whole number of at least 0. "
+                f"oversample={self.oversample!r} must be an integer of at least 0. "
                 "Pass None to send twice as many directions as components."
             )
 
@@ -81,100 +162,76 @@ class Merge:
         """Return how many directions each site sends for k components."""
         return k + (k if self.oversample is None else self.oversample)
 
+    def sums_only(self) -> bool:
+        """Whether sums are all it needs: no, it merges the summaries of single sites."""
+        return False
 
-@op(Release("summary of rows", "l (d + 1) + d + 3", Leaves.EXACT, Reveals.DIRECTIONS))
-def summarise(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return the summary of the site's rows, about their own mean and in the run's units."""
-    view, state = prepared(source, payload, state)
-    rank = min(int(payload["rank"][0]), source.d)
-    summary = view.summary(_INSIDE * rank).truncate(rank)
-    reply = {
-        "n": np.array([summary.n]),
-        "mean": summary.mean,
-        "s": summary.s,
-        "vt": summary.vt,
-        "energy": np.array([summary.energy]),
-        "lost": np.array([summary.lost]),
-    }
-    # Nobody asked about these directions, but they are eigenvectors of the scatter about the
-    # site's mean, so with their squares and the mean sent it is as if its product with them had
-    # been answered. It is counted about the mean of all sites, as every other answer of the run.
-    directions = summary.vt.T
-    return Answer(reply, state, directions, view.product(directions), summary.energy)
+    def width(self, k: int, d: int) -> int:
+        """Return how many directions are kept of the merged summary."""
+        return min(self.rank(k), d)
 
+    def script(self, study: Study, d: int) -> Script:
+        """Return a summary, and what the certificate takes."""
+        return sequence("summarise", optional("product"), optional("remainder"))
 
-OPS = (summarise,)
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Ask every site for its summary once and merge them.
 
+        With `certify`, one product round with all merged directions and one for the bound follow;
+        the product improves the components too, by Rayleigh and Ritz. Without, "sigma" ends after
+        the one ask: variances, from below, and total variance follow from the merged summary. The
+        other weightings know no variances and always ask for one product, with their k directions.
+        """
+        k, moments = run.k, run.moments
+        replies = yield from ask_each(Ask(SummaryRequest(**run.frame())))
+        products = products_of(run)
+        if self.weighting != "sigma" or run.certify:
+            basis = _directions(replies, run.d, k, self).T
+            return (yield from finished(products, basis, k, tol=run.tol, certify=run.certify))
+        merged, s, vt = _merged(replies, run.d, self.rank(k))
+        components = signed_rows(completed_rows(vt[:k], min(k, merged.d)))
+        squares = np.zeros(len(components))
+        squares[: len(s[:k])] = s[:k] ** 2
+        return Decomposition(
+            components,
+            squares / products.divisor,
+            moments.mean,
+            moments.scale,
+            moments.n,
+            (merged.energy + merged.n * float(merged.mean @ merged.mean)) / products.divisor,
+            products=0,
+        )
 
-def merge(
-    moments: Moments, k: int, *, options: Merge, tol: float, certify: bool, total: Total
-) -> Protocol[Decomposition]:
-    """Ask every site for its summary once and merge them.
-
-    With `certify`, one product round with all merged directions and one for the bound follow; the
-    product improves the components too, by Rayleigh and Ritz. Without, "sigma" ends after the
-    one ask: variances, from below, and total variance follow from the merged summary. The other
-    weightings know no variances and always ask for one product, with their k directions.
-
-    Parameters
-    ----------
-    moments : Moments
-    k : int
-        Number of components.
-    options : Merge
-    tol : float
-        Residual at which a component counts as converged.
-    certify : bool
-        Ask twice more, for the certificate.
-    total : Total
-        How sums are made, of which the merge itself has none.
-    """
-    replies = yield _ask(moments, k, options)
-    products = Products(moments, total)
-    if options.weighting != "sigma" or certify:
-        basis = _directions(replies, len(moments.mean), k, options).T
-        return (yield from finished(products, basis, k, tol=tol, certify=certify))
-    merged, s, vt = _merged(replies, len(moments.mean), options.rank(k))
-    components = signed_rows(completed_rows(vt[:k], min(k, merged.d)))
-    squares = np.zeros(len(components))
-    squares[: len(s[:k])] = s[:k] ** 2
-    return Decomposition(
-        components,
-        squares / products.divisor,
-        moments.mean,
-        moments.scale,
-        moments.n,
-        (merged.energy + merged.n * float(merged.mean @ merged.mean)) / products.divisor,
-        products=0,
-    )
+    def cost(self, shape: Shape) -> Cost:
+        """Count summaries, of which the coordinator holds one of each site."""
+        width = self.width(shape.components, shape.features)
+        wide, block = shape.column_bytes(width), block_bytes(shape)
+        return Cost(
+            1 + 2 * shape.certify,
+            2 * width,
+            float(shape.features) * (width + 1),
+            max(8.0 * wide + block, min(block_count(shape), 1.7) * block),
+            (6.0 + 1.7 * shape.sites) * wide,
+            product_work(shape, 2 * width, width),
+        )
 
 
-def one_shot_basis(moments: Moments, k: int, *, options: Merge) -> Protocol[Array]:
+def one_shot_basis(run: Run, k: int, options: Merge) -> Protocol[Array]:
     """Ask every site for its summary once and return a basis to start an iteration from.
 
     003 section 3.3 (AI-FULL) starts from Alg. 4; the default weighting here is the right one.
-
-    Parameters
-    ----------
-    moments : Moments
-    k : int
-    options : Merge
 
     Returns
     -------
     ndarray of shape (d, k)
         Orthonormal columns; where sites have too few directions, a completion of them.
     """
-    replies = yield _ask(moments, k, options)
-    basis: Array = _directions(replies, len(moments.mean), k, options)[:k].T
+    replies = yield from ask_each(Ask(SummaryRequest(**run.frame())))
+    basis: Array = _directions(replies, run.d, k, options)[:k].T
     return basis
 
 
-def _ask(moments: Moments, k: int, options: Merge) -> Ask:
-    return Ask("summarise", {**moments.arrays, "rank": np.array([options.rank(k)])})
-
-
-def _directions(replies: Replies, d: int, k: int, options: Merge) -> Array:
+def _directions(replies: dict[str, SummaryReply], d: int, k: int, options: Merge) -> Array:
     """Return the merged directions, (m, d): all that are kept of "sigma", k of the others."""
     if options.weighting == "sigma":
         vt = _merged(replies, d, options.rank(k))[2]
@@ -185,7 +242,7 @@ def _directions(replies: Replies, d: int, k: int, options: Merge) -> Array:
     return completed_rows(vt, max(min(k, d), len(vt)))
 
 
-def _merged(replies: Replies, d: int, rank: int) -> tuple[Summary, Array, Array]:
+def _merged(replies: dict[str, SummaryReply], d: int, rank: int) -> tuple[Summary, Array, Array]:
     """Return the merged summary, and its singular values and directions about the run's mean.
 
     Rows came centred about the run's mean, so the merged mean is 0 but for rounding, unless the
@@ -199,30 +256,30 @@ def _merged(replies: Replies, d: int, rank: int) -> tuple[Summary, Array, Array]
     return merged, s, vt
 
 
-def _summaries(replies: Replies, d: int) -> Iterable[Summary]:
+def _summaries(replies: dict[str, SummaryReply], d: int) -> Iterable[Summary]:
     for site in sorted(replies):
         yield _summary(site, replies[site], d)
 
 
-def _summary(site: str, reply: Arrays, d: int) -> Summary:
+def _summary(site: str, reply: SummaryReply, d: int) -> Summary:
     """Make a summary of a reply; a single-precision wire leaves its directions orthonormal to 1e-7.
 
     That is enough: whatever is made of them is decomposed again, to full precision.
     """
-    r = len(reply["s"])
-    shapes = {"n": (1,), "mean": (d,), "s": (r,), "vt": (r, d), "energy": (1,), "lost": (1,)}
-    if {name: array.shape for name, array in reply.items()} != shapes or not all(
-        np.isfinite(array).all() for array in reply.values()
-    ):
+    r, vt = len(reply.s), reply.vt
+    shapes = (reply.mean.shape, reply.s.shape, vt.shape)
+    arrays = (reply.mean, reply.s, vt, np.array([reply.n, reply.energy, reply.lost]))
+    if shapes != ((d,), (r,), (r, d)) or not all(np.isfinite(array).all() for array in arrays):
         raise ProtocolError(
             f"The summary of site {site!r} has fields that do not fit {d} features, or numbers "
             "that are not finite. Use the same release and features everywhere."
         )
-    vt = reply["vt"]
     if np.abs(vt @ vt.T - np.eye(r)).max(initial=0.0) > _NEARLY_ORTHONORMAL:
         raise ProtocolError(
             f"The directions of site {site!r} are not orthonormal. "
             "Use the same release of eigenfed everywhere."
         )
-    n, energy, lost = (float(reply[name][0]) for name in ("n", "energy", "lost"))
-    return Summary(n, reply["mean"], reply["s"], vt, energy, lost, max(r, 1))
+    kept = reply.s > 0.0
+    return Summary(
+        reply.n, reply.mean, reply.s[kept], vt[kept], reply.energy, reply.lost, max(r, 1)
+    )

@@ -1,38 +1,43 @@
 """Orthonormal vectors that are split over sites: each site has its rows of G, and keeps them.
 
 ===========  ==================================================================================
-coordinator  sums over sites of inner products of G's columns: k x k (`cholesky_qr2`), or a norm
-             and up to k - 1 products at a time (`gram_schmidt`)
-site         the triangles, norms and products that change G; what G is made of (`opened`)
+coordinator  sums over sites of inner products of G's columns: k x k (`cholesky_steps`), or a norm
+             and up to k - 1 products at a time (`gram_schmidt_steps`)
+site         the triangles, norms and products that change G; what G is made of
 ===========  ==================================================================================
 
 Inner products are in the weights of the rows, so that sqrt(W) G has orthonormal columns. Where
 G = D H they are H' S H, S the scatter, so they are counted as if the product S H had left: with
 H of the asker's choice they would otherwise be a way round the meter.
 
-What a site keeps between rounds: ``sided``, its rows of G; where G was made of directions H,
-``behind``, those, and ``factor``, the k x k matrix T with ``G T = D H``.
+What a site keeps between rounds is a `Sided`.
 """
 
-import hashlib
-import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import solve_triangular
 
-from eigenfed.arrays import Array, Arrays
-from eigenfed.data.prepared import Prepared
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import ProtocolError
+from eigenfed.errors import InputError, ProtocolError
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.products import prepared
+from eigenfed.protocol.ops import Answer, Limits, State, Terms, check_finite, op
+from eigenfed.protocol.sided import (
+    Sided,
+    SidedRequest,
+    answer_counted,
+    largest_norm,
+    sided_in,
+    sided_of,
+    weighted,
+)
 from eigenfed.protocol.totals import Total
 
-_OF_DIRECTIONS = ("behind", "factor")
 _PASSES = 6
 _SETTLED = 1e-13
 _FINE = 1e-14
@@ -43,119 +48,206 @@ _NEARLY_ONE = 8.0
 """Bound on the norm of columns that were made orthonormal, and of what rounding makes of them where
 G is near to dependent. A bound that is too wide costs bits of fixed point, one that is too narrow
 the run."""
-LARGEST_DRAW = 10.0
-"""No normal number of a random start is larger, but for one in 10^22."""
 
 
-def opened(source: Source, payload: Arrays, state: Arrays) -> Arrays:
-    """Return the state with G as the ask wants it: made anew, changed, or as it was.
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GramReply:
+    """Inner products of the columns of G."""
 
-    Parameters
+    gram: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class GramRequest(SidedRequest):
+    """Ask for all inner products of the columns of G.
+
+    Attributes
     ----------
-    source : Source
-    payload : mapping of str to ndarray
-        ``basis`` (d, k) makes G = D basis; ``seed`` (1,) and ``width`` (1,) draw it; then
-        ``triangle`` (k, k) divides it from the right.
-    state : mapping of str to ndarray
+    norms : ndarray of shape (k,), or None
+        Where sums are in fixed point, what an earlier ask found to bound the columns' norms: short
+        columns then keep their digits.
     """
-    if "basis" in payload:
-        view, state = prepared(source, payload, state)
-        basis = payload["basis"]
-        state = {**state, "sided": view.multiply(basis), "behind": basis}
-        state["factor"] = np.eye(basis.shape[1])
-    if "seed" in payload:
-        _, state = prepared(source, payload, state)
-        state = {name: array for name, array in state.items() if name not in _OF_DIRECTIONS}
-        state["sided"] = _drawn(source, payload["seed"], int(payload["width"][0]))
-    if "triangle" in payload:
-        upper = payload["triangle"]
-        state = _changed(state, _divided(state["sided"], upper), upper)
-    return state
 
+    norms: Array | None = None
 
-def _drawn(source: Source, seed: Array, k: int) -> Array:
-    """Draw G from the seed and the site's own rows.
+    op, reply = "sided_gram", GramReply
 
-    With the rows in the seed, sites draw apart without a name or an extra round, and nobody else
-    knows G: the combinations of rows that leave could otherwise be solved for the rows of a site
-    that has fewer of them than k. Sites with the same rows draw the same, which costs no rank.
-    """
-    mark = hashlib.blake2b(digest_size=32)
-    for rows, _ in source.blocks():
-        mark.update(rows.tobytes())
-    words = np.frombuffer(mark.digest(), np.uint32)
-    return np.random.default_rng([*seed, *words]).standard_normal((source.n, k))
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse norms that are no bounds."""
+        super().check(terms, state)
+        if self.norms is None:
+            return
+        check_finite("norms", self.norms, (self.width(terms, state),))
+        if state.limits is None or not (
+            (self.norms >= 0.0).all() and (self.norms**2 <= _widest(state.limits)).all()
+        ):
+            raise InputError("norms must lie between 0 and what all sites can bring.")
 
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound by norms: no inner product exceeds the root of two squared norms' product."""
+        if self.norms is not None:
+            return {"gram": np.outer(self.norms, self.norms) * (1.0 + 1e-6)}
+        return {"gram": self.largest(limits)}
 
-def _divided(columns: Array, upper: Array) -> Array:
-    """Return ``columns @ inv(upper)``, with zeros where the diagonal of `upper` has them."""
-    if len(columns) == 0:
-        return columns
-    gone = upper.diagonal() == 0.0
-    answer: Array = solve_triangular(upper + np.diag(gone), columns.T, trans="T").T
-    answer[:, gone] = 0.0
-    return answer
-
-
-def _changed(state: Arrays, sided: Array, factor: Array) -> Arrays:
-    """Replace G by `sided`, where the old G is the new one times `factor`."""
-    state = {**state, "sided": sided}
-    return state | ({"factor": factor @ state["factor"]} if "factor" in state else {})
-
-
-def _weighted(source: Source, columns: Array) -> Array:
-    return columns if source.weights is None else columns * source.weights[:, None]
-
-
-def _counted(source: Source, reply: Arrays, state: Arrays) -> Answer:
-    """Answer with numbers about G, counted with the directions that G is made of, if it is."""
-    if "behind" not in state:
-        none = np.zeros((source.d, 0))
-        return Answer(reply, state, none, none)
-    view = Prepared(source, state["mean"], state["scale"])
-    images = view.adjoint(state["sided"]) @ state["factor"]
-    return Answer(reply, state, state["behind"], images, float(state["trace"][0]))
+    def largest(self, limits: Limits) -> float:
+        """Return the largest inner product of G as this request makes it."""
+        if self.triangle is not None:
+            return _NEARLY_ONE**2
+        return largest_norm(limits, drawn=self.seed is not None)
 
 
 @op(Release("inner products of row vectors", "k x k", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def sided_gram(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def sided_gram(
+    source: Source, request: GramRequest, state: State, terms: Terms
+) -> Answer[GramReply]:
     """Return all inner products of the site's columns of G."""
-    state = opened(source, payload, state)
-    sided = state["sided"]
-    return _counted(source, {"gram": sided.T @ _weighted(source, sided)}, state)
+    state = sided_of(source, request, state, terms)
+    rows = sided_in(state).rows
+    return answer_counted(source, GramReply(gram=rows.T @ weighted(source, rows)), state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NormReply:
+    """Squared norm of a column of G."""
+
+    norm: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NormRequest(SidedRequest):
+    """Make the next column orthogonal to those before it, and ask for its squared norm.
+
+    Attributes
+    ----------
+    onto : ndarray of shape (i,)
+        Coefficients of column i on the columns before it.
+    drawn : bool
+        Whether G was drawn, or made of directions.
+    """
+
+    onto: Array
+    drawn: bool = False
+
+    op, reply = "sided_norm", NormReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse coefficients of no column."""
+        super().check(terms, state)
+        if self.onto.ndim != 1 or len(self.onto) >= self.width(terms, state):
+            raise InputError("onto must have an entry for each earlier column.")
+        check_finite("onto", self.onto, self.onto.shape)
+        _check_drawn(self, state)
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound the squared norm."""
+        return {"norm": _NEARLY_ONE * largest_norm(limits, drawn=self.drawn)}
 
 
 @op(Release("squared norm of a row vector", "1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def sided_norm(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def sided_norm(
+    source: Source, request: NormRequest, state: State, terms: Terms
+) -> Answer[NormReply]:
     """Make the next column orthogonal to those before it and return its squared norm."""
-    state = opened(source, payload, state)
-    onto = payload["onto"]
-    i, factor = len(onto), np.eye(state["sided"].shape[1])
+    state = sided_of(source, request, state, terms)
+    own, onto = sided_in(state), request.onto
+    i, factor = len(onto), np.eye(own.rows.shape[1])
     factor[:i, i] = onto
-    sided = state["sided"].copy()
-    sided[:, i] -= sided[:, :i] @ onto
-    last = sided[:, i : i + 1]
-    norm = (last.T @ _weighted(source, last))[0]
-    return _counted(source, {"norm": norm}, _changed(state, sided, factor))
+    rows = own.rows.copy()
+    rows[:, i] -= rows[:, :i] @ onto
+    last = rows[:, i : i + 1]
+    norm = float((last.T @ weighted(source, last))[0, 0])
+    return answer_counted(
+        source, NormReply(norm=norm), replace(state, own=own.changed(rows, factor))
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OntoReply:
+    """Coefficients of a column on those before it."""
+
+    onto: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class OntoRequest(SidedRequest):
+    """Ask for the next column's coefficients on the columns before it.
+
+    Attributes
+    ----------
+    norms : ndarray of shape (i,)
+        Squared norms of the columns before it, over all sites.
+    drawn : bool
+        Whether G was drawn, or made of directions.
+    """
+
+    norms: Array
+    drawn: bool = False
+
+    op, reply = "sided_onto", OntoReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse norms of no columns."""
+        super().check(terms, state)
+        if self.norms.ndim != 1 or not 1 <= len(self.norms) < self.width(terms, state):
+            raise InputError("norms must have an entry for each earlier column.")
+        check_finite("norms", self.norms, self.norms.shape)
+        if not (self.norms > 1e-300).all():
+            raise InputError("norms must be above 0.")
+        _check_drawn(self, state)
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound each coefficient by the norm that it is divided by."""
+        most = _NEARLY_ONE * largest_norm(limits, drawn=self.drawn)
+        return {"onto": np.sqrt(most / self.norms)}
 
 
 @op(Release("a row vector on those before it", "up to k - 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def sided_onto(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def sided_onto(
+    source: Source, request: OntoRequest, state: State, terms: Terms
+) -> Answer[OntoReply]:
     """Return the next column's coefficients on the columns before it."""
-    norms = payload["norms"]
+    norms, rows = request.norms, sided_in(state).rows
     i = len(norms)
-    column = _weighted(source, state["sided"][:, i : i + 1])
-    onto = (state["sided"][:, :i].T @ column)[:, 0] / norms
-    return _counted(source, {"onto": onto}, state)
+    column = weighted(source, rows[:, i : i + 1])
+    onto = (rows[:, :i].T @ column)[:, 0] / norms
+    return answer_counted(source, OntoReply(onto=onto), state)
 
 
-@op(Release("nothing", "0", Leaves.SUM_ONLY, Reveals.COUNTS))
-def sided_close(source: Source, payload: Arrays, state: Arrays) -> Answer:
+@dataclass(frozen=True)
+class NoReply:
+    """Nothing leaves."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class CloseRequest(SidedRequest):
+    """Change G a last time."""
+
+    op, reply = "sided_close", NoReply
+
+
+@op(Release("nothing", "0", Leaves.EXACT, Reveals.NOTHING))
+def sided_close(
+    source: Source, request: CloseRequest, state: State, terms: Terms
+) -> Answer[NoReply]:
     """Change G a last time; nothing leaves."""
-    return Answer({}, opened(source, payload, state))
+    return Answer(NoReply(), sided_of(source, request, state, terms))
 
 
 OPS = (sided_gram, sided_norm, sided_onto, sided_close)
+
+
+def _widest(limits: Limits) -> float:
+    either = max(largest_norm(limits, drawn=True), largest_norm(limits, drawn=False))
+    return 1.01 * limits.parties * max(either, _NEARLY_ONE**2)
+
+
+def _check_drawn(request: NormRequest | OntoRequest, state: State) -> None:
+    """Refuse a word on how G was made that is not so."""
+    drawn = request.seed is not None
+    if not drawn and request.basis is None and isinstance(state.own, Sided):
+        drawn = state.own.behind is None
+    if request.drawn != drawn:
+        raise InputError("drawn must tell how the row vectors were made.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,15 +259,20 @@ class Orthonormal:
     triangle : ndarray of shape (k, k)
         The old G is the new one times this. A row of zeros stands for a column that depends on
         those before it: that column of the new G is zero.
-    closing : mapping of str to ndarray
-        What the sites still need: goes with the next ask about G.
+    closing : ndarray of shape (k, k)
+        What the sites still have to divide G by, in the next request about it.
     """
 
     triangle: Array
-    closing: Arrays
+    closing: Array
 
 
-def cholesky_qr2(total: Total, *, most: float = math.inf) -> Protocol[Array]:
+def closed(total: Total, done: Orthonormal) -> Protocol[None]:
+    """Have the sites change G a last time; nothing comes back."""
+    yield from total(Ask(CloseRequest(triangle=done.closing)))
+
+
+def cholesky_steps(total: Total, opening: dict[str, Any]) -> Protocol[Orthonormal]:
     """Orthonormalise G in two sums of k x k numbers, more only where G is near to dependent.
 
     Ours. One pass of Cholesky QR errs by the unit roundoff times the squared condition of G; the
@@ -187,44 +284,10 @@ def cholesky_qr2(total: Total, *, most: float = math.inf) -> Protocol[Array]:
     ----------
     total : Total
         How sums are made.
-    most : float
-        No less than any squared norm of a column of G; for sums that need bounds.
-
-    Returns
-    -------
-    ndarray of shape (k, k)
-        The triangle R, of which G was the new G times R.
+    opening : dict
+        Fields of the first request: what G is made of.
     """
-    done = yield from cholesky_steps(total, {}, most)
-    yield from closed(total, done)
-    return done.triangle
-
-
-def gram_schmidt(k: int, total: Total, *, most: float = math.inf) -> Protocol[Array]:
-    """Orthonormalise G of k columns by 003 Alg. 2, as printed: 2 k - 1 sums.
-
-    It is classical Gram-Schmidt: orthogonality is lost with the squared condition of G. The last
-    norm goes to the sites in a message that nothing answers (its lines 22 to 26). Returns the
-    triangle as `cholesky_qr2` does.
-
-    Raises
-    ------
-    ProtocolError
-        If a column depends on those before it, where the printed algorithm divides by nothing.
-    """
-    done = yield from gram_schmidt_steps(k, total, {}, most)
-    yield from closed(total, done)
-    return done.triangle
-
-
-def closed(total: Total, done: Orthonormal) -> Protocol[None]:
-    """Have the sites change G a last time; nothing comes back."""
-    yield from total(Ask("sided_close", done.closing, bounds={}))
-
-
-def cholesky_steps(total: Total, opening: Arrays, most: float) -> Protocol[Orthonormal]:
-    """Run `cholesky_qr2` up to its closing, with `opening` in the first ask."""
-    gram = yield from _gram(total, opening, most)
+    gram = yield from _gram(total, opening)
     nothing = (8 * len(gram) * _EPS) ** 2 * gram.diagonal()
     triangle: Array = np.eye(len(gram))
     for step in range(_PASSES):
@@ -235,29 +298,32 @@ def cholesky_steps(total: Total, opening: Arrays, most: float) -> Protocol[Ortho
         upper, least = _cholesky(gram, alive)
         triangle = upper @ triangle
         if step > 0 and least > _CLOSE:
-            return Orthonormal(triangle, {"triangle": upper})
-        gram = yield from _gram(total, {"triangle": upper}, _NEARLY_ONE**2)
+            return Orthonormal(triangle, upper)
+        gram = yield from _gram(total, {"triangle": upper})
     raise ProtocolError(
         f"The vectors at the sites are not orthonormal after {_PASSES} passes, or their inner "
         "products leave the range of float64. Rescale the features."
     )
 
 
-def _gram(total: Total, change: Arrays, most: float) -> Protocol[Array]:
+def _gram(total: Total, change: dict[str, Any]) -> Protocol[Array]:
     """Change G, and return the inner products of its columns, of all sites.
 
     Where sums are in fixed point, one bound for all leaves short columns few digits. They are asked
     for again then, each within what was found and the error: by Cauchy and Schwarz no inner product
     exceeds the root of the two squared norms' product.
     """
-    ask = Ask("sided_gram", change, bounds={"gram": most})
-    gram: Array = (yield from total(ask))["gram"]
-    error = total.error(most)
-    if not total.bounded or np.all(error <= _FINE * gram.diagonal()):
+    request = GramRequest(**change)
+    gram: Array = (yield from total(Ask(request))).gram
+    limits = total.limits
+    if limits is None:
+        return gram
+    error = total.error(request.largest(limits))
+    if np.all(error <= _FINE * gram.diagonal()):
         return gram
     norms = np.sqrt(np.maximum(gram.diagonal(), 0.0) + 2.0 * error)
-    finer = {"gram": np.outer(norms, norms) * (1.0 + 1e-6)}
-    return (yield from total(Ask("sided_gram", bounds=finer)))["gram"]
+    gram = (yield from total(Ask(GramRequest(norms=norms)))).gram
+    return gram
 
 
 def _cholesky(gram: Array, alive: npt.NDArray[np.bool_]) -> tuple[Array, float]:
@@ -279,20 +345,31 @@ def _cholesky(gram: Array, alive: npt.NDArray[np.bool_]) -> tuple[Array, float]:
     return upper, least
 
 
-def gram_schmidt_steps(k: int, total: Total, opening: Arrays, most: float) -> Protocol[Orthonormal]:
-    """Run `gram_schmidt` up to its closing, with `opening` in the first ask."""
-    norms, unit = np.zeros(0), np.eye(k)
-    most *= _NEARLY_ONE
+def gram_schmidt_steps(k: int, total: Total, opening: dict[str, Any]) -> Protocol[Orthonormal]:
+    """Orthonormalise G of k columns by 003 Alg. 2, as printed: 2 k - 1 sums.
+
+    It is classical Gram-Schmidt: orthogonality is lost with the squared condition of G. The last
+    norm goes to the sites in a message that nothing answers (its lines 22 to 26).
+
+    Raises
+    ------
+    ProtocolError
+        If a column depends on those before it, where the printed algorithm divides by nothing.
+    """
+    norms, unit, drawn = np.zeros(0), np.eye(k), "seed" in opening
     for i in range(k):
         onto = np.zeros(0)
         if i > 0:
-            ask = Ask("sided_onto", {"norms": norms}, bounds={"onto": np.sqrt(most / norms)})
-            onto = (yield from total(ask))["onto"]
-        payload = {"onto": onto} | (opening if i == 0 else {})
-        answer = yield from total(Ask("sided_norm", payload, bounds={"norm": most}))
-        norm = float(answer["norm"][0])
+            answer = yield from total(Ask(OntoRequest(norms=norms, drawn=drawn)))
+            onto = answer.onto
+        fields = opening if i == 0 else {}
+        request = NormRequest(onto=onto, drawn=drawn, **fields)
+        norm = (yield from total(Ask(request))).norm
         before = norm + float(onto**2 @ norms)
-        if not norm > max((8 * k * _EPS) ** 2 * before, 2.0 * float(total.error(most))):
+        error = 0.0
+        if total.limits is not None:
+            error = float(total.error(request.bounds(total.limits)["norm"]))
+        if not norm > max((8 * k * _EPS) ** 2 * before, 2.0 * error):
             raise ProtocolError(
                 f"Column {i} of the vectors at the sites depends on those before it, and "
                 "Gram-Schmidt cannot go on. Ask for fewer components, or for 'cholesky'."
@@ -300,7 +377,7 @@ def gram_schmidt_steps(k: int, total: Total, opening: Arrays, most: float) -> Pr
         unit[:i, i] = onto
         norms = np.append(norms, norm)
     scale = np.diag(np.sqrt(norms))
-    return Orthonormal(scale @ unit, {"triangle": scale})
+    return Orthonormal(scale @ unit, scale)
 
 
 def orthonormal_columns(columns: Array) -> Array:

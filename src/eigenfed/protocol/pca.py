@@ -1,245 +1,85 @@
-"""A whole federated PCA: moments, then the method that was asked for or that fits."""
+"""A whole federated PCA: which protocol a study runs, and the run of an exact one."""
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, PrivacyError
+from eigenfed.privacy.published import Published
+from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.by_site import levels
 from eigenfed.protocol.core import Protocol
-from eigenfed.protocol.covariance import Covariance, covariance
-from eigenfed.protocol.krylov import krylov
-from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.one_shot import Merge, merge, one_shot_basis
-from eigenfed.protocol.power import power
-from eigenfed.protocol.power_options import Power
-from eigenfed.protocol.randomized import randomized
+from eigenfed.protocol.features import features_pca
+from eigenfed.protocol.method import Method, Run
+from eigenfed.protocol.moments import all_moments
+from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.published import published_pca
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.subspace import Subspace, subspace
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import Total, plain_sum
-
-METHODS = ("auto", "covariance", "krylov", "randomized", "subspace", "power", "merge")
-Method = str | Covariance | Merge | Power | Subspace
-
-_FEW_FEATURES = 2000
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to compute, and how far to go.
-
-    Attributes
-    ----------
-    k : int
-        Number of components.
-    method : str, Covariance, Merge, Power or Subspace
-    center, scale : bool
-    tol : float
-        Largest residual, relative to the first eigenvalue.
-    stop : {"all", "separated"}
-    max_rounds : int
-        Most rounds of products.
-    certify : bool
-    whole_allowed : bool
-        Whether every site answers with its whole scatter; "auto" asks for it only then.
-    wire : {"float64", "float32"}
-        Precision of the floats in messages, as the transport and the sites have it.
-    by_site : bool
-        Ask each site, at the end, where its rows lie on the components.
-    """
-
-    k: int
-    method: Method = "auto"
-    center: bool = True
-    scale: bool = False
-    tol: float = 2e-8
-    stop: str = "all"
-    max_rounds: int = 50
-    certify: bool = True
-    whole_allowed: bool = True
-    wire: str = "float64"
-    by_site: bool = False
-
-
-def chosen(plan: Plan, d: int) -> tuple[Method, str]:
-    """Return the method to use and the reason, in words.
-
-    Examples
-    --------
-    >>> chosen(Plan(k=3), d=50)
-    ('covariance', '50 features: one round of 1275 numbers a site is the shortest way')
-    """
-    if plan.method != "auto":
-        return plan.method, "asked for by name"
-    if d > _FEW_FEATURES:
-        return "krylov", f"{d} features: a covariance of {d * (d + 1) // 2} numbers is too many"
-    if not plan.whole_allowed:
-        return "krylov", "the policy of a site keeps its whole covariance back"
-    numbers = d * (d + 1) // 2
-    return "covariance", f"{d} features: one round of {numbers} numbers a site is the shortest way"
 
 
 def check_summable(method: Method) -> None:
-    """Refuse a method that needs the replies of single sites, or a precision that sums lack.
+    """Refuse a method that secure aggregation cannot carry.
 
     Examples
     --------
-    >>> check_summable("krylov")
-    >>> check_summable("merge")
+    >>> from eigenfed import Merge
+    >>> check_summable(Merge())
     Traceback (most recent call last):
-    eigenfed.errors.InputError: method='merge' needs replies of single sites, ...
+    eigenfed.errors.PrivacyError: method='merge' needs replies of single sites, ...
     """
-    match method:
-        case "merge" | Merge():
-            remedy = "method='covariance' or 'krylov'"
-        case Covariance() if method.is_single:
-            raise InputError(
-                f"method={method!r} does not go with secure sums, which have a precision of their "
-                "own. Pass method='covariance'."
-            )
-        case "power":
-            remedy = "Power(local_steps=1)"
-        case Power() if method.needs_single_replies:
-            remedy = "Power(local_steps=1), with all sites in each average"
-        case Subspace(start="merge"):
-            remedy = "Subspace(start='random')"
-        case _:
-            return
-    raise InputError(
-        f"method={method!r} needs replies of single sites, which secure sums do not give. "
-        f"Pass {remedy}."
-    )
-
-
-def _whole_up_to(plan: Plan) -> float:
-    """Up to how many features the whole scatter will be asked for."""
-    if isinstance(plan.method, Covariance):
-        return 0.0 if plan.method.is_single else math.inf
-    if plan.method == "covariance":
-        return math.inf
-    return float(_FEW_FEATURES) if plan.method == "auto" and plan.whole_allowed else 0.0
+    if not method.sums_only():
+        raise PrivacyError(
+            method.as_argument(),
+            " needs replies of single sites, or a precision of its own, which secure aggregation "
+            "does not give",
+            remedy=method.instead_of(),
+        )
 
 
 def pca(
-    plan: Plan,
+    study: Study,
     *,
-    sites: tuple[str, ...],
     rng: np.random.Generator,
     total: Total = plain_sum,
+    rows: int | None = None,
 ) -> Protocol[Decomposition]:
-    """Run a federated PCA of rows that are split over sites.
+    """Return the coordinator's half of a study.
 
     Parameters
     ----------
-    plan : Plan
-    sites : tuple of str
-        Names of the sites, sorted.
+    study : Study
+        With its method, never "auto".
     rng : numpy Generator
         For public starts.
     total : Total
         How sums over sites are made.
+    rows : int, optional
+        How many rows all sites share, where they hold different features of them.
+
+    Examples
+    --------
+    >>> next(pca(Study(("a",), 2, "covariance"), rng=np.random.default_rng(0))).op
+    'moments'
     """
+    if isinstance(study.privacy, Published):
+        return (yield from published_pca(study, rng=rng))
+    if isinstance(study.privacy, Privacy):
+        found = yield from private_pca(study, rng=rng, total=total)
+    elif study.split == "features":
+        if rows is None:
+            raise InputError("split='features' needs the number of rows. Pass rows.")
+        return (yield from features_pca(study, rows, rng, total))
+    else:
+        found = yield from _exact(study, rng, total)
+    return replace(found, method=study.chosen.name)
+
+
+def _exact(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
     if total.bounded:
-        check_summable(plan.method)
-    moments = yield from all_moments(
-        total,
-        center=plan.center,
-        scale=plan.scale,
-        whole_up_to=_whole_up_to(plan),
-        wire=plan.wire,
-    )
-    method, why = chosen(plan, len(moments.mean))
-    found = yield from _run(method, plan, moments, sites, rng, total)
-    found = replace(found, method=_name(method), why=why)
-    return replace(found, by_site=(yield from levels(found))) if plan.by_site else found
-
-
-def _run(
-    method: Method,
-    plan: Plan,
-    moments: Moments,
-    sites: tuple[str, ...],
-    rng: np.random.Generator,
-    total: Total,
-) -> Protocol[Decomposition]:
-    tol, k = plan.tol, plan.k
-    match method:
-        case "covariance" | Covariance():
-            options = method if isinstance(method, Covariance) else Covariance()
-            return (
-                yield from covariance(
-                    moments, k, options=options, tol=tol, certify=plan.certify, total=total
-                )
-            )
-        case "krylov":
-            return (
-                yield from krylov(
-                    moments,
-                    k,
-                    tol=tol,
-                    stop=plan.stop,
-                    max_rounds=plan.max_rounds,
-                    certify=plan.certify,
-                    rng=rng,
-                    total=total,
-                )
-            )
-        case "randomized":
-            return (
-                yield from randomized(
-                    moments, k, tol=tol, certify=plan.certify, rng=rng, total=total
-                )
-            )
-        case "subspace" | Subspace():
-            steps = method if isinstance(method, Subspace) else Subspace()
-            start = None
-            if steps.start == "merge":
-                start = yield from one_shot_basis(moments, k, options=Merge())
-            return (
-                yield from subspace(
-                    moments,
-                    k,
-                    options=steps,
-                    tol=tol,
-                    max_rounds=plan.max_rounds,
-                    certify=plan.certify,
-                    rng=rng,
-                    total=total,
-                    start=start,
-                )
-            )
-        case "power" | Power():
-            return (
-                yield from power(
-                    moments,
-                    k,
-                    options=method if isinstance(method, Power) else Power(),
-                    tol=tol,
-                    max_rounds=plan.max_rounds,
-                    certify=plan.certify,
-                    rng=rng,
-                    total=total,
-                    sites=sites,
-                )
-            )
-        case "merge" | Merge():
-            return (
-                yield from merge(
-                    moments,
-                    k,
-                    options=method if isinstance(method, Merge) else Merge(),
-                    tol=tol,
-                    certify=plan.certify,
-                    total=total,
-                )
-            )
-        case _:
-            raise InputError(
-                f"method={method!r} must be one of {', '.join(map(repr, METHODS))}, or a value "
-                "such as Power(local_steps=4). Pass one of them."
-            )
-
-
-def _name(method: Method) -> str:
-    return method if isinstance(method, str) else type(method).__name__.lower()
+        check_summable(study.chosen)
+    moments = yield from all_moments(total, study)
+    run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
+    found = yield from study.chosen.run(run)
+    return replace(found, by_site=(yield from levels(run, found))) if study.by_site else found

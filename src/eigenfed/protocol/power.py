@@ -20,101 +20,247 @@ Alg. 2 and 3 is the last average itself; there scheme 2 lacks the weights p_i, w
 has. The components are then made of one exact product with the whole basis.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from itertools import count
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
-from eigenfed.errors import InputError, SiteLost
+from eigenfed.arrays import Array
+from eigenfed.errors import InputError, Parts, SiteLost
 from eigenfed.linalg.angles import sines
+from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.orthonormal import column_lengths
-from eigenfed.protocol.core import Ask, Protocol, Replies
+from eigenfed.protocol.certificate import OPS as CERTIFICATE_OPS
+from eigenfed.protocol.certificate import products_of
+from eigenfed.protocol.core import Ask, Protocol, ask_each
 from eigenfed.protocol.finish import finished, ritz
-from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.power_options import Power
+from eigenfed.protocol.local_steps import OPS as LOCAL_OPS
+from eigenfed.protocol.local_steps import (
+    LocalProductRequest,
+    WalkReply,
+    WalkRequest,
+    WeightRequest,
+)
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.method_cost import product_site_bytes, product_work, replies_in_hand
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.products import Products, relative
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.script import Script, either, optional, repeat, sequence
+from eigenfed.protocol.study import Study
 
 R = TypeVar("R")
 
 _EXTRA_DIRECTIONS = 5
+_ALIGN = ("procrustes", "sign", "none")
+_PARTICIPATION = ("full", "scheme1", "scheme2")
+_USUAL_ROUNDS = 30
+_REPEATS = 4
+"""How many times as many rounds as planned a site answers, where others are lost and it is asked
+again."""
 
 
-def power(
-    moments: Moments,
-    k: int,
-    *,
-    options: Power,
-    tol: float,
-    max_rounds: int,
-    certify: bool,
-    rng: np.random.Generator,
-    total: Total,
-    sites: tuple[str, ...],
-) -> Protocol[Decomposition]:
-    """Iterate on k + 5 directions (as 004 Table 3 does for k = 5) and average until it is done.
+@dataclass(frozen=True, repr=False)
+class Power(Method):
+    """Power iterations at the sites, averaged now and then.
 
-    Done means: where all sites take each step together, that the residuals of the components are
-    within `tol`; where all sites take a fixed number of local steps, that the average rests, which
-    says nothing of its error; else that the rounds are used up.
-
-    Parameters
+    Attributes
     ----------
-    moments : Moments
-    k : int
-        Number of components.
-    options : Power
-    tol : float
-        Largest residual, relative to the first eigenvalue.
-    max_rounds : int
-        Most rounds in which matrices come from sites: an average counts one, or two if aligned,
-        and the last product one. Rounds repeated for lost sites come on top.
-    certify : bool
-        Ask once more for the bound on the angle.
-    rng : numpy Generator
-        For the first basis, and for drawing sites.
-    total : Total
-        How sums are made.
-    sites : tuple of str
-        All sites of the run.
+    local_steps : int
+        Steps p up to and with each average; 1 is the distributed power method.
+    align : {"procrustes", "sign", "none"}
+        How sites turn their steps towards the baseline's before the average (004 eq. 3.2 and
+        3.16). Aligning costs one more round for each average after two steps or more.
+    decay : bool
+        Whether the steps fall by one with each average until they are one (004 eq. 3.15).
+    participation : {"full", "scheme1", "scheme2"}
+        All sites in each average; some, drawn with replacement by their share of the rows; or
+        some, drawn evenly without replacement (004 section 3.2). A sample never comes to rest:
+        it stays in a neighbourhood, and the run takes all of its rounds.
+    sites_per_round : int or None
+        How many are drawn; None with full participation.
 
-    Raises
-    ------
-    InputError
-        If more sites are to be drawn without replacement than there are.
-    SiteLost
-        If a site is lost with full participation, or while all are needed: at the beginning, and
-        for the last product. A sampled site that is lost is left out of that one average.
+    Examples
+    --------
+    >>> from itertools import islice
+    >>> list(islice(Power(local_steps=3).schedule(), 5))
+    [3, 2, 1, 1, 1]
     """
-    wanted = options.sites_per_round or 0
-    if options.participation == "scheme2" and wanted > len(sites):
-        raise InputError(
-            f"sites_per_round={wanted} must be at most {len(sites)}, the number of sites, where "
-            "they are drawn without replacement. Draw fewer, or choose participation='scheme1'."
+
+    name: ClassVar[str] = "power"
+    summary: ClassVar[str] = "power iterations with local steps between averages"
+    citation: ClassVar[str | None] = "Guo et al. 2024, Alg. 1 to 3"
+    ops = (*LOCAL_OPS, *PRODUCT_OPS, *CERTIFICATE_OPS)
+    private: ClassVar[bool] = True
+    own_directions: ClassVar[bool] = True
+    iterates: ClassVar[bool] = True
+    random_start: ClassVar[bool] = True
+
+    local_steps: int = 4
+    align: str = "procrustes"
+    decay: bool = True
+    participation: str = "full"
+    sites_per_round: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("local_steps", self.local_steps, "Pass 1 to average after each step.")
+        _check_choice("align", self.align, _ALIGN)
+        _check_choice("participation", self.participation, _PARTICIPATION)
+        if not isinstance(self.decay, bool):
+            raise InputError(f"decay={self.decay!r} must be True or False. Pass one of them.")
+        if self.is_full and self.sites_per_round is not None:
+            raise InputError(
+                f"sites_per_round={self.sites_per_round!r} must be None with full participation. "
+                "Leave it out, or choose participation='scheme1' or 'scheme2'."
+            )
+        if not self.is_full:
+            if self.sites_per_round is None:
+                raise InputError(
+                    f"sites_per_round=None must be a number with participation="
+                    f"{self.participation!r}. Say how many sites to draw for each average."
+                )
+            check_count("sites_per_round", self.sites_per_round, "Draw one site or more.")
+
+    def sums_only(self) -> bool:
+        """Whether sums are all it needs: no baseline is chosen, and no sites are drawn."""
+        return not self.needs_single_replies
+
+    def instead_of(self) -> Parts:
+        """Return what to do where only sums can be had."""
+        all_sites = "" if self.is_full else ", with all sites in each average"
+        return f"Pass Power(local_steps=1){all_sites}."
+
+    def width(self, k: int, d: int) -> int:
+        """Return how many directions are iterated: k + 5, as 004 Table 3 does for k = 5."""
+        return min(k + _EXTRA_DIRECTIONS, d)
+
+    def check_run(self, n_sites: int) -> None:
+        """Refuse to draw more sites without replacement than there are."""
+        wanted = self.sites_per_round or 0
+        if self.participation == "scheme2" and wanted > n_sites:
+            raise InputError(
+                f"sites_per_round={wanted} must be at most {n_sites}, the number of sites, where "
+                "they are drawn without replacement. Draw fewer, or choose "
+                "participation='scheme1'."
+            )
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return a weight, local steps and averages, products, and the certificate."""
+        steps = either("local_walk", "local_product")
+        return sequence(
+            optional("site_weight") if self.needs_single_replies else sequence(),
+            repeat(steps, 0, _REPEATS * study.max_rounds),
+            repeat("product", 0, study.max_rounds),
+            optional("remainder"),
         )
-    run = _Averages(Products(moments, total), options, rng, moments.arrays)
-    d = len(moments.mean)
-    basis = np.linalg.qr(rng.standard_normal((d, min(k + _EXTRA_DIRECTIONS, d)))).Q
-    if options.needs_single_replies:
-        yield from run.meet()
-    leading = np.zeros((0, d))
-    for steps in options.schedule():
-        if options.is_full and steps == 1:
-            return (yield from _distributed(run.products, basis, k, tol, max_rounds, certify))
-        if run.products.rounds + options.cost(steps) >= max_rounds:
-            break
-        average = yield from run.average(basis, steps)
-        if average is None:
-            continue
-        basis = np.linalg.qr(average).Q
-        earlier, leading = leading, np.linalg.svd(average, full_matrices=False).U[:, :k].T
-        rests = len(earlier) > 0 and sines(leading, earlier)[0] <= tol
-        if rests and options.is_full and not options.decay:
-            break
-    return (yield from finished(run.products, basis, k, tol=tol, certify=certify))
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Iterate on k + 5 directions and average until it is done.
+
+        Done means: where all sites take each step together, that the residuals of the components
+        are within the tolerance; where all sites take a fixed number of local steps, that the
+        average rests, which says nothing of its error; else that the rounds are used up.
+        `max_rounds` counts the rounds in which matrices come from sites: an average counts one, or
+        two if aligned, and the last product one. Rounds repeated for lost sites come on top.
+
+        Raises
+        ------
+        SiteLost
+            If a site is lost with full participation, or while all are needed: at the beginning,
+            and for the last product. A sampled site that is lost is left out of that one average.
+        """
+        self.check_run(len(run.sites))
+        averages, d, k = _Averages(products_of(run), self, run), run.d, run.k
+        products, most = averages.products, run.study.max_rounds
+        basis = np.linalg.qr(run.rng.standard_normal((d, self.width(k, d)))).Q
+        if self.needs_single_replies:
+            yield from averages.meet()
+        leading = np.zeros((0, d))
+        for steps in self.schedule():
+            if self.is_full and steps == 1:
+                return (yield from _distributed(products, basis, k, run.tol, most, run.certify))
+            if products.rounds + self.rounds_of(steps) >= most:
+                break
+            average = yield from averages.average(basis, steps)
+            if average is None:
+                continue
+            basis = np.linalg.qr(average).Q
+            earlier, leading = leading, np.linalg.svd(average, full_matrices=False).U[:, :k].T
+            rests = len(earlier) > 0 and sines(leading, earlier)[0] <= run.tol
+            if rests and self.is_full and not self.decay:
+                break
+        return (yield from finished(products, basis, k, tol=run.tol, certify=run.certify))
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count one block a round, with as many local steps as come before an average."""
+        width = self.width(shape.components, shape.features)
+        rounds = shape.products or _USUAL_ROUNDS
+        answered = rounds * width
+        return Cost(
+            rounds + shape.certify,
+            answered,
+            float(shape.features) * answered,
+            product_site_bytes(shape, answered, width),
+            (10.0 + replies_in_hand(shape)) * shape.column_bytes(width),
+            product_work(shape, answered, width),
+        )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all sites take part in each average."""
+        return self.participation == "full"
+
+    @property
+    def needs_single_replies(self) -> bool:
+        """Whether a baseline is chosen or sites are drawn, by the weights of single sites."""
+        return not self.is_full or self.rounds_of(self.local_steps) > 1
+
+    def rounds_of(self, steps: int) -> int:
+        """Return the rounds of one average."""
+        return 2 if steps > 1 and self.align != "none" else 1
+
+    def schedule(self) -> Iterator[int]:
+        """Yield the steps up to and with each average, without end."""
+        for earlier in count():
+            yield max(self.local_steps - earlier, 1) if self.decay else self.local_steps
+
+    def factors(self, weights: dict[str, float], rng: np.random.Generator) -> dict[str, float]:
+        """Draw the sites of one average, and what to multiply each one's Y by (004 section 3.2).
+
+        Parameters
+        ----------
+        weights : dict of str to float
+            Weight of the rows of every site.
+        rng : numpy Generator
+
+        Returns
+        -------
+        dict of str to float
+            Of the sites drawn that have rows; the expectation is ``p_i``, the site's share.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> options = Power(participation="scheme2", sites_per_round=2)
+        >>> options.factors({"a": 3.0, "b": 1.0}, np.random.default_rng(0))
+        {'a': 0.75, 'b': 0.25}
+        """
+        m, drawn = len(weights), self.sites_per_round or len(weights)
+        shares = np.array(list(weights.values())) / sum(weights.values())
+        if self.participation == "scheme1":
+            found = rng.multinomial(drawn, shares) / drawn
+        else:
+            found = np.zeros(m)
+            found[rng.choice(m, drawn, replace=False)] = m / drawn
+            found *= shares
+        return {name: float(f) for name, f in zip(weights, found, strict=True) if f > 0}
+
+
+def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InputError(f"{name}={value!r} must be one of {', '.join(known)}. Choose one.")
 
 
 def _distributed(
@@ -138,10 +284,6 @@ def _largest_residual(basis: Array, image: Array, k: int) -> float:
     return relative(column_lengths(left), values[0])
 
 
-def _single(ask: Ask) -> Protocol[Replies]:
-    return (yield ask)
-
-
 @dataclass(eq=False)
 class _Averages:
     """Asks for averages after local steps.
@@ -151,57 +293,54 @@ class _Averages:
     products : Products
         Counts the rounds.
     options : Power
-    rng : numpy Generator
-    greeting : mapping of str to ndarray
-        The mean and scale, until sites have them.
+    run : Run
     weights : dict of str to float
         Of each site's rows, in sorted order, where they are needed.
     """
 
     products: Products
     options: Power
-    rng: np.random.Generator
-    greeting: Arrays
+    run: Run
     weights: dict[str, float] = field(default_factory=dict)
 
     def meet(self) -> Protocol[None]:
         """Tell all sites the mean and scale, and learn their weights."""
-        replies = yield Ask("site_weight", self._greeting())
-        self.weights = {name: float(replies[name]["weight"][0]) for name in sorted(replies)}
+        replies = yield from ask_each(Ask(WeightRequest(**self.run.frame())))
+        self.weights = {name: replies[name].weight for name in sorted(replies)}
 
     def average(self, basis: Array, steps: int) -> Protocol[Array | None]:
         """Return the average of the sites' last steps, of any length, or None if all are lost."""
-        factors = {} if self.options.is_full else self.options.factors(self.weights, self.rng)
+        options = self.options
+        factors = {} if options.is_full else options.factors(self.weights, self.run.rng)
         standing = tuple(factors) or tuple(self.weights)
-        # With full participation the factor p_i / n_i is the same 1 / n for all: none is sent.
-        share = {name: {"share": np.array([f / self.weights[name]])} for name, f in factors.items()}
-        payload = {"start": basis, "steps": np.array([steps - 1]), **self._greeting()}
-        if self.options.cost(steps) > 1:
-            found, standing = yield from self._reference(Ask("local_walk", payload), standing)
+        fields: dict[str, Any] = {"start": basis, "steps": steps - 1}
+        if options.rounds_of(steps) > 1:
+            walk = WalkRequest(**fields, **self.run.frame())
+            found, standing = yield from self._reference(walk, standing)
             if found is None:
                 return None
-            signs = np.array([int(self.options.align == "sign")])
-            payload = {"reference": found, "signs": signs}
-        bounds = {"product": self.products.moments.most}
-        ask = Ask("local_product", payload, each=share, bounds=bounds)
-        answer, _ = yield from self._asked(self.products.total, ask, standing)
-        return None if answer is None else answer["product"]
+            fields = {"reference": found}
+        request = LocalProductRequest(**fields, **self.run.frame())
+        # With full participation the factor p_i / n_i is the same 1 / n for all: none is sent.
+        each = {name: replace(request, share=f / self.weights[name]) for name, f in factors.items()}
+        answer, _ = yield from self._asked(self.products.total, Ask(request, each=each), standing)
+        return None if answer is None else answer.product
 
     def _reference(
-        self, walk: Ask, standing: tuple[str, ...]
+        self, walk: WalkRequest, standing: tuple[str, ...]
     ) -> Protocol[tuple[Array | None, tuple[str, ...]]]:
         """Have local steps taken, and return the baseline's basis and who else has come there."""
         while standing:
             baseline = max(standing, key=self.weights.__getitem__)
-            ask = replace(walk, each={baseline: {"shown": np.ones(1)}})
-            replies, _ = yield from self._asked(_single, ask, standing)
+            ask: Ask[WalkReply] = Ask(walk, each={baseline: replace(walk, shown=True)})
+            replies, _ = yield from self._asked(ask_each, ask, standing)
             standing = tuple(replies or ())
             if replies is not None and baseline in replies:
-                return replies[baseline]["basis"], standing
+                return replies[baseline].basis, standing
         return None, ()
 
     def _asked(
-        self, how: Callable[[Ask], Protocol[R]], ask: Ask, standing: tuple[str, ...]
+        self, how: Callable[[Ask[Any]], Protocol[R]], ask: Ask[Any], standing: tuple[str, ...]
     ) -> Protocol[tuple[R | None, tuple[str, ...]]]:
         """Ask all sites, or those standing: then without the lost, until somebody answers."""
         if self.options.is_full:
@@ -216,7 +355,3 @@ class _Averages:
                     raise
                 standing = tuple(name for name in standing if name not in lost.sites)
         return None, ()
-
-    def _greeting(self) -> Arrays:
-        greeting, self.greeting = self.greeting, {}
-        return greeting

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError, ProtocolError
+from eigenfed.errors import Argument, Name, ProtocolError
 from eigenfed.linalg.orthonormal import signed_rows
 from eigenfed.linalg.spiked import cosines_beside, cosines_under_noise
 from eigenfed.privacy.gaussian import discrete_gaussian
@@ -36,31 +36,30 @@ from eigenfed.privacy.grid import grid_for
 from eigenfed.privacy.noise import Draw, Noise
 from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS, WIDEST
 from eigenfed.privacy.statement import sound_statement
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.core import Ask, Protocol, ask_each
+from eigenfed.protocol.private_schedule import FIRST_MEAN, REACH_SHARE, budget_split, spending
 from eigenfed.protocol.private_site import (
     SHARE_UNIT,
+    MomentRequest,
+    RowsRequest,
+    ScreeRequest,
+    SketchRequest,
+    TotalRequest,
     noise_of_product,
     noise_of_scatter,
     noise_of_scree,
     noise_of_total,
+    update_clip_of,
 )
 from eigenfed.protocol.private_sums import Spender, radius_about
 from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.spectrum import symmetric, whole_spectrum
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import Total
 
-METHODS = ("auto", "covariance", "power")
-
-_FEW_FEATURES = 2000
 _RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
-_FIRST_MEAN = 0.4
-"""Part of the share of the mean that the first one gets."""
 _SURE = 10.0
 """With how many times as many rows as the deviation of a count a search ends where it should."""
-_REACH_SHARE = 0.3
-_POWER_SHARES = (0.3, 0.7)
-_UPDATE_MARGIN = 1.5
 _LEAST_SIGNAL = 3.0
 
 
@@ -74,14 +73,8 @@ class _Ball(NamedTuple):
 
 
 def private_pca(
-    privacy: Privacy,
-    k: int,
+    study: Study,
     *,
-    method: str,
-    center: bool,
-    scale: bool,
-    tol: float,
-    sites: tuple[str, ...],
     rng: np.random.Generator,
     total: Total,
     draw: Draw = discrete_gaussian,
@@ -90,75 +83,44 @@ def private_pca(
 
     Parameters
     ----------
-    privacy : Privacy
-    k : int
-        Number of components.
-    method : {"auto", "covariance", "power"}
-        "auto" takes "covariance" up to 2000 features. "power" is two noisy products.
-    center, scale : bool
+    study : Study
+        With privacy, and with its method: "covariance", or "power", which is two noisy products.
         `scale` divides the noisy covariance by its own diagonal.
-    tol : float
-        Residual at which a component of the released matrix counts as converged.
-    sites : tuple of str
     rng : numpy Generator
         For public starts; noise never comes from it.
     total : Total
     draw : callable
         Noise of a trusted coordinator.
     """
-    counted = yield Ask("rows")
-    held = {site: int(reply["n"][0]) for site, reply in counted.items()}
-    spender = Spender(privacy, total, held, draw)
-    privacy.check_rows(spender.n)
-    d = int(next(iter(counted.values()))["d"][0])
-    chosen, why = privately_chosen(method, d)
-    if scale and chosen == "power":
-        raise InputError(
-            "scale=True under privacy needs method='covariance'. Scale by public "
-            "numbers beforehand, or pass scale=False."
-        )
-    split = privacy.split(_needed(privacy, center=center, scale=scale))
-    ball = yield from _prepared(spender, split, d, center=center)
-    grid = grid_for(spender.n, d)
-    if chosen == "covariance":
-        found = yield from _covariance(spender, split["covariance"], k, ball, grid, tol, scale)
+    split = budget_split(study)
+    replies = yield from ask_each(Ask(RowsRequest()))
+    held = {site: reply.n for site, reply in replies.items() if reply.n is not None}
+    spender = Spender(study, total, held, draw)
+    if "count" in split:
+        yield from spender.count_rows(split["count"])
+    spender.privacy.check_rows(spender.n)
+    d = next(iter(replies.values())).d
+    ball = yield from _prepared(spender, split, d, center=study.center)
+    if study.chosen.name == "power":
+        found = yield from _power(spender, study.components, ball, rng)
     else:
-        found = yield from _power(spender, split["covariance"], k, ball, grid, rng)
+        found = yield from _covariance(spender, split["covariance"], study, ball)
     if split.get("scree", 0.0) > 0.0:
         found = yield from _scree(spender, split["scree"], found, ball.clip)
     said = sound_statement(
-        privacy, n=spender.n, sites=len(sites), mechanism=_MECHANISMS[chosen], budget=split
+        spender.privacy,
+        n=spender.n,
+        sites=len(study.sites),
+        mechanism=_MECHANISMS[study.chosen.name],
+        budget=split,
     )
-    return replace(found, method=chosen, why=why, privacy=said)
+    return replace(found, privacy=said)
 
 
 _MECHANISMS = {
     "covariance": "one noised second moment of clipped rows",
     "power": "two noised products of the second moment of clipped rows",
 }
-
-
-def privately_chosen(method: str, d: int) -> tuple[str, str]:
-    """Return the method of a private run and the reason, in words.
-
-    Examples
-    --------
-    >>> privately_chosen("auto", 64)[0], privately_chosen("auto", 10**5)[0]
-    ('covariance', 'power')
-    """
-    if method != "auto":
-        return method, "asked for by name"
-    if d <= _FEW_FEATURES:
-        return "covariance", f"{d} features: one noised covariance beats noised products"
-    return "power", f"{d} features: a covariance of {d * (d + 1) // 2} numbers is too many"
-
-
-def _needed(privacy: Privacy, *, center: bool, scale: bool) -> list[str]:
-    """Name what the budget must buy."""
-    names = ["radius"] if center and privacy.clip is None else []
-    names += ["mean"] if center else []
-    names += ["clip"] if privacy.clip is None else []
-    return [*names, "covariance", *([] if scale else ["scree"])]
 
 
 def _prepared(
@@ -179,9 +141,9 @@ def _prepared(
     radius = yield from radius_about(
         spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS, upper=True
     )
-    first, _ = yield from _mean(spender, _FIRST_MEAN * split["mean"], origin, radius)
+    first, _ = yield from _mean(spender, FIRST_MEAN * split["mean"], origin, radius)
     reach = yield from _narrowed(spender, split["clip"] / 2, first, _RADIUS_QUANTILE, radius)
-    mean, noise = yield from _mean(spender, (1 - _FIRST_MEAN) * split["mean"], first, reach)
+    mean, noise = yield from _mean(spender, (1 - FIRST_MEAN) * split["mean"], first, reach)
     clip = yield from _narrowed(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
     # Clipping shortens what the mean's noise adds to rows as it shortens them.
     sure = spender.n > _SURE * spender.count_deviation(split["radius"] / WIDE_ASKS)
@@ -206,35 +168,28 @@ def _mean(
     """Return the mean of rows clipped about a centre, and the deviation of its noise."""
     grid = grid_for(spender.n, len(center))
     noise = noise_of_total(grid, spender.privacy.relation)
-    payload = {"center": center, "radius": np.array([radius]), "grid": np.array([grid])}
-    total = yield from spender.sum_of("private_total", "total", payload, noise, share, float(grid))
+    request = TotalRequest(center=center, radius=radius, n=spender.n)
+    total = yield from spender.sum_of(request, noise, share, float(grid))
     unit = radius / grid / spender.n
     return center + total * unit, spender.deviation(noise, share) * unit
 
 
 def _covariance(
-    spender: Spender,
-    share: float,
-    k: int,
-    ball: _Ball,
-    grid: int,
-    tol: float,
-    scale: bool,
+    spender: Spender, share: float, study: Study, ball: _Ball
 ) -> Protocol[Decomposition]:
-    mean, clip, d = ball.mean, ball.clip, len(ball.mean)
+    mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.components
+    grid = grid_for(spender.n, d)
     noise = noise_of_scatter(grid, d, spender.privacy.relation)
-    payload = {"center": mean, "radius": np.array([clip]), "grid": np.array([grid])}
-    triangle = yield from spender.sum_of(
-        "private_scatter", "triangle", payload, noise, share, float(grid) ** 2
-    )
+    request = MomentRequest(center=mean, radius=clip, n=spender.n)
+    triangle = yield from spender.sum_of(request, noise, share, float(grid) ** 2)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     matrix, scales = symmetric(triangle * unit, d), np.ones(d)
     deviation = spender.deviation(noise, share) * unit
-    if scale:
+    if study.scale:
         scales = _scales(matrix, deviation)
         matrix = matrix / np.outer(scales, scales)
         deviation *= float(np.mean(scales**-2.0))
-    found = whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=tol)
+    found = whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol)
     return replace(found, clarity=_clarity(matrix, k, ball, noise, deviation, scales))
 
 
@@ -260,43 +215,27 @@ def _scales(matrix: Array, deviation: float) -> Array:
     hidden = int(np.count_nonzero(diagonal < _LEAST_SIGNAL * deviation))
     if hidden:
         raise ProtocolError(
-            f"scale=True: the noisy variance of {hidden} features is under three deviations of its "
-            "noise. Scale by public numbers beforehand, or raise epsilon."
+            Argument("scale", True),
+            f": the noisy variance of {hidden} features is under three deviations of its noise",
+            remedy=("Scale by public numbers beforehand, or raise ", Name("epsilon"), "."),
         )
     return np.sqrt(diagonal)
 
 
 def _power(
-    spender: Spender,
-    share: float,
-    k: int,
-    ball: _Ball,
-    grid: int,
-    rng: np.random.Generator,
+    spender: Spender, k: int, ball: _Ball, rng: np.random.Generator
 ) -> Protocol[Decomposition]:
-    """Multiply twice with the noisy second moment: 004 with one local step and noise that holds.
-
-    Through random directions a row is about ``sqrt(l / d)`` of its length, which needs no look at
-    the data: updates are clipped there in the first product, whose noise falls accordingly.
-    """
+    """Multiply twice with the noisy second moment: 004 with one local step and noise that holds."""
     mean, clip, d = ball.mean, ball.clip, len(ball.mean)
-    width = min(2 * k, d)
-    basis = np.linalg.qr(rng.standard_normal((d, width))).Q
-    clips = (min(1.0, _UPDATE_MARGIN * math.sqrt(width / d)), 1.0)
-    image = basis
-    for part, update_clip in zip(_POWER_SHARES, clips, strict=True):
+    grid, width = grid_for(spender.n, d), min(2 * k, d)
+    image = np.linalg.qr(rng.standard_normal((d, width))).Q
+    fractions = [step.fraction for step in spending(spender.study) if step.op == SketchRequest.op]
+    for i, fraction in enumerate(fractions):
         basis = np.linalg.qr(image).Q
-        noise = noise_of_product(grid, width, update_clip * grid**2, spender.privacy.relation)
-        payload = {
-            "center": mean,
-            "radius": np.array([clip]),
-            "grid": np.array([grid]),
-            "basis": basis,
-            "update_clip": np.array([update_clip]),
-        }
-        image = yield from spender.sum_of(
-            "private_product", "product", payload, noise, part * share, float(grid) ** 2
-        )
+        update_clip = update_clip_of(width, d, first=i == 0) * grid**2
+        noise = noise_of_product(grid, width, update_clip, spender.privacy.relation)
+        request = SketchRequest(center=mean, radius=clip, n=spender.n, basis=basis)
+        image = yield from spender.sum_of(request, noise, fraction, float(grid) ** 2)
     left, s, _ = np.linalg.svd(image, full_matrices=False)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     values = s[:k] * unit
@@ -307,7 +246,7 @@ def _power(
         np.ones(d),
         float(spender.n),
         float(values.sum()),
-        products=len(_POWER_SHARES),
+        products=len(fractions),
     )
 
 
@@ -318,7 +257,7 @@ def _scree(
     low = math.log2(clip)
     reach = yield from radius_about(
         spender,
-        _REACH_SHARE * share,
+        REACH_SHARE * share,
         found.mean,
         _REACH_QUANTILE,
         low,
@@ -327,19 +266,9 @@ def _scree(
         open_ended=True,
         upper=True,
     )
-    payload = {
-        "center": found.mean,
-        "radius": np.array([reach]),
-        "components": found.components,
-    }
-    parts = yield from spender.sum_of(
-        "private_scree",
-        "parts",
-        payload,
-        noise_of_scree(spender.privacy.relation),
-        (1 - _REACH_SHARE) * share,
-        float(SHARE_UNIT),
-    )
+    request = ScreeRequest(center=found.mean, radius=reach, components=found.components)
+    noise = noise_of_scree(spender.privacy.relation)
+    parts = yield from spender.sum_of(request, noise, (1 - REACH_SHARE) * share, float(SHARE_UNIT))
     variances = np.maximum(parts * (reach**2 / SHARE_UNIT / max(spender.n - 1, 1)), 0.0)
     falling: Array = isotonic_regression(variances[:-1], increasing=False).x
     return replace(found, variances=falling, total_variance=float(variances.sum()))

@@ -7,61 +7,74 @@ site         Q, the directions asked about
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-import numpy as np
-
-from eigenfed.arrays import Array, Arrays
-from eigenfed.data.prepared import Prepared
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import ProtocolError
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Ask, Protocol
-from eigenfed.protocol.moments import Moments, known_totals
-from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.moments import FramedRequest, Moments, framed
+from eigenfed.protocol.ops import Answer, Limits, Request, State, Terms, op
 from eigenfed.protocol.totals import Total
 
 
-def prepared(source: Source, payload: Arrays, state: Arrays) -> tuple[Prepared, Arrays]:
-    """Return the rows through the run's mean and scale, which come with the first ask."""
-    for name in ("mean", "scale"):
-        if name in payload and not np.array_equal(payload[name], state.get(name, payload[name])):
-            raise ProtocolError(f"The {name} of a run cannot change. Start another run.")
-    if "scale" not in state:
-        state = {**state, "mean": payload["mean"], "scale": payload["scale"]}
-        n, count, total = known_totals(source, state)
-        # The meter counts about the site's own mean: what an asker sends as a mean must neither
-        # dwarf the share of the variance nor pass for some of it.
-        own_mean = total / np.where(count > 0, count, 1.0)
-        raw = Prepared(source, own_mean, np.ones(source.d)).squares()
-        away = own_mean - state["mean"]
-        squares = (raw + count * away**2) / state["scale"] ** 2
-        state |= {
-            "trace": np.array([squares.sum()]),
-            "raw_trace": np.array([raw.sum()]),
-            "shift": np.sqrt(n) * away,
-        }
-    return Prepared(source, state["mean"], state["scale"]), state
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProductReply:
+    """The scatter times directions, and its trace."""
+
+    product: Array
+    trace: float
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ProductRequest(FramedRequest):
+    """Ask for the scatter times directions.
+
+    Attributes
+    ----------
+    basis : ndarray of shape (d, l)
+        Orthonormal columns, no more than the study's method brings at a time.
+    """
+
+    basis: Array
+
+    op, reply = "product", ProductReply
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse directions of another shape, or that are not orthonormal."""
+        super().check(terms, state)
+        most = terms.study.chosen.width(terms.k, terms.d)
+        terms.check_directions("basis", self.basis, most)
+
+    def directions(self) -> Array:
+        """Return the directions."""
+        return self.basis
+
+    def about(self, directions: Array) -> "ProductRequest":
+        """Return the same request about other directions."""
+        return replace(self, basis=directions)
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound the product: no entry exceeds the largest eigenvalue, nor that the trace."""
+        return {"product": limits.most, "trace": limits.most}
 
 
 @op(Release("scatter times directions", "d x l + 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def product(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def product(
+    source: Source, request: ProductRequest, state: State, terms: Terms
+) -> Answer[ProductReply]:
     """Return the site's scatter times the directions, and its trace."""
-    view, state = prepared(source, payload, state)
-    basis = payload["basis"]
-    images = view.product(basis)
-    reply = {"product": images, "trace": state["trace"]}
-    return Answer(reply, state, basis, images, float(state["trace"][0]))
+    view, frame, state = framed(source, state)
+    images = view.product(request.basis)
+    state = replace(state, blocks=(*state.blocks, request.basis))
+    reply = ProductReply(product=images, trace=frame.trace)
+    return Answer(reply, state, frame.answered(request.basis, images))
 
 
-@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
-def spread(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return the trace alone, by which sums that need bounds are bounded from then on."""
-    _, state = prepared(source, payload, state)
-    return Answer({"spread": state["trace"]}, state)
-
-
-OPS = (product, spread)
+OPS = (product,)
 
 
 def relative(sizes: Array, largest: float) -> float:
@@ -69,6 +82,7 @@ def relative(sizes: Array, largest: float) -> float:
 
     Examples
     --------
+    >>> import numpy as np
     >>> relative(np.array([0.5, 1.0]), 4.0), relative(np.array([1.0]), 0.0)
     (0.25, inf)
     """
@@ -86,27 +100,26 @@ class Products:
     ----------
     moments : Moments
     total : Total
+    first : callable
+        Returns what the first request brings besides directions, once.
+    product, outside : type of Request
+        Which requests ask for a product, and for the largest eigenvalue outside directions.
     rounds : int
         Products had.
     trace : float
         Total squared deviation of all rows, known after the first.
-    op, outside : str
-        The operations that answer with a product, and with the largest eigenvalue outside
-        directions.
     residual : float or None
         Largest residual of the components after the last product, relative to the first
         eigenvalue, where the method works it out.
-    first : mapping of str to ndarray, optional
-        What the first ask brings besides; the mean and scale by default.
     """
 
     moments: Moments
     total: Total
+    first: Callable[[], dict[str, Any]]
+    outside: type[Request[Any]]
+    product: type[Request[Any]] = ProductRequest
     rounds: int = 0
     trace: float = 0.0
-    op: str = "product"
-    outside: str = "remainder"
-    first: Arrays | None = None
     residual: float | None = None
 
     @property
@@ -116,13 +129,9 @@ class Products:
 
     def of(self, basis: Array) -> Protocol[Array]:
         """Return the covariance of all rows times `basis`, (d, l)."""
-        first = self.moments.arrays if self.first is None else self.first
-        payload = {"basis": basis} | ({} if self.rounds else first)
-        # With orthonormal directions no entry exceeds the largest eigenvalue, nor that the trace.
-        most = self.moments.most
-        bounds = {"product": most, "trace": most}
-        answer = yield from self.total(Ask(self.op, payload, bounds=bounds, residual=self.residual))
+        request = self.product(basis=basis, **self.first())  # type: ignore[call-arg]
+        answer = yield from self.total(Ask(request, residual=self.residual))
         self.rounds += 1
-        self.trace = float(answer["trace"][0])
-        image: Array = answer["product"] / self.divisor
+        self.trace = answer.trace
+        image: Array = answer.product / self.divisor
         return image

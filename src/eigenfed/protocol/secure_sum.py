@@ -1,24 +1,26 @@
-"""Sums that nobody can open: the coordinator's half.
+"""Secure aggregation: the coordinator's half.
 
 ===========  ==================================================================================
 coordinator  masked words of each site, which tell nothing; their sum over the sites that were
              there; who those are
-site         see `sealing`
+site         see `participant`
 ===========  ==================================================================================
 
 Each sum takes three asks: for masked replies, for signatures of who is in the sum, and for the
 shares that open it. Two more asks bring the keys for some sums ahead. The masked ask keeps the name
 of the operation, so that logs and transcripts say what left.
 
-A site that drops out after its keys were shared is left out of the sum, and its masks with others
-are opened. Down to the roster's threshold any losses are survived at any stage; below it the run
-ends with `SiteLost` and nothing is opened. Sites that were asked different things, or send garbage,
+A site that drops out after its keys were shared is left out of the sum and of all later ones, as it
+has missed a step of the study's script, and its masks with others are opened. Down to the roster's
+threshold any losses are survived at any stage; below it the run ends with `SiteLost` and nothing is
+opened. Sites that were asked different things, or send garbage,
 make a sum of random words. That is found out, except for a site that masks a false reply within its
 bounds: nobody can tell that from a true one.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -32,8 +34,17 @@ from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
 from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
 from eigenfed.protocol import sum_format as form
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies
-from eigenfed.protocol.sum_format import PublicKeys
+from eigenfed.protocol.codec import Bytes
+from eigenfed.protocol.core import TOTAL, Ask, Protocol, ask_each, read_reply
+from eigenfed.protocol.ops import Limits, R, Request
+from eigenfed.protocol.sum_format import (
+    Envelope,
+    KeysRequest,
+    PublicKeys,
+    SharesRequest,
+    SurvivorsRequest,
+    UnmaskRequest,
+)
 
 AHEAD = 8
 """For how many sums keys are made at a time."""
@@ -46,7 +57,7 @@ class _Keys:
     first: int
     end: int
     public: dict[str, PublicKeys]
-    shares: dict[str, form.Bytes] = field(default_factory=dict)
+    shares: dict[str, Bytes] = field(default_factory=dict)
     delivered: set[str] = field(default_factory=set)
 
     @property
@@ -59,7 +70,9 @@ class _Keys:
         places = {name: i for i, name in enumerate(self.public)}
         return {
             holder: {
-                form.SHARES: np.stack([shared[places[holder]] for shared in self.shares.values()])
+                form.PREFIX + "shares": np.stack(
+                    [shared[places[holder]] for shared in self.shares.values()]
+                )
             }
             for holder in self.present
             if holder not in self.delivered
@@ -73,6 +86,7 @@ class _Masked:
     number: int
     keys: _Keys
     words: Arrays
+    present: tuple[str, ...]
     survivors: tuple[str, ...]
 
 
@@ -92,22 +106,6 @@ class SecureSum:
     ----------
     summed : tuple of str
         The sites in the last sum.
-
-    Examples
-    --------
-    >>> from eigenfed.data.source import Source
-    >>> from eigenfed.privacy.identity import Identity
-    >>> from eigenfed.protocol.core import drive
-    >>> from eigenfed.protocol.site import Site
-    >>> from eigenfed.transport.local import LocalTransport
-    >>> identities = {name: Identity.generate() for name in "abc"}
-    >>> roster = Roster.of(identities)
-    >>> rows = Source.of(np.ones((2, 1)))
-    >>> sites = {n: Site(n, rows, identity=identities[n], roster=roster) for n in "abc"}
-    >>> total = SecureSum(roster, run="first")
-    >>> ask = Ask("moments", bounds={"n": 4.0, "count": 4.0, "total": 8.0})
-    >>> drive(total(ask), LocalTransport(sites, run="first"))["total"]
-    array([6.])
     """
 
     bounded = True
@@ -117,6 +115,7 @@ class SecureSum:
         if ahead > form.MOST_AHEAD:
             raise InputError(f"ahead={ahead} must be at most {form.MOST_AHEAD}. Lower it.")
         self.summed: tuple[str, ...] = ()
+        self.limits: Limits | None = None
         self._roster = roster
         self._ring = Ring(roster)
         self._purpose = form.Purpose(run, roster)
@@ -124,19 +123,24 @@ class SecureSum:
         self._keyed = 0
         self._number = 0
         self._keys: _Keys | None = None
+        self._gone: set[str] = set()
+
+    def agree(self, limits: Limits) -> None:
+        """Take what the sites have agreed on, from which bounds follow."""
+        self.limits = limits
 
     def error(self, bound: Bound) -> Array:
         """Return the most by which an entry so bounded differs from the sum of the entries."""
         return fixed_point.error(bound, len(self._roster))
 
-    def __call__(self, ask: Ask) -> Protocol[Arrays]:
+    def __call__(self, ask: Ask[R]) -> Protocol[R]:
         """Ask for masked replies, and open their sum.
 
         Parameters
         ----------
         ask : Ask
-            To all sites, the same for each, with bounds. Its `quorum` says how many sites must be
-            in the sum; None wants all of the roster.
+            To all sites, the same for each. Its `quorum` says how many sites must be in the sum;
+            None wants all of the roster.
 
         Raises
         ------
@@ -148,29 +152,30 @@ class SecureSum:
             If what came back is not the sum of what sites were asked for.
         """
         bounds = self._checked(ask)
-        if not bounds:
-            return (yield replace(ask, to=self._roster.sites, summed=True))[TOTAL]
+        if not bounds and ask.largest is None:
+            replies = yield replace(ask, to=self._roster.sites, summed=True)
+            return read_reply(ask, "", replies[TOTAL])
         needed = len(self._roster) if ask.quorum is None else ask.quorum
+        if needed > len(self._roster) - len(self._gone):
+            raise ProtocolError(
+                f"{', '.join(sorted(self._gone))} missed an earlier sum of this run, and "
+                f"{ask.op!r} is wanted of {needed} sites. Run again, or allow for more dropouts."
+            )
         keys = self._keys
         if keys is None or self._number >= keys.end or len(keys.present) < needed:
             keys = self._keys = yield from self._made(ask, needed)
-        masked = yield from self._masked(ask, keys, bounds, needed)
+        masked = yield from self._masked(ask, keys, needed)
         asked, signers = yield from self._signed(ask, masked)
         shares = yield from self._shares(ask, masked, signers)
         self._unmask(masked, asked, shares)
         self.summed = masked.survivors
-        return self._decoded(masked, bounds)
+        return read_reply(ask, "", self._decoded(masked, ask, bounds))
 
-    def _checked(self, ask: Ask) -> Mapping[str, Bound]:
-        if ask.to is not None or ask.each:
+    def _checked(self, ask: Ask[Any]) -> Mapping[str, Bound]:
+        if ask.to is not None or ask.differs:
             raise InputError(
                 f"{ask.op!r} is addressed to some sites, or brings one site what others do not "
                 "get: a secure sum of that would tell of single sites. Ask all alike."
-            )
-        if ask.bounds is None:
-            raise InputError(
-                f"{ask.op!r} states no bounds, which a secure sum needs. "
-                "State the largest magnitude of each array of the reply."
             )
         least, most = self._roster.threshold, len(self._roster)
         if ask.quorum is not None and not least <= ask.quorum <= most:
@@ -178,69 +183,83 @@ class SecureSum:
                 f"quorum={ask.quorum} must be from {least} to {most}: more than two thirds of the "
                 "roster's sites, and no more than all. Pass None to want all."
             )
-        for name, bound in ask.bounds.items():
+        if ask.largest is not None:
+            fixed_point.check_bound("largest", ask.largest, most)
+            return {}
+        if self.limits is None:
+            raise InputError(f"{ask.op!r} is summed before magnitudes were agreed on. Ask first.")
+        bounds = ask.request.bounds(self.limits)
+        for name, bound in bounds.items():
             fixed_point.check_bound(name, bound, most)
-        return ask.bounds
+        return bounds
 
-    def _part(self, ask: Ask, op: str, payload: Arrays, to: Iterable[str], quorum: int) -> Ask:
-        """Make an ask of the sum's own."""
-        return Ask(op, payload, to=tuple(to), quorum=quorum, deadline_s=ask.deadline_s)
+    def _part(
+        self, ask: Ask[Any], request: Request[R], to: Iterable[str], quorum: int
+    ) -> Protocol[dict[str, R]]:
+        """Ask for something of the sum's own."""
+        part = Ask(request, to=tuple(to), quorum=quorum, deadline_s=ask.deadline_s)
+        return (yield from ask_each(part))
 
-    def _made(self, ask: Ask, needed: int) -> Protocol[_Keys]:
+    def _made(self, ask: Ask[Any], needed: int) -> Protocol[_Keys]:
         """Have keys made for some sums ahead, and shared."""
         first = self._number = self._keyed
         self._keyed += self._ahead
-        wanted = {"first": np.array([first]), "count": np.array([self._ahead])}
-        replies = yield self._part(ask, "sum_keys", wanted, self._roster.sites, needed)
-        shown = _rows(replies, "keys", form.keys_bytes(self._ahead))
-        signatures = _rows(replies, "signature", SIGNATURE_BYTES)
+        wanted = KeysRequest(first=first, count=self._ahead)
+        standing = [name for name in self._roster.sites if name not in self._gone]
+        replies = yield from self._part(ask, wanted, standing, needed)
+        size = form.keys_bytes(self._ahead)
+        shown = {name: _row(name, "keys", reply.keys, size) for name, reply in replies.items()}
+        signatures = {
+            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            for name, reply in replies.items()
+        }
         for name, keys in shown.items():
             statement = self._purpose.keys(name, first, keys)
             if not self._roster.signed(name, statement, signatures[name]):
                 raise _not_theirs(name, "keys")
-        payload: Arrays = {
-            "present": form.written(replies, self._roster),
-            "keys": form.as_rows(list(shown.values())),
-            "signatures": form.as_rows(list(signatures.values())),
-        }
-        shared = yield self._part(ask, "sum_shares", payload, replies, needed)
+        request = SharesRequest(
+            present=form.written(replies, self._roster),
+            keys=form.as_rows(list(shown.values())),
+            signatures=form.as_rows(list(signatures.values())),
+        )
+        shared = yield from self._part(ask, request, replies, needed)
         public = {n: PublicKeys.from_bytes(keys, self._ahead) for n, keys in shown.items()}
         shape = (len(public), form.sealed_bytes(self._ahead))
         for name, reply in shared.items():
-            if reply.keys() != {"shares"} or reply["shares"].shape != shape:
+            if reply.shares.shape != shape:
                 raise _malformed(name, "shares")
-        shares = {name: reply["shares"] for name, reply in shared.items()}
+        shares = {name: reply.shares for name, reply in shared.items()}
         return _Keys(first, first + self._ahead, public, shares)
 
-    def _masked(
-        self, ask: Ask, keys: _Keys, bounds: Mapping[str, Bound], needed: int
-    ) -> Protocol[_Masked]:
-        number = self._number
+    def _masked(self, ask: Ask[Any], keys: _Keys, needed: int) -> Protocol[_Masked]:
+        number, present = self._number, keys.present
         self._number += 1
-        envelope = form.with_bounds(bounds) | {
-            form.NUMBER: np.array([number]),
-            form.PRESENT: form.written(keys.present, self._roster),
-        }
-        replies = yield Ask(
-            ask.op,
-            {**ask.payload, **envelope},
-            each=keys.for_holders(),
-            to=keys.present,
+        envelope = Envelope(number=number, present=form.written(present, self._roster))
+        replies = yield replace(
+            ask,
+            envelope=envelope.to_arrays(),
+            each_envelope=keys.for_holders(),
+            to=present,
             summed=True,
             quorum=needed,
-            deadline_s=ask.deadline_s,
-            residual=ask.residual,
         )
         words = {name: np.array(array) for name, array in replies[TOTAL].items()}
-        fields = {*bounds, form.PLACE, form.CHECK}
-        if words.keys() != fields or any(array.dtype != np.int64 for array in words.values()):
+        framing = {form.PLACE, form.CHECK}
+        if not framing < words.keys() or any(a.dtype != np.int64 for a in words.values()):
             raise ProtocolError(
-                f"The sum of {ask.op!r} does not have the arrays that its bounds are of, as words. "
+                f"The sum of {ask.op!r} does not have the arrays of a masked reply, as words. "
                 "Use the same release of eigenfed everywhere."
             )
-        survivors = self._placed(words.pop(form.PLACE), keys.present, needed)
+        survivors = self._placed(words.pop(form.PLACE), present, needed)
         keys.delivered |= set(survivors)
-        return _Masked(number, keys, words, survivors)
+        self._leave_out(set(self._roster.sites) - set(survivors), keys)
+        return _Masked(number, keys, words, present, survivors)
+
+    def _leave_out(self, lost: set[str], keys: _Keys) -> None:
+        """Ask sites that were lost no more: they have missed a step of the study's script."""
+        self._gone |= lost
+        for name in lost & keys.shares.keys():
+            del keys.shares[name]
 
     def _placed(self, flags: Array, present: tuple[str, ...], needed: int) -> tuple[str, ...]:
         """Read who is in a sum, of which each site has written one place."""
@@ -255,21 +274,23 @@ class SecureSum:
             )
         return survivors
 
-    def _signed(self, ask: Ask, masked: _Masked) -> Protocol[tuple[bytes, dict[str, bytes]]]:
+    def _signed(self, ask: Ask[Any], masked: _Masked) -> Protocol[tuple[bytes, dict[str, bytes]]]:
         """Have the survivors sign that they are, and learn the digest of what they were asked."""
-        payload: Arrays = {
-            "number": np.array([masked.number]),
-            "survivors": form.written(masked.survivors, self._roster),
-        }
+        request = SurvivorsRequest(
+            number=masked.number, survivors=form.written(masked.survivors, self._roster)
+        )
         least = self._roster.threshold
-        replies = yield self._part(ask, "sum_survivors", payload, masked.survivors, least)
-        digests = set(_rows(replies, "asked", 32).values())
+        replies = yield from self._part(ask, request, masked.survivors, least)
+        digests = {_row(name, "asked", reply.asked, 32) for name, reply in replies.items()}
         if len(digests) > 1:
             raise ProtocolError(
                 f"Sites were asked different things as {ask.op!r}. Send all of them the same."
             )
         asked = digests.pop()
-        signatures = _rows(replies, "signature", SIGNATURE_BYTES)
+        signatures = {
+            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            for name, reply in replies.items()
+        }
         survivors = frozenset(masked.survivors)
         statement = self._purpose.survivors(masked.number, asked, survivors)
         for name, signature in signatures.items():
@@ -278,23 +299,22 @@ class SecureSum:
         return asked, signatures
 
     def _shares(
-        self, ask: Ask, masked: _Masked, signatures: dict[str, bytes]
+        self, ask: Ask[Any], masked: _Masked, signatures: dict[str, bytes]
     ) -> Protocol[dict[str, list[bytes]]]:
         """Have shares brought by those who signed: of each site present, one from each of them."""
-        payload: Arrays = {
-            "number": np.array([masked.number]),
-            "survivors": form.written(masked.survivors, self._roster),
-            "signers": form.written(signatures, self._roster),
-            "signatures": form.as_rows(list(signatures.values())),
-        }
-        least = self._roster.threshold
-        replies = yield self._part(ask, "sum_unmask", payload, signatures, least)
-        owners = masked.keys.present
+        request = UnmaskRequest(
+            number=masked.number,
+            survivors=form.written(masked.survivors, self._roster),
+            signers=form.written(signatures, self._roster),
+            signatures=form.as_rows(list(signatures.values())),
+        )
+        replies = yield from self._part(ask, request, signatures, self._roster.threshold)
+        owners = masked.present
         found: dict[str, list[bytes]] = {}
         for name, reply in replies.items():
             try:
-                found[name] = form.rows_of(reply["shares"], len(owners), SHARE_BYTES)
-            except (DataError, KeyError):
+                found[name] = form.rows_of(reply.shares, len(owners), SHARE_BYTES)
+            except DataError:
                 raise _malformed(name, "shares") from None
         return found
 
@@ -302,7 +322,7 @@ class SecureSum:
         """Take the masks away, in place."""
         number, index = masked.number, masked.number - masked.keys.first
         masks = []
-        for i, owner in enumerate(masked.keys.present):
+        for i, owner in enumerate(masked.present):
             public = masked.keys.public[owner]
             secret = self._secret(owner, {name: parts[i] for name, parts in shares.items()})
             if owner in masked.survivors:
@@ -329,14 +349,18 @@ class SecureSum:
         except DataError:
             raise _wrong_shares(owner) from None
 
-    def _decoded(self, masked: _Masked, bounds: Mapping[str, Bound]) -> Arrays:
+    def _decoded(self, masked: _Masked, ask: Ask[Any], bounds: Mapping[str, Bound]) -> Arrays:
+        words, parties = dict(masked.words), len(self._roster)
+        check = words.pop(form.CHECK)
+        limits: Mapping[str, Bound] = bounds
+        if ask.largest is not None:
+            limits = dict.fromkeys(words, ask.largest)
         try:
-            if masked.words[form.CHECK].any():
+            if check.any() or limits.keys() != words.keys():
                 raise InputError("masks are left")
-            parties = len(self._roster)
             return {
-                name: fixed_point.decoded(masked.words[name], bound, parties)
-                for name, bound in bounds.items()
+                name: fixed_point.decoded(words[name], limit, parties)
+                for name, limit in limits.items()
             }
         except InputError:
             raise ProtocolError(
@@ -345,15 +369,11 @@ class SecureSum:
             ) from None
 
 
-def _rows(replies: Replies, field: str, size: int) -> dict[str, bytes]:
-    """Read one row of bytes from each reply."""
-    found = {}
-    for name, reply in replies.items():
-        array = reply.get(field)
-        if array is None or array.dtype != np.uint8 or array.shape != (size,):
-            raise _malformed(name, field)
-        found[name] = array.tobytes()
-    return found
+def _row(site: str, what: str, array: Bytes, size: int) -> bytes:
+    """Read one row of bytes of a reply."""
+    if array.shape != (size,):
+        raise _malformed(site, what)
+    return array.tobytes()
 
 
 def _malformed(site: str, what: str) -> ProtocolError:

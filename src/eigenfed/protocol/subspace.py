@@ -15,31 +15,43 @@ Sending H and summing the next D'W G is one round here: lines 18 to 21 and 14 to
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, Parts
 from eigenfed.linalg.orthonormal import column_lengths
+from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.certificate import OPS as CERTIFICATE_OPS
+from eigenfed.protocol.certificate import products_of
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.finish import finished, ritz
-from eigenfed.protocol.moments import Moments
-from eigenfed.protocol.ops import Answer, op
+from eigenfed.protocol.method import Cost, Method, Run, Shape
+from eigenfed.protocol.method_cost import product_site_bytes, product_work, replies_in_hand
+from eigenfed.protocol.moments import framed
+from eigenfed.protocol.one_shot import OPS as SUMMARY_OPS
+from eigenfed.protocol.one_shot import Merge, one_shot_basis
+from eigenfed.protocol.ops import Answer, Limits, State, Terms, op
+from eigenfed.protocol.orthonormalise import OPS as SIDED_OPS
 from eigenfed.protocol.orthonormalise import (
-    LARGEST_DRAW,
+    GramRequest,
     Orthonormal,
     cholesky_steps,
     closed,
     gram_schmidt_steps,
-    opened,
     orthonormal_columns,
 )
-from eigenfed.protocol.products import Products, prepared, relative
+from eigenfed.protocol.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.products import ProductReply, Products, relative
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.totals import Total
+from eigenfed.protocol.script import Script, either, optional, repeat, sequence
+from eigenfed.protocol.sided import Sided, SidedRequest, largest_norm, sided_in, sided_of
+from eigenfed.protocol.study import Study
 
 _LONGEST = 256.0
 """Bound on the norm of orthonormal columns of G: those along which rows hardly vary are divided by
@@ -51,29 +63,58 @@ _CHOICES = {
     "by": ("cholesky", "gram_schmidt"),
     "criterion": ("residual", "change"),
 }
+_USUAL_ROUNDS = 40
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SidedProductRequest(SidedRequest):
+    """Ask for D'W G."""
+
+    op, reply = "sided_product", ProductReply
+
+    def own_directions(self, terms: Terms, state: State) -> int:
+        """Count the columns of a G that was drawn: the reply spans directions of the rows."""
+        drawn = self.seed is not None
+        if not drawn and self.basis is None and isinstance(state.own, Sided):
+            drawn = state.own.behind is None
+        return self.width(terms, state) if drawn else 0
+
+    def bounds(self, limits: Limits) -> Mapping[str, Bound]:
+        """Bound D'W G by the norms of the columns of D and of G, as the request makes it."""
+        if self.triangle is not None:
+            most = _LONGEST * math.sqrt(limits.most)
+        elif self.seed is not None:
+            most = math.sqrt(limits.most * largest_norm(limits, drawn=True))
+        else:
+            most = limits.most
+        return {"product": most, "trace": limits.most}
 
 
 @op(Release("rows times row vectors", "d x k + 1", Leaves.SUM_ONLY, Reveals.DIRECTIONS))
-def sided_product(source: Source, payload: Arrays, state: Arrays) -> Answer:
+def sided_product(
+    source: Source, request: SidedProductRequest, state: State, terms: Terms
+) -> Answer[ProductReply]:
     """Return D'W G and the trace; the directions revealed are those that G is made of."""
-    view, state = prepared(source, payload, state)
-    state = opened(source, payload, state)
-    product, trace = view.adjoint(state["sided"]), state["trace"]
-    if "behind" in state:
-        directions, images = state["behind"], product @ state["factor"]
+    state = sided_of(source, request, state, terms)
+    view, frame, state = framed(source, state)
+    own = sided_in(state)
+    product = view.adjoint(own.rows)
+    if own.behind is not None and own.factor is not None:
+        directions, images = own.behind, product @ own.factor
+        state = replace(state, blocks=(*state.blocks, directions))
     else:
         directions = np.linalg.qr(product).Q
         images = view.product(directions)
-    reply = {"product": product, "trace": trace}
-    return Answer(reply, state, directions, images, float(trace[0]))
+    reply = ProductReply(product=product, trace=frame.trace)
+    return Answer(reply, state, frame.answered(directions, images))
 
 
 OPS = (sided_product,)
 
 
-@dataclass(frozen=True)
-class Subspace:
-    """Options of subspace iteration.
+@dataclass(frozen=True, repr=False)
+class Subspace(Method):
+    """Federated subspace iteration.
 
     Attributes
     ----------
@@ -93,6 +134,13 @@ class Subspace:
     'cholesky'
     """
 
+    name: ClassVar[str] = "subspace"
+    summary: ClassVar[str] = "subspace iteration, as published or with a true stop"
+    citation: ClassVar[str | None] = "Hartebrodt et al. 2022, Alg. 3"
+    ops = (*OPS, *SIDED_OPS, *PRODUCT_OPS, *CERTIFICATE_OPS, *SUMMARY_OPS)
+    iterates: ClassVar[bool] = True
+    random_start: ClassVar[bool] = True
+
     start: str = "random"
     orthonormalise: str = "final"
     by: str = "cholesky"
@@ -105,135 +153,110 @@ class Subspace:
                 listed = ", ".join(map(repr, choices))
                 raise InputError(f"{name}={value!r} must be one of {listed}. Pass one of them.")
 
+    def sums_only(self) -> bool:
+        """Whether sums are all it needs: not where it begins from a merge."""
+        return self.start == "random"
 
-def subspace(
-    moments: Moments,
-    k: int,
-    *,
-    options: Subspace,
-    tol: float,
-    max_rounds: int,
-    certify: bool,
-    rng: np.random.Generator,
-    total: Total,
-    start: Array | None = None,
-) -> Protocol[Decomposition]:
-    """Multiply a block of k directions by the covariance until it no longer turns.
+    def instead_of(self) -> Parts:
+        """Return what to do where only sums can be had."""
+        return "Pass Subspace(start='random')."
 
-    Each round is one sum of d x k. At the end every site holds its rows of the components' sample
-    vectors, orthonormal over all sites, in its state.
+    def script(self, study: Study, d: int) -> Script:
+        """Return a start, iterates and their orthonormalisation, the certificate, the closing."""
+        k = min(study.components, d)
+        each = 2 * k if self.by == "gram_schmidt" else 14
+        steps = either("sided_gram", "sided_norm", "sided_onto")
+        iterates = study.max_rounds * (1 + (each if self.orthonormalise == "each" else 1))
+        return sequence(
+            optional("summarise") if self.start == "merge" else sequence(),
+            repeat(either("sided_product", steps), 1, iterates + 2),
+            optional("product"),
+            optional("remainder"),
+            repeat(steps, 0, each),
+            optional("sided_close"),
+        )
 
-    Parameters
-    ----------
-    moments : Moments
-    k : int
-        Number of components; at most d are made.
-    options : Subspace
-    tol : float
-        Largest residual relative to the first eigenvalue, or t of 003 eq. 5.
-    max_rounds : int
-        Most blocks to ask for.
-    certify : bool
-        Ask once more for the bound on the angle; with the criterion "change" this takes one more
-        product, since the last iterate was not multiplied yet.
-    rng : numpy Generator
-        For the seed of the random start.
-    total : Total
-        How sums are made.
-    start : ndarray of shape (d, k), optional
-        Directions of a one-shot merge; given where, and only where, ``options.start`` is "merge".
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Multiply a block of k directions by the covariance until it no longer turns.
 
-    Returns
-    -------
-    Decomposition
-        Its `products` counts the iterates, and the product of the certificate.
-    """
-    k = min(k, len(moments.mean))
-    basis = _checked_start(start, options, (len(moments.mean), k))
-    products = Products(moments, total)
-    opening = moments.arrays | (random_rows(k, rng) if basis is None else {"basis": basis})
-    while True:
-        product, factor = yield from _iterated(products, opening, k, options)
-        following = orthonormal_columns(product)
-        image = product @ factor / products.divisor
-        over = products.rounds >= max_rounds
-        if basis is not None and options.criterion == "residual":
-            products.residual = _largest_residual(basis, image)
-            if over or products.residual <= tol:
-                found = yield from ritz(products, basis, image, k, tol=tol, certify=certify)
+        Each round is one sum of d x k. At the end every site holds its rows of the components'
+        sample vectors, orthonormal over all sites, in its state.
+        """
+        k, basis = min(run.k, run.d), None
+        if self.start == "merge":
+            basis = orthonormal_columns((yield from one_shot_basis(run, k, Merge())))
+        products = products_of(run)
+        opening = random_rows(run.rng) if basis is None else {"basis": basis}
+        while True:
+            opening |= run.frame()
+            product, factor = yield from _iterated(products, opening, k, self)
+            following = orthonormal_columns(product)
+            image = product @ factor / products.divisor
+            over = products.rounds >= run.study.max_rounds
+            if basis is not None and self.criterion == "residual":
+                products.residual = _largest_residual(basis, image)
+                if over or products.residual <= run.tol:
+                    found = yield from ritz(
+                        products, basis, image, k, tol=run.tol, certify=run.certify
+                    )
+                    break
+            elif over or (basis is not None and _has_settled(following, basis, run.tol)):
+                found = yield from _last(products, following, tol=run.tol, certify=run.certify)
                 break
-        elif over or (basis is not None and _has_settled(following, basis, tol)):
-            found = yield from _last(products, following, tol=tol, certify=certify)
-            break
-        basis = following
-        opening = {"basis": basis}
-    # Leave orthonormal sample vectors at the sites (003 Alg. 3, line 28).
-    closing = {"basis": found.components.T}
-    done = yield from _steps(products, closing, len(found.components), options)
-    yield from closed(total, done)
-    return found
+            basis = following
+            opening = {"basis": basis}
+        # Leave orthonormal sample vectors at the sites (003 Alg. 3, line 28).
+        closing = {"basis": found.components.T}
+        done = yield from _steps(products, closing, len(found.components), self)
+        yield from closed(run.total, done)
+        return found
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count one block a round."""
+        width = min(shape.components, shape.features)
+        rounds = shape.products or _USUAL_ROUNDS
+        answered = rounds * width
+        return Cost(
+            rounds + shape.certify,
+            answered,
+            float(shape.features) * answered,
+            product_site_bytes(shape, answered, width),
+            (6.3 + replies_in_hand(shape)) * shape.column_bytes(width),
+            product_work(shape, answered, width),
+        )
 
 
-def random_rows(k: int, rng: np.random.Generator) -> Arrays:
-    """Return what makes sites draw k columns of G."""
-    return {"seed": rng.integers(2**62, size=1), "width": np.array([k])}
+def random_rows(rng: np.random.Generator) -> dict[str, Any]:
+    """Return what makes sites draw G."""
+    return {"seed": int(rng.integers(2**62, size=1)[0])}
 
 
-def sided_total(products: Products, payload: Arrays) -> Protocol[Array]:
+def sided_total(products: Products, fields: dict[str, Any]) -> Protocol[Array]:
     """Return the sum over sites of D'W G, (d, k), and count it as a product."""
-    bounds = {
-        "product": _largest_product(products.moments, payload),
-        "trace": products.moments.most,
-    }
-    ask = Ask("sided_product", payload, bounds=bounds, residual=products.residual)
+    ask = Ask(SidedProductRequest(**fields), residual=products.residual)
     answer = yield from products.total(ask)
     products.rounds += 1
-    products.trace = float(answer["trace"][0])
-    return answer["product"]
-
-
-def _largest_product(moments: Moments, payload: Arrays) -> float:
-    """Bound D'W G by the norms of the columns of D and of G, as the ask makes it."""
-    if "triangle" in payload:
-        return _LONGEST * math.sqrt(moments.most)
-    if "seed" in payload:
-        return math.sqrt(moments.most * _largest_norm(moments, payload))
-    return moments.most
-
-
-def _largest_norm(moments: Moments, payload: Arrays) -> float:
-    """Bound the squared norm of a column of G that is drawn, or made of orthonormal directions."""
-    return LARGEST_DRAW**2 * moments.n if "seed" in payload else moments.most
-
-
-def _checked_start(start: Array | None, options: Subspace, shape: tuple[int, int]) -> Array | None:
-    if (start is None) != (options.start == "random"):
-        raise InputError(
-            f"start is {'missing' if start is None else 'given'} where options.start is "
-            f"{options.start!r}. Pass directions with 'merge' and none with 'random'."
-        )
-    if start is None:
-        return None
-    if start.shape != shape:
-        raise InputError(f"start has shape {start.shape} and must have {shape}. Cut or fill it.")
-    return orthonormal_columns(start)
+    products.trace = answer.trace
+    product: Array = answer.product
+    return product
 
 
 def _iterated(
-    products: Products, opening: Arrays, k: int, options: Subspace
+    products: Products, opening: dict[str, Any], k: int, options: Subspace
 ) -> Protocol[tuple[Array, Array]]:
     """Return the sum of D'W G and the factor that leads from G back to D H."""
     if options.orthonormalise == "final":
         return (yield from sided_total(products, opening)), np.eye(k)
     done = yield from _steps(products, opening, k, options)
-    return (yield from sided_total(products, done.closing)), done.triangle
+    return (yield from sided_total(products, {"triangle": done.closing})), done.triangle
 
 
-def _steps(products: Products, opening: Arrays, k: int, options: Subspace) -> Protocol[Orthonormal]:
-    most = _largest_norm(products.moments, opening)
+def _steps(
+    products: Products, opening: dict[str, Any], k: int, options: Subspace
+) -> Protocol[Orthonormal]:
     if options.by == "cholesky":
-        return (yield from cholesky_steps(products.total, opening, most))
-    return (yield from gram_schmidt_steps(k, products.total, opening, most))
+        return (yield from cholesky_steps(products.total, opening))
+    return (yield from gram_schmidt_steps(k, products.total, opening))
 
 
 def _largest_residual(basis: Array, image: Array) -> float:
@@ -257,7 +280,6 @@ def _last(
     if certify:
         return (yield from finished(products, basis, k, tol=tol, certify=True))
     # The inner products of D H are the scatter on H: variances without a sum of d x k.
-    ask = Ask("sided_gram", {"basis": basis}, bounds={"gram": products.moments.most})
-    gram = (yield from products.total(ask))["gram"]
+    gram = (yield from products.total(Ask(GramRequest(basis=basis)))).gram
     image = basis @ (gram / products.divisor)
     return (yield from ritz(products, basis, image, k, tol=tol, certify=False))

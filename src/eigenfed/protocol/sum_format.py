@@ -18,16 +18,119 @@ from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.identity import Roster
 from eigenfed.privacy.masks import KEY_BYTES, TAG_BYTES, context
 from eigenfed.privacy.shamir import SHARE_BYTES
-
-Bytes = npt.NDArray[np.uint8]
+from eigenfed.protocol.codec import Bytes, pack, unpack
+from eigenfed.protocol.ops import Request
 
 PREFIX = "secure."
-NUMBER, PRESENT, SHARES = "secure.number", "secure.present", "secure.shares"
 PLACE, CHECK = "secure.place", "secure.check"
-BOUND = "secure.bound."
 CHECK_WORDS = 4
 """Zeros that are masked with the rest: what is left of them tells masks that do not cancel."""
 MOST_AHEAD = 64
+LAST_SUM = 1 << 16
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Envelope:
+    """What comes with a request whose reply goes into a secure sum.
+
+    Attributes
+    ----------
+    number : int
+        Of the sum.
+    present : ndarray of uint8
+        The sites that have shared keys for it.
+    shares : ndarray of uint8, or None
+        What they have sealed for this site, once for each set of keys.
+    """
+
+    number: int
+    present: Bytes
+    shares: Bytes | None = None
+
+    def to_arrays(self) -> Arrays:
+        """Write it beside the fields of a request."""
+        return {PREFIX + name: array for name, array in pack(self).items()}
+
+    def digest(self, op: str, payload: Arrays, bounds: Mapping[str, Bound] | None) -> bytes:
+        """Return the digest of all that is asked of every site alike, and of what follows from it.
+
+        It is in every mask: sites that were asked different things, or that derive different
+        bounds, have masks that do not cancel.
+        """
+        alike = {"number": np.array([self.number]), "present": self.present}
+        derived = {} if bounds is None else {f"bound.{n}": _listed(b) for n, b in bounds.items()}
+        named = dict(sorted({**payload, **alike, **derived}.items()))
+        return sha256(Container("asked", 2, {"op": op}, named).to_bytes()).digest()
+
+
+def _listed(bound: Bound) -> npt.NDArray[Any]:
+    return bound if isinstance(bound, np.ndarray) else np.array([float(bound)])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class KeysReply:
+    """Public keys of a site, signed."""
+
+    keys: Bytes
+    signature: Bytes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class KeysRequest(Request[KeysReply]):
+    """Have a site make keys for the sums from `first` on."""
+
+    first: int
+    count: int
+
+    op, reply = "sum_keys", KeysReply
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SharesReply:
+    """Shares, a row for each site."""
+
+    shares: Bytes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SharesRequest(Request[SharesReply]):
+    """Show a site the others' keys, and have it seal shares of its secrets for them."""
+
+    present: Bytes
+    keys: Bytes
+    signatures: Bytes
+
+    op, reply = "sum_shares", SharesReply
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SurvivorsReply:
+    """A site's word on what it was asked, and its signature of who is in the sum."""
+
+    asked: Bytes
+    signature: Bytes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class SurvivorsRequest(Request[SurvivorsReply]):
+    """Have a site sign who is in a sum."""
+
+    number: int
+    survivors: Bytes
+
+    op, reply = "sum_survivors", SurvivorsReply
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class UnmaskRequest(Request[SharesReply]):
+    """Show a site who has signed, and ask for what opens the sum."""
+
+    number: int
+    survivors: Bytes
+    signers: Bytes
+    signatures: Bytes
+
+    op, reply = "sum_unmask", SharesReply
 
 
 @dataclass(frozen=True)
@@ -111,39 +214,17 @@ def seal_of(seed: bytes) -> bytes:
     return sha256(context("seed", seed)).digest()
 
 
-def digest_of(op: str, payload: Arrays, envelope: Arrays) -> bytes:
-    """Return the digest of all that is asked of every site alike.
+def parted(arrays: Arrays) -> tuple[Arrays, Envelope | None]:
+    """Split a message into what its operation sees and what the secure sum needs.
 
-    It is in every mask: sites that were asked different things have masks that do not cancel.
+    Raises
+    ------
+    DataError
+        If the envelope is malformed.
     """
-    alike = {name: array for name, array in envelope.items() if name != SHARES}
-    named = dict(sorted({**payload, **alike}.items()))
-    return sha256(Container("asked", 1, {"op": op}, named).to_bytes()).digest()
-
-
-def parted(arrays: Arrays) -> tuple[Arrays, Arrays]:
-    """Split an ask into what its operation sees and what the secure sum needs."""
-    envelope = {name: array for name, array in arrays.items() if name.startswith(PREFIX)}
-    payload = {name: array for name, array in arrays.items() if name not in envelope}
-    return payload, envelope
-
-
-def with_bounds(bounds: Mapping[str, Bound]) -> Arrays:
-    """Write bounds as arrays."""
-    return {
-        BOUND + name: bound if isinstance(bound, np.ndarray) else np.array([bound])
-        for name, bound in bounds.items()
-    }
-
-
-def bounds_in(envelope: Arrays) -> dict[str, Bound]:
-    """Read what `with_bounds` wrote."""
-    found: dict[str, Bound] = {}
-    for name, array in envelope.items():
-        if name.startswith(BOUND):
-            single = array.shape == (1,)
-            found[name.removeprefix(BOUND)] = array[0].item() if single else array
-    return found
+    inner = {n.removeprefix(PREFIX): a for n, a in arrays.items() if n.startswith(PREFIX)}
+    payload = {name: array for name, array in arrays.items() if not name.startswith(PREFIX)}
+    return payload, unpack(Envelope, inner) if inner else None
 
 
 def written(sites: Iterable[str], roster: Roster) -> Bytes:

@@ -7,13 +7,21 @@ forgotten once the sum is open.
 """
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eigenfed.privacy.identity import Roster
 from eigenfed.privacy.masks import KeyPair, derived, sealed, unsealed
 from eigenfed.privacy.shamir import SECRET_BYTES, SHARE_BYTES, split
 from eigenfed.protocol.sum_format import PublicKeys, Purpose, seal_of, sealed_bytes
+
+DrawKey = Callable[[str], bytes]
+"""Returns 32 bytes of a key for what it is told."""
+
+
+def fresh_key(purpose: str) -> bytes:
+    """Draw a key from the operating system's randomness, whatever it is for."""
+    return secrets.token_bytes(SECRET_BYTES)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -32,9 +40,9 @@ class Secret:
     seed: bytes
 
     @classmethod
-    def generate(cls) -> "Secret":
-        """Draw one from the operating system's randomness."""
-        return cls(KeyPair.generate(), secrets.token_bytes(SECRET_BYTES))
+    def drawn(cls, draw: DrawKey, number: int) -> "Secret":
+        """Draw the one of a sum."""
+        return cls(KeyPair(draw(f"pair {number}")), draw(f"seed {number}"))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,6 +61,8 @@ class Batch:
     ----------
     site : str
     first, count : int
+    draw : callable
+        Source of keys: `fresh_key`, except where copies of a site must make the same ones again.
     channel : KeyPair
         With which shares are sealed.
     secrets : dict of int to Secret
@@ -66,14 +76,16 @@ class Batch:
     site: str
     first: int
     count: int
-    channel: KeyPair = field(default_factory=KeyPair.generate)
-    secrets: dict[int, Secret] = field(default_factory=dict)
+    draw: DrawKey = fresh_key
+    channel: KeyPair = field(init=False)
+    secrets: dict[int, Secret] = field(init=False)
     peers: dict[str, PublicKeys] = field(default_factory=dict)
     held: dict[int, dict[str, Shares]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         numbers = range(self.first, self.first + self.count)
-        self.secrets = {number: Secret.generate() for number in numbers}
+        self.channel = KeyPair(self.draw(f"channel {self.first}"))
+        self.secrets = {number: Secret.drawn(self.draw, number) for number in numbers}
         self.held = {number: {} for number in numbers}
 
     @property

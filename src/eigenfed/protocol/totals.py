@@ -5,9 +5,10 @@ from typing import Protocol as TypingProtocol
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.privacy.fixed_point import Bound
-from eigenfed.protocol.core import TOTAL, Ask, Protocol
+from eigenfed.protocol.core import TOTAL, Ask, Protocol, read_reply
+from eigenfed.protocol.ops import Limits, R
 
 
 class Total(TypingProtocol):
@@ -15,16 +16,23 @@ class Total(TypingProtocol):
 
     @property
     def bounded(self) -> bool:
-        """Whether asks must state how large an entry of one site can be."""
+        """Whether sums need bounds on what one site can bring."""
 
     @property
     def summed(self) -> tuple[str, ...]:
         """The sites in the last sum; empty where it is always all of them."""
 
+    @property
+    def limits(self) -> Limits | None:
+        """What the sites have agreed on, from which bounds follow; None where none are needed."""
+
+    def agree(self, limits: Limits) -> None:
+        """Take what the sites have agreed on."""
+
     def error(self, bound: Bound) -> Array:
         """Return the most by which an entry so bounded differs from the sum of the entries."""
 
-    def __call__(self, ask: Ask) -> Protocol[Arrays]:
+    def __call__(self, ask: Ask[R]) -> Protocol[R]:
         """Ask for replies and return their sum."""
 
 
@@ -34,27 +42,32 @@ class PlainSum:
     Examples
     --------
     >>> import numpy as np
-    >>> asking = plain_sum(Ask("moments"))
+    >>> from eigenfed.protocol.moments import SquaresRequest
+    >>> asking = plain_sum(Ask(SquaresRequest(mean=np.zeros(2))))
     >>> next(asking).summed
     True
     >>> try:
-    ...     asking.send({TOTAL: {"n": np.array([3.0])}})
+    ...     asking.send({TOTAL: {"squares": np.array([3.0, 4.0])}})
     ... except StopIteration as end:
-    ...     print(end.value)
-    {'n': array([3.])}
+    ...     print(end.value.squares)
+    [3. 4.]
     """
 
     bounded = False
+    limits: Limits | None = None
     summed: tuple[str, ...] = ()
+
+    def agree(self, limits: Limits) -> None:
+        """Take limits, of which plain sums need none."""
 
     def error(self, bound: Bound) -> Array:
         """Return 0: only rounding is lost."""
         return np.zeros(np.shape(bound))
 
-    def __call__(self, ask: Ask) -> Protocol[Arrays]:
+    def __call__(self, ask: Ask[R]) -> Protocol[R]:
         """Ask for replies and return their sum."""
         replies = yield replace(ask, summed=True)
-        return replies[TOTAL]
+        return read_reply(ask, "", replies[TOTAL])
 
 
 plain_sum = PlainSum()

@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.codes import WHY
 from eigenfed.protocol.core import Ask
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message, check_wire
-from eigenfed.protocol.site import Site
 from eigenfed.transport.log import Asked
 
 
@@ -54,6 +54,11 @@ class LocalTransport:
         Asks so far.
     log : list of Asked
         What went where, ask by ask.
+
+    Notes
+    -----
+    Sites answer nothing before a run is opened with a study: `open_with` takes the message that
+    opens it, which every site is sent before its first request.
     """
 
     def __init__(
@@ -77,6 +82,12 @@ class LocalTransport:
         self._told = told
         self.log: list[Asked] = []
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
+        self._opening: bytes | None = None
+        self._open: set[str] = set()
+
+    def open_with(self, opening: bytes) -> None:
+        """Take the message that opens the run at every site."""
+        self._opening = opening
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -88,7 +99,7 @@ class LocalTransport:
         """Name of the run."""
         return self._run
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites."""
         unknown = set(ask.to or ()) - set(self._sites)
         if unknown:
@@ -114,7 +125,7 @@ class LocalTransport:
         self,
         names: list[str],
         round_: int,
-        ask: Ask,
+        ask: Ask[Any],
         ends: float | None,
         sizes: dict[str, tuple[int, int]],
         lost: list[str],
@@ -132,7 +143,7 @@ class LocalTransport:
                     yield name, self._received(name, round_, ask, sent_bytes, data)
 
     def _write_down(
-        self, round_: int, ask: Ask, sizes: dict[str, tuple[int, int]], lost: list[str]
+        self, round_: int, ask: Ask[Any], sizes: dict[str, tuple[int, int]], lost: list[str]
     ) -> None:
         sent = {name: down for name, (down, _) in sizes.items()}
         received = {name: up for name, (_, up) in sizes.items()}
@@ -141,7 +152,7 @@ class LocalTransport:
             self._told(self.log[-1])
 
     def _waiting(
-        self, names: list[str], round_: int, ask: Ask, *, bounded: bool
+        self, names: list[str], round_: int, ask: Ask[Any], *, bounded: bool
     ) -> Iterator[tuple[str, "Future[tuple[int, bytes]]"]]:
         """Yield each site's answer to come, in order, with few of them in hand at a time.
 
@@ -150,7 +161,7 @@ class LocalTransport:
         """
         ahead = 2 * self._workers if bounded else len(names)
         # What is the same for all sites is written once; it may be all of a large basis.
-        common = None if ask.each else self._written(round_, ask, "")
+        common = None if ask.differs else self._written(round_, ask, "")
         pool = ThreadPoolExecutor(self._workers if bounded else len(names))
         held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
         try:
@@ -162,17 +173,26 @@ class LocalTransport:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
-    def _one(self, name: str, round_: int, ask: Ask, common: bytes | None) -> tuple[int, bytes]:
-        sent = self._written(round_, ask, name) if common is None else common
+    def _one(
+        self, name: str, round_: int, ask: Ask[Any], common: bytes | None
+    ) -> tuple[int, bytes]:
         site = self._sites[name]
+        if self._opening is not None and name not in self._open:
+            opened = Message.from_bytes(site.answer(self._opening), "reply", "refusal")
+            if opened.kind == "refusal":
+                raise SiteRefused(name, opened.label, "open", round_, WHY.get(opened.label, ""))
+            self._open.add(name)
+        sent = self._written(round_, ask, name) if common is None else common
         reply = site.answer(sent, intact=True) if type(site) is Site else site.answer(sent)
         return len(sent), reply
 
-    def _written(self, round_: int, ask: Ask, name: str) -> bytes:
+    def _written(self, round_: int, ask: Ask[Any], name: str) -> bytes:
         arrays = ask.for_site(name)
         return Message("ask", self._run, round_, ask.op, arrays).to_bytes(self._wire)
 
-    def _received(self, name: str, round_: int, ask: Ask, sent_bytes: int, data: bytes) -> Arrays:
+    def _received(
+        self, name: str, round_: int, ask: Ask[Any], sent_bytes: int, data: bytes
+    ) -> Arrays:
         # A checksum takes as long as a sparse product: only what comes from elsewhere is checked.
         intact = type(self._sites[name]) is Site
         reply = Message.from_bytes(data, "reply", "refusal", intact=intact)

@@ -33,8 +33,8 @@ from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import check_wire
-from eigenfed.protocol.site import Site
 from eigenfed.transport.handover import VERSION, as_bytes, receive_source, send_source
 from eigenfed.transport.local import LocalTransport
 
@@ -56,6 +56,11 @@ class ProcessTransport(LocalTransport):
     ----------
     sources : mapping of str to Source
         The rows of each site.
+    coordinator : bytes
+        Public key of the coordinator, which every site pins.
+    approved : frozenset of str, optional
+        Digests of the studies that the sites have approved; None approves every study of that
+        coordinator that the policies allow.
     policies : mapping of str to Policy, optional
     meters : mapping of str to Meter, optional
         What earlier runs on a site's data have answered.
@@ -86,6 +91,8 @@ class ProcessTransport(LocalTransport):
         self,
         sources: Mapping[str, Source],
         *,
+        coordinator: bytes,
+        approved: frozenset[str] | None = None,
         policies: Mapping[str, Policy] | None = None,
         meters: Mapping[str, Meter] | None = None,
         wire: str = "float64",
@@ -98,6 +105,10 @@ class ProcessTransport(LocalTransport):
         _check(sources, {"policies": policies, "meters": meters, "ledgers": ledgers}, wire)
         _check_identities(sources, identities)
         roster = None if identities is None else Roster.of(identities)
+        trusted = {
+            "coordinator": coordinator.hex(),
+            "approved": None if approved is None else sorted(approved),
+        }
         self.meters: dict[str, Meter] = {}
         self._children: dict[str, _Child] = {}
         try:
@@ -115,6 +126,7 @@ class ProcessTransport(LocalTransport):
                     identity=key,
                     roster=roster,
                     ledger=ledgers.get(name),
+                    trusted=trusted,
                 )
             super().__init__(self._children, wire=wire, workers=workers or len(sources), run=run)
         except BaseException:
@@ -165,13 +177,18 @@ class _Child:
         identity: Identity | None,
         roster: Roster | None,
         ledger: str | os.PathLike[str] | None,
+        trusted: Mapping[str, Any],
     ) -> None:
         """Send all that the site needs, and wait until it is there."""
         keys = {} if roster is None else roster.keys
         settings = {
             "name": self._name,
             "wire": wire,
-            "policy": {**asdict(policy), "forbidden": sorted(policy.forbidden)},
+            "policy": {
+                **asdict(policy),
+                "methods": None if policy.methods is None else sorted(policy.methods),
+            },
+            **trusted,
             "roster": {name: key.hex() for name, key in keys.items()},
             "ledger": None if ledger is None else os.path.abspath(ledger),
         }
@@ -242,11 +259,14 @@ def _received_site(pipe: Connection) -> Site:
         identity = Identity.from_bytes(arrays["identity"].tobytes())
         roster = Roster({name: bytes.fromhex(key) for name, key in settings["roster"].items()})
     budget = fields["budget"] and Budget(**fields["budget"])
-    forbidden = frozenset(fields["forbidden"])
+    methods = None if fields["methods"] is None else frozenset(fields["methods"])
+    approved = settings["approved"]
     return Site(
         settings["name"],
         receive_source(pipe),
-        policy=Policy(**{**fields, "forbidden": forbidden, "budget": budget}),
+        coordinator=bytes.fromhex(settings["coordinator"]),
+        approved=None if approved is None else frozenset(approved),
+        policy=Policy(**{**fields, "methods": methods, "budget": budget}),
         meter=Meter.from_bytes(arrays["meter"].tobytes()) if "meter" in arrays else None,
         ledger=settings["ledger"] and Ledger(settings["ledger"]),
         wire=settings["wire"],

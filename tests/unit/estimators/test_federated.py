@@ -24,6 +24,7 @@ from eigenfed import (
 )
 from eigenfed.arrays import Array
 from eigenfed.linalg.angles import sines
+from eigenfed.privacy.ledger import Ledger
 
 EXACT = ("covariance", "krylov", "randomized", "subspace")
 METHODS = (*EXACT, "power", "merge")
@@ -220,7 +221,7 @@ def test_result_says_what_it_cost_and_why() -> None:
 
 def test_auto_turns_away_from_the_covariance_where_policy_or_width_ask_for_it() -> None:
     sites = shifted_sites()
-    shy = {"s1": Policy(forbidden=frozenset({"scatter"}))}
+    shy = {"s1": Policy(methods=frozenset({"krylov", "power"}))}
     ours = FederatedPCA(3, random_state=0).fit_sites(sites, policies=shy)
     assert ours.method_ == "krylov"
     assert "policy" in ours.reason_
@@ -232,9 +233,9 @@ def test_auto_turns_away_from_the_covariance_where_policy_or_width_ask_for_it() 
 
 def test_a_policy_that_refuses_stops_the_run_with_a_code() -> None:
     sites = shifted_sites()
-    with pytest.raises(SiteRefused, match="refused 'scatter' in round 1 with the code 'forbidden'"):
+    with pytest.raises(SiteRefused, match="refused 'open' in round 0 with the code 'method'"):
         FederatedPCA(2, method="covariance").fit_sites(
-            sites, policies={"s0": Policy(forbidden=frozenset({"scatter"}))}
+            sites, policies={"s0": Policy(methods=frozenset({"krylov"}))}
         )
     with pytest.raises(SiteRefused, match="'leakage'"):
         FederatedPCA(2, method="krylov").fit_sites(
@@ -439,3 +440,17 @@ def test_masked_weights_are_refused() -> None:
     weights = np.ma.masked_less([1.0, 2.0, 3.0], 2.0)
     with pytest.raises(InputError, match=r"^sample_weight has masked entries"):
         FederatedPCA(1).fit(np.eye(3), sample_weight=weights)
+
+
+def test_rows_that_were_split_in_another_way_before_need_another_name() -> None:
+    X = np.random.default_rng(0).standard_normal((30, 6))
+    ledger, keys = Ledger(None), {"a": np.arange(30), "b": np.arange(30)}
+    tables = {"a": X[:, :3], "b": X[:, 3:]}
+    by_columns = FederatedPCA(1, split="features")
+    by_columns.fit_sites(tables, keys=keys, ledgers={"a": ledger})
+    by_rows = FederatedPCA(1, method="krylov")
+    with pytest.raises(InputError, match="split in another way.*datasets"):
+        by_rows.fit_sites({"a": X[:10], "b": X[10:]}, ledgers={"a": ledger})
+    named = {"a": "by rows"}
+    by_rows.fit_sites({"a": X[:10], "b": X[10:]}, ledgers={"a": ledger}, datasets=named)
+    assert ledger.datasets == ("data", "by rows")

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from scipy import sparse
 
-from eigenfed import FederatedPCA, InputError, Merge, Policy, Power, SiteRefused, Subspace
-from federation import in_sites
+from eigenfed import FederatedPCA, Merge, Policy, Power, PrivacyError, SiteRefused, Subspace
 from oracles import pooled, power_law
+from private_runs import in_parts
 
 ROWS = power_law(120, 9, 1.0) + 3.0
 
@@ -17,7 +17,7 @@ ROWS = power_law(120, 9, 1.0) + 3.0
 @pytest.mark.parametrize("method", ["auto", "krylov", Power(local_steps=1)])
 @pytest.mark.parametrize("scale", [False, True])
 def test_secure_sums_give_the_same_components(method: Any, scale: bool) -> None:
-    sites = in_sites(ROWS, 4)
+    sites = in_parts(ROWS, 4)
     plain, safe = (
         FederatedPCA(3, method=method, scale=scale, secure=secure, random_state=0).fit_sites(sites)
         for secure in (False, True)
@@ -40,11 +40,11 @@ def test_groups_and_sparse_rows_are_summed_securely_too() -> None:
 
 
 def test_a_sites_own_policy_still_counts() -> None:
-    policies = {"s01": Policy(forbidden=frozenset({"scatter"}))}
-    sites = in_sites(ROWS, 3)
+    policies = {"s1": Policy(methods=frozenset({"krylov"}))}
+    sites = in_parts(ROWS, 3)
     safe = FederatedPCA(2, secure=True, random_state=0).fit_sites(sites, policies=policies)
     assert safe.method_ == "krylov"
-    limited = {"s01": Policy(max_rank_fraction=0.1)}
+    limited = {"s1": Policy(max_rank_fraction=0.1)}
     with pytest.raises(SiteRefused, match="'leakage'"):
         FederatedPCA(2, secure=True).fit_sites(sites, policies=limited)
 
@@ -65,11 +65,11 @@ def test_a_sites_own_policy_still_counts() -> None:
 def test_what_cannot_be_summed_securely_is_refused(
     parameters: dict[str, Any], sites: int, message: str
 ) -> None:
-    tables: Any = in_sites(ROWS[:, :8], sites)
+    tables: Any = in_parts(ROWS[:, :8], sites)
     if parameters.get("split") == "features":
         ids = [f"row {i}" for i in range(len(ROWS))]
         tables = {
             f"s{i}": pd.DataFrame(ROWS[:, [i]], columns=[f"x{i}"], index=ids) for i in range(3)
         }
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(PrivacyError, match=message):
         FederatedPCA(1, secure=True, **parameters).fit_sites(tables)

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import leakage
-from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.leakage import Answered, Meter
+from eigenfed.privacy.release import Reveals
 
 KINDS = ("fresh", "repeated", "mixed", "zero", "near", "wide", "unit", "small")
 
@@ -42,7 +43,8 @@ def block(kind: str, so_far: Array, rng: np.random.Generator) -> Array:
 def metered(scatter: Array, blocks: Sequence[Array], meter: Meter | None = None) -> Meter:
     meter = meter or Meter.empty(len(scatter))
     for directions in blocks:
-        meter = meter.answered(directions, scatter @ directions, float(scatter.trace()))
+        answer = Answered(directions, scatter @ directions, float(scatter.trace()))
+        meter = meter.answered(answer)
     return meter
 
 
@@ -116,42 +118,86 @@ def test_all_directions_are_all_of_the_variance() -> None:
     assert meter.variance_fraction <= 1.0
 
 
-def test_nearly_equal_directions_are_told_apart_down_to_the_threshold() -> None:
-    scatter = np.eye(4)
+@pytest.mark.parametrize(("apart", "rank"), [(1e-9, 2), (5e-11, 2), (1e-12, 2), (1e-17, 1)])
+@pytest.mark.parametrize("at_once", [True, False])
+def test_nearly_equal_directions_are_told_apart_down_to_rounding(
+    apart: float, rank: int, at_once: bool
+) -> None:
+    """Their images differ by what rounding leaves; only what is below it counts for nothing."""
     first, second = np.eye(4)[:, :1], np.eye(4)[:, 1:2]
-    assert metered(scatter, [first, first + 1e-9 * second]).rank_fraction == 0.5
-    assert metered(scatter, [first, first + 1e-12 * second]).rank_fraction == 0.25
+    near = first + apart * second
+    blocks = [np.hstack([first, near])] if at_once else [first, near]
+    assert metered(np.eye(4), blocks).rank_fraction == rank / 4
+
+
+@pytest.mark.parametrize("apart", [1e-9, 5e-11, 1e-12])
+def test_faint_directions_stay_counted_when_a_meter_is_settled_or_stored(apart: float) -> None:
+    first, second = np.eye(4)[:, :1], np.eye(4)[:, 1:2]
+    meter = metered(np.eye(4), [first, first + apart * second])
+    for kept in (meter.settled(), Meter.from_bytes(meter.to_bytes())):
+        assert kept.rank_fraction == 0.5
+    again = Meter.from_bytes(Meter.from_bytes(meter.to_bytes()).to_bytes())
+    assert again.rank_fraction == 0.5
+
+
+@pytest.mark.parametrize("scale", [None, np.array([1.0, 2.0, 0.5, 4.0])])
+def test_what_would_pass_uncounted_is_taken_out_of_a_request(scale: Array | None) -> None:
+    """And what is told of beforehand is what is counted afterwards."""
+    units = np.ones(4) if scale is None else scale
+    first, second, third = (np.eye(4)[:, [j]] * units[:, None] for j in range(3))
+    meter = metered(np.eye(4), [first / units[:, None]]).settled()
+    hidden = np.hstack([first + 5e-11 * second, third])
+    asked = meter.counted(hidden, scale)
+    assert abs(asked[1, 0]) < 1e-16
+    np.testing.assert_allclose(asked, hidden, atol=1e-10)
+    assert meter.rank_with(asked, scale) == 0.5
+    seen = np.eye(4) / np.outer(units, units)
+    after = meter.answered(Answered(asked, seen @ asked, 4.0, scale))
+    assert after.rank_fraction == 0.5
+    fresh = np.hstack([second, third])
+    assert meter.counted(fresh, scale) is fresh
+
+
+def test_totals_and_single_numbers_are_noted() -> None:
+    meter = Meter.empty(3).counting(Reveals.MEANS, None)
+    meter = meter.counting(Reveals.BOUND, None).counting(Reveals.COUNTS, None)
+    back = Meter.from_bytes(meter.to_bytes())
+    assert (back.means, back.numbers) == (meter.means, meter.numbers) == (True, 2)
+    assert meter.rank_fraction == 0.0
 
 
 def test_nothing_and_empty_asks_count_nothing() -> None:
     meter = Meter.empty(3)
     assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
-    meter = meter.answered(np.zeros((3, 0)), np.zeros((3, 0)), 4.0)
-    meter = meter.answered(np.zeros((3, 2)), np.zeros((3, 2)), 4.0)
+    meter = meter.answered(Answered(np.zeros((3, 0)), np.zeros((3, 0)), 4.0))
+    meter = meter.answered(Answered(np.zeros((3, 2)), np.zeros((3, 2)), 4.0))
     assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
 
 
 def test_data_without_spread_have_no_variance_to_give() -> None:
-    meter = Meter.empty(2).answered(np.eye(2), np.zeros((2, 2)), 0.0)
+    meter = Meter.empty(2).answered(Answered(np.eye(2), np.zeros((2, 2)), 0.0))
     assert (meter.rank_fraction, meter.variance_fraction) == (1.0, 0.0)
 
 
 def test_the_whole_scatter_is_everything_and_the_diagonal_is_noted() -> None:
     some = metered(np.eye(4), [np.eye(4)[:, :1]])
-    whole = some.all_answered()
+    whole = some.counting(Reveals.SCATTER, None)
     assert (whole.rank_fraction, whole.variance_fraction) == (1.0, 1.0)
-    noted = some.diagonal_answered()
+    noted = some.counting(Reveals.DIAGONAL, None)
     assert noted.diagonal
     assert not some.diagonal
     assert (noted.rank_fraction, noted.variance_fraction) == (0.25, 0.25)
-    assert not metered(np.eye(4), [np.eye(4)], whole.diagonal_answered()).rank_fraction < 1.0
+    assert (
+        not metered(np.eye(4), [np.eye(4)], whole.counting(Reveals.DIAGONAL, None)).rank_fraction
+        < 1.0
+    )
 
 
 def test_a_meter_never_changes() -> None:
     before = metered(np.eye(3), [np.eye(3)[:, :1]])
     data = before.to_bytes()
-    before.answered(np.eye(3), np.eye(3), 3.0)
-    before.all_answered()
+    before.answered(Answered(np.eye(3), np.eye(3), 3.0))
+    before.counting(Reveals.SCATTER, None)
     assert before.to_bytes() == data
 
 
@@ -175,7 +221,7 @@ def test_bytes_bring_the_same_meter_back() -> None:
     rng = np.random.default_rng(2)
     factor = rng.standard_normal((5, 5))
     scatter = factor @ factor.T
-    meter = metered(scatter, [rng.standard_normal((5, 2))]).diagonal_answered()
+    meter = metered(scatter, [rng.standard_normal((5, 2))]).counting(Reveals.DIAGONAL, None)
     data = meter.to_bytes()
     back = Meter.from_bytes(data)
     assert back.to_bytes() == data
@@ -184,7 +230,7 @@ def test_bytes_bring_the_same_meter_back() -> None:
     one, other = metered(scatter, [more], meter), metered(scatter, [more], back)
     assert one.rank_fraction == other.rank_fraction == 4 / 5
     assert one.variance_fraction == pytest.approx(other.variance_fraction, rel=1e-12)
-    assert Meter.from_bytes(meter.all_answered().to_bytes()).whole
+    assert Meter.from_bytes(meter.counting(Reveals.SCATTER, None).to_bytes()).whole
 
 
 def test_an_empty_meter_survives_the_trip() -> None:
@@ -229,7 +275,7 @@ def test_answers_in_other_units_and_about_another_mean_count_as_those_of_the_row
     seen = (own + np.outer(shift, shift)) / np.outer(scale, scale)
     asked = rng.standard_normal((6, 3))
     trace = float(own.trace())
-    meter = Meter.empty(6).answered(asked, seen @ asked, trace, scale=scale, shift=shift)
+    meter = Meter.empty(6).answered(Answered(asked, seen @ asked, trace, scale, shift))
     plain = metered(own, [asked / scale[:, None]])
     assert meter.rank_fraction == plain.rank_fraction == 0.5
     assert meter.variance_fraction == pytest.approx(plain.variance_fraction, rel=1e-10)
@@ -264,5 +310,6 @@ def test_what_is_not_finite_in_the_rows_units_is_refused(
 ) -> None:
     column = np.full((3, 1), size)
     by = np.array([1.0, scale, 1.0])
+    answer = Answered(column, np.ones((3, 1)), 1.0, by, np.full(3, shift))
     with pytest.raises(InputError, match="must be finite"):
-        Meter.empty(3).answered(column, np.ones((3, 1)), 1.0, scale=by, shift=np.full(3, shift))
+        Meter.empty(3).answered(answer)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from scipy.optimize import brentq
 from scipy.stats import binom
 
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.calibration import delta_of, epsilon_of
 from eigenfed.privacy.published.truth import Published, check_one_of, root_of_log, wanted_rank
@@ -75,8 +75,9 @@ class NoisyFedPower(Published):
         super().__post_init__()
         if not self.delta < 0.5:
             raise InputError(
-                f"delta={self.delta} must be below 0.5, since the claim is about twice as much. "
-                "Pass much less than one over the number of rows."
+                Argument("delta", self.delta),
+                " must be below 0.5, since the claim is about twice as much",
+                remedy="Pass much less than one over the number of rows.",
             )
         check_count("local_steps", self.local_steps, "Pass 1 to average after each step.")
         remedy = "One average at least needs that many."

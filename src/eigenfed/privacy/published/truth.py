@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name
 from eigenfed.privacy.calibration import check_delta, check_epsilon, epsilon_of
 from eigenfed.privacy.sensitivity import of_second_moment
 
@@ -177,22 +177,24 @@ class CovarianceNoise(Published):
 def check_positive(name: str, value: object, remedy: str) -> None:
     """Refuse what is not a finite number above 0."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0.0 < value < math.inf:
-        raise InputError(f"{name}={value!r} must be a finite number above 0. {remedy}")
+        raise InputError(Argument(name, value), " must be a finite number above 0", remedy=remedy)
 
 
 def check_one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
     """Refuse what is not among the known values."""
     if value not in known:
         shown = ", ".join(map(repr, known))
-        raise InputError(f"{name}={value!r} must be one of {shown}. Choose one.")
+        raise InputError(Argument(name, value), f" must be one of {shown}", remedy="Choose one.")
 
 
 def root_of_log(argument: float, delta: float) -> float:
     """Return ``sqrt(2 log(argument))`` where the paper's formula has a value."""
     if not argument > 1.0:
         raise InputError(
-            f"delta={delta} makes the paper's formula take the root of the logarithm of "
-            f"{argument:.3g}, which must be above 1. Lower delta."
+            Argument("delta", delta),
+            " makes the paper's formula take the root of the logarithm of "
+            f"{argument:.3g}, which must be above 1",
+            remedy=("Lower ", Name("delta"), "."),
         )
     return math.sqrt(2.0 * math.log(argument))
 
@@ -203,7 +205,9 @@ def wanted_rank(rank: int | None, k: int, d: int) -> int:
         return min(2 * k, d)
     if not k <= rank <= d:
         raise InputError(
-            f"rank={rank} must be at least {k}, the number of components, and at most {d}, the "
-            "number of features. Pass None for twice the components."
+            Argument("rank", rank),
+            f" must be at least {k}, the number of components, and at most {d}, the number of "
+            "features",
+            remedy="Pass None for twice the components.",
         )
     return rank

@@ -15,20 +15,31 @@ from eigenfed.privacy.published import (
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.published import bounded as _bounded
 from eigenfed.protocol.published import covariances, power, stream
-from eigenfed.protocol.published.bounded import Bounded
+from eigenfed.protocol.published.bounded import Bounded, published_value
 from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.script import Script, either, repeat, sequence
+from eigenfed.protocol.study import Study
 
 OPS = (*_bounded.OPS, *covariances.OPS, *stream.OPS, *power.OPS)
 
 
-def published_pca(
-    value: Published,
-    k: int,
-    *,
-    sites: tuple[str, ...],
-    rng: np.random.Generator,
-    center: bool = True,
-) -> Protocol[Decomposition]:
+def published_script(study: Study) -> Script:
+    """Return what a site is asked in a run of a published mechanism."""
+    value = published_value(study)
+    first = sequence("moments", "bounded_rows") if study.center else sequence("bounded_rows")
+    match value:
+        case NoisyFedPower():
+            steps = either("noisy_step", "bare_walk", "bare_basis")
+            return sequence(first, repeat(steps, 0, 2 * value.averages + 2))
+        case StreamingModSuLQ():
+            return sequence(first, "masked_stream")
+        case DPdisPCA() if value.where != "pooled":
+            return sequence(first, either("noisy_covariance", "noisy_factor"))
+        case _:
+            return sequence(first, "bounded_scatter")
+
+
+def published_pca(study: Study, *, rng: np.random.Generator) -> Protocol[Decomposition]:
     """Run a federated PCA with a published mechanism.
 
     What it protects, if anything, is in ``value.truth``. Noise comes from the operating
@@ -36,15 +47,11 @@ def published_pca(
 
     Parameters
     ----------
-    value : Published
-    k : int
-        Number of components, d at most.
-    sites : tuple of str
-        Names of the sites, sorted.
+    study : Study
+        With a published mechanism for its privacy. Where it centres, the mean of all rows leaves
+        the sites without noise.
     rng : numpy Generator
         For public starts and for drawing sites.
-    center : bool, default=True
-        Subtract the mean of all rows, which leaves the sites without noise.
 
     Returns
     -------
@@ -55,14 +62,14 @@ def published_pca(
     --------
     >>> import numpy as np
     >>> from eigenfed.privacy.published import AnalyzeGauss
-    >>> value = AnalyzeGauss(1.0, 1e-5, clip=2.0)
-    >>> run = published_pca(value, 3, sites=("a",), rng=np.random.default_rng(0), center=False)
-    >>> next(run).op
+    >>> study = Study(("a",), 3, privacy=AnalyzeGauss(1.0, 1e-5, clip=2.0), center=False)
+    >>> next(published_pca(study, rng=np.random.default_rng(0))).op
     'bounded_rows'
     """
+    value, k = published_value(study), study.components
     if isinstance(value, NoisyFedPower):
-        value.check_sites(len(sites))
-    ground = yield from _bounded.bounded(value.clip, center=center)
+        value.check_sites(len(study.sites))
+    ground = yield from _bounded.bounded(study)
     if k > ground.d:
         raise InputError(
             f"k={k} must be at most {ground.d}, the number of features. Ask for fewer components."

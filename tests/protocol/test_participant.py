@@ -1,49 +1,63 @@
 """The site's half of a secure sum, against a coordinator that does as it likes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import permutations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.fixed_point import encoded
 from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
 from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.shamir import SHARE_BYTES, recovered
+from eigenfed.protocol.codec import pack
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Answer, op
-from eigenfed.protocol.registry import OPS
-from eigenfed.protocol.site import Site
-from eigenfed.protocol.sum_format import PublicKeys, Purpose, as_rows, flat, seal_of, sign
-from federation import in_sites
-from secured import Coordinator, Federation, Remembered, identified, secured
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.moments import moments
+from eigenfed.protocol.participant import Participant
+from eigenfed.protocol.products import ProductRequest
+from eigenfed.protocol.sum_format import Envelope, PublicKeys, Purpose, as_rows, flat, seal_of, sign
+from federation import Talk, gate, in_sites, opening, study_of
+from secured import (
+    Coordinator,
+    EchoRequest,
+    Federation,
+    Remembered,
+    Showing,
+    identified,
+    secured,
+)
 
 S, D = 7, 3
 TABLES = in_sites(np.random.default_rng(0).standard_normal((35, D)), S)
 THRESHOLD = 5
 
 
-@op(Release("numbers that tests choose", "any", Leaves.SUM_ONLY, Reveals.MEANS))
-def echo(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return what was asked, as it is."""
-    return Answer({"x": payload["x"]}, state)
-
-
-KNOWN = {**OPS, echo.name: echo}
+@pytest.fixture(autouse=True)
+def methods() -> Iterator[None]:
+    with registered(Showing):
+        yield
 
 
 Words = npt.NDArray[np.int64]
 
 
 def coordinator(policy: Policy | None = None) -> Coordinator:
-    return Coordinator(secured(TABLES, policy=policy, ops=KNOWN))
+    return Coordinator(secured(TABLES, policy=policy))
+
+
+def participant(it: Coordinator, site: str) -> Participant:
+    """A site's half of the sums, from its own memory."""
+    found = it.federation.sites[site]._participant
+    assert found is not None
+    return found
 
 
 def keys_of(keys: Arrays, place: int, count: int = 2) -> PublicKeys:
@@ -64,13 +78,17 @@ def test_an_honest_sum_opens_with_self_mask_shares_of_all() -> None:
 
 def test_masked_replies_change_with_every_sum_and_look_random() -> None:
     """The same reply in two sums: all words differ, and their bits are even."""
-    wide = secured(in_sites(np.ones((21, 3000)), S))
-    it = Coordinator(wide)
-    shares = it.shared(it.keyed())
-    first = it.masked(shares)
-    second = it.masked(shares, number=1)
+    it = coordinator()
+    shares = it.shared(it.keyed(count=4))
+    it.masked(shares)
+    it.masked(shares, number=1)
+    request = EchoRequest(x=np.ones(3000), bound=np.array([2.0]))
+    first, second = (
+        {name: it.reply(name, "echo", pack(request) | it.envelope(number)) for name in it.names}
+        for number in (2, 3)
+    )
     for name in it.names:
-        one, two = (reply[name]["total"] for reply in (first, second))
+        one, two = (reply[name]["x"] for reply in (first, second))
         assert (one != two).all()
         for words in (one, two, one - two):
             bits = np.unpackbits(words.view(np.uint8))
@@ -121,9 +139,7 @@ def both_kinds(it: Coordinator, site: str, steps: tuple[str, ...]) -> list[Array
 
 def asked_digest(it: Coordinator, site: str) -> bytes:
     """What the site holds to have been asked, read from its own memory."""
-    sealer = it.federation.sites[site]._sealer
-    assert sealer is not None
-    last = sealer._runs[it.run].last
+    last = participant(it, site)._runs[it.run].last
     assert last is not None
     return last.asked
 
@@ -155,7 +171,7 @@ def test_a_retry_of_the_same_round_brings_the_same_bytes() -> None:
     it = coordinator()
     site = it.federation.sites[it.names[0]]
     payload = {"first": np.array([0]), "count": np.array([1])}
-    data = Message("ask", "run", 1, "sum_keys", payload).to_bytes()
+    data = Message("ask", "run", it.round_ + 1, "sum_keys", payload).to_bytes()
     assert site.answer(data) == site.answer(data)
 
 
@@ -202,8 +218,9 @@ def test_a_site_that_was_started_again_does_not_take_its_old_keys_for_its_own() 
     it = coordinator()
     old, name = it.keyed(), it.names[0]
     identity, roster = it.federation.identities[name], it.federation.roster
-    rows = Source.of(TABLES[name])
-    it.federation.sites[name] = Site(name, rows, identity=identity, roster=roster)
+    again = gate(name, TABLES[name], identity=identity, roster=roster)
+    it.federation.sites[name] = again
+    again.answer(opening(it.run, it.federation.study(Showing(), 3)))
     wanted = {"first": np.array([0]), "count": np.array([2])}
     new = it.reply(name, "sum_keys", wanted)
     assert it.code(name, "sum_shares", old) == "signature"
@@ -217,7 +234,7 @@ def test_a_site_that_was_started_again_does_not_take_its_old_keys_for_its_own() 
 def test_keys_of_another_run_are_refused() -> None:
     it = coordinator()
     here = it.keyed()
-    it.run = "another"
+    it.begin("another")
     there = it.keyed()
     stolen = {
         name: np.concatenate([there[name][:1], here[name][1:]]) for name in ("keys", "signatures")
@@ -253,12 +270,14 @@ def test_a_sum_is_masked_once_whatever_is_asked() -> None:
     it = coordinator()
     shares = it.shared(it.keyed())
     it.masked(shares)
-    envelope = it.envelope() | shares[it.names[0]]
-    mean = {"mean": np.zeros(D)}
-    squares = {"secure.bound.squares": np.array([1e6])}
-    kept = {name: envelope[name] for name in ("secure.number", "secure.present")}
-    assert it.code(it.names[0], "moments", envelope) == "sum_again"
-    assert it.code(it.names[0], "squares", mean | kept | squares) == "sum_again"
+    first = it.names[0]
+    spread = pack(it.wanted(1))
+    assert it.code(first, "moments", it.asked() | shares[first]) == "script"
+    assert it.code(first, "spread", spread | it.envelope(0)) == "sum_again"
+    it.reply(first, "spread", spread | it.envelope(1))
+    echo = pack(it.wanted(2))
+    assert it.code(first, "echo", echo | it.envelope(1)) == "sum_again"
+    assert it.code(first, "echo", echo | it.envelope(0)) == "sum_again"
 
 
 def test_an_earlier_sum_is_closed_for_good_once_a_later_one_is_masked() -> None:
@@ -267,31 +286,39 @@ def test_an_earlier_sum_is_closed_for_good_once_a_later_one_is_masked() -> None:
     it.masked(shares)
     signatures = it.signed(it.names)
     it.masked(shares, number=1)
-    assert it.code(it.names[0], "sum_unmask", it.opening(it.names, signatures)) == "sum"
-    assert it.code(it.names[0], "moments", it.envelope()) == "sum_again"
+    opening = it.opening(it.names, signatures)
+    assert it.code(it.names[0], "sum_unmask", opening) == "survivors"
+    it.signed(it.names, number=1)
+    assert it.code(it.names[0], "sum_unmask", opening) == "sum"
+    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names)) == "sum"
+    assert it.code(it.names[0], "echo", pack(it.wanted(2)) | it.envelope(0)) == "sum_again"
 
 
 def test_numbers_without_keys_are_refused() -> None:
     it = coordinator()
-    assert it.code(it.names[0], "moments", it.envelope()) == "sum"
-    assert it.code(it.names[0], "sum_shares", {}) == "sum"
-    keys = it.keyed()
-    assert it.code(it.names[0], "moments", it.envelope()) == "sum"
-    shares = it.shared(keys)
-    assert it.code(it.names[0], "moments", it.envelope(2) | shares[it.names[0]]) == "sum"
-    assert it.code(it.names[0], "sum_survivors", it.survivors(it.names)) == "sum"
+    first = it.names[0]
+    assert it.code(first, "moments", it.asked()) == "sum"
+    keys = {name: np.zeros((S, 1), np.uint8) for name in ("keys", "signatures")}
+    assert it.code(first, "sum_shares", {"present": it.flags(it.names), **keys}) == "sum"
+    assert it.code(first, "sum_unmask", it.opening(it.names, {first: bytes(64)})) == "sum"
+    made = it.keyed()
+    assert it.code(first, "moments", it.asked()) == "sum"
+    shares = it.shared(made)
+    beyond = pack(it.moments) | it.envelope(2) | shares[first]
+    assert it.code(first, "moments", beyond) == "sum"
+    assert it.code(first, "sum_survivors", it.survivors(it.names)) == "sum"
 
 
 def test_shares_sealed_for_another_site_or_changed_are_refused() -> None:
     it = coordinator()
     shares = it.shared(it.keyed())
     a, b = it.names[:2]
-    assert it.code(a, "moments", it.envelope() | shares[b]) == "shares"
+    assert it.code(a, "moments", it.asked() | shares[b]) == "shares"
     changed = shares[a]["secure.shares"].copy()
     changed[3, 5] ^= 1
-    assert it.code(a, "moments", it.envelope() | {"secure.shares": changed}) == "shares"
-    assert it.code(a, "moments", it.envelope()) == "shares"
-    it.reply(a, "moments", it.envelope() | shares[a])
+    assert it.code(a, "moments", it.asked() | {"secure.shares": changed}) == "shares"
+    assert it.code(a, "moments", it.asked()) == "shares"
+    it.reply(a, "moments", it.asked() | shares[a])
 
 
 def test_sealed_shares_tell_the_coordinator_nothing() -> None:
@@ -362,27 +389,29 @@ def test_signatures_of_another_sum_open_nothing() -> None:
 def test_sites_that_were_asked_different_things_sign_different_statements() -> None:
     """One site is asked something else than all others, to have its part stand alone."""
     it = coordinator()
-    shares = it.shared(it.keyed())
+    shares = it.shared(it.keyed(count=3))
+    it.masked(shares)
+    it.masked(shares, number=1)
     victim, others = it.names[0], it.names[1:]
     masked = {}
     for name in it.names:
-        asked = np.ones(4) if name == victim else np.zeros(4)
-        kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
-        bound = {"secure.bound.x": np.array([2.0])}
-        masked[name] = it.reply(name, "echo", {"x": asked} | kept | bound | shares[name])
-    signatures = it.signed(it.names)
+        x = np.ones(4) if name == victim else np.zeros(4)
+        request = EchoRequest(x=x, bound=np.array([2.0]))
+        masked[name] = it.reply(name, "echo", pack(request) | it.envelope(2))
+    signatures = it.signed(it.names, number=2)
     for name in (victim, others[0]):
-        assert it.code(name, "sum_unmask", it.opening(it.names, signatures)) == "signature"
+        opening = it.opening(it.names, signatures, number=2)
+        assert it.code(name, "sum_unmask", opening) == "signature"
     agreed = {name: signatures[name] for name in others}
-    assert it.code(victim, "sum_unmask", it.opening(it.names, agreed)) == "signature"
+    opening = it.opening(it.names, agreed, number=2)
+    assert it.code(victim, "sum_unmask", opening) == "signature"
     # The others do open the sum. Whatever digest the coordinator takes for the own mask of the
     # victim, the masks of the victim with the others are left, and the reply stays hidden.
-    opening = it.opening(it.names, agreed)
     opened = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in others}
     digests = {name: asked_digest(it, name) for name in it.names}
     total = np.sum([masked[name]["x"] for name in it.names], axis=0)
     for name in it.names:
-        take_own_mask(it, total, name, brought_back(it, opened, name), digests[name])
+        take_own_mask(it, total, name, brought_back(it, opened, name), digests[name], 2)
     assert not set(total) & set(encoded(np.ones(4), 2.0, S))
 
 
@@ -393,8 +422,10 @@ def brought_back(it: Coordinator, shares: Arrays, owner: str) -> bytes:
     return recovered(rows, THRESHOLD)
 
 
-def take_own_mask(it: Coordinator, words: Words, owner: str, seed: bytes, asked: bytes) -> None:
-    purpose = Purpose(it.run, it.federation.roster).own(0, asked, owner)
+def take_own_mask(
+    it: Coordinator, words: Words, owner: str, seed: bytes, asked: bytes, number: int = 0
+) -> None:
+    purpose = Purpose(it.run, it.federation.roster).own(number, asked, owner)
     add_masks([Mask(derived(seed, purpose), -1)], [words])
 
 
@@ -419,12 +450,10 @@ def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
     key = brought_back(it, shares, victim)
     hidden = masked[victim]["count"].copy()
     take_pair_masks(it, hidden, victim, key, keys)
-    wanted = encoded(np.full(D, float(len(TABLES[victim]))), 1e6, S)
+    wanted = encoded(np.full(D, float(len(TABLES[victim]))), it.limits.weight, S)
     assert not set(hidden) & set(wanted)
     # The site's own mask is all that is left: with its seed, which nobody gave, it is the reply.
-    sealer = it.federation.sites[victim]._sealer
-    assert sealer is not None
-    run = sealer._runs[it.run]
+    run = participant(it, victim)._runs[it.run]
     assert run.batch is not None
     seed = run.batch.secrets[0].seed
     take_own_mask(it, hidden, victim, seed, asked_digest(it, victim))
@@ -440,11 +469,13 @@ def test_a_site_in_the_sum_stays_hidden_by_its_masks_with_others() -> None:
     for name in it.names:
         words = masked[name]["count"].copy()
         take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
-        assert not set(words) & set(encoded(np.full(D, float(len(TABLES[name]))), 1e6, S))
+        assert not set(words) & set(
+            encoded(np.full(D, float(len(TABLES[name]))), it.limits.weight, S)
+        )
     words = np.sum([masked[name]["count"] for name in it.names], axis=0)
     for name in it.names:
         take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
-    np.testing.assert_array_equal(words, S * encoded(np.full(D, 5.0), 1e6, S))
+    np.testing.assert_array_equal(words, S * encoded(np.full(D, 5.0), it.limits.weight, S))
 
 
 @pytest.mark.parametrize("count", range(THRESHOLD))
@@ -466,7 +497,7 @@ def test_losses_that_leave_a_ring_which_few_could_cut_are_not_signed() -> None:
     site = order[0]
     keys = it.keyed(count=1)
     shares = it.shared(keys)
-    it.reply(site, "moments", it.envelope() | shares[site])
+    it.reply(site, "moments", it.asked() | shares[site])
     assert it.code(site, "sum_survivors", it.survivors(there)) == "thin"
     spread = sorted(order[::3])
     kept = [name for name in it.names if name not in set(spread[1:]) or name == site]
@@ -486,7 +517,7 @@ def test_groups_below_the_threshold_get_no_shares_and_no_reply() -> None:
     assert it.code(it.names[0], "sum_shares", few) == "few_sites"
     shares = it.shared(keys)
     present = {"secure.present": it.flags(it.names[:4])}
-    asked = it.envelope() | shares[it.names[0]] | present
+    asked = it.asked() | shares[it.names[0]] | present
     assert it.code(it.names[0], "moments", asked) == "few_sites"
 
 
@@ -510,20 +541,12 @@ def test_sums_over_nearly_the_same_sites_are_refused(earlier: str, now: str, ref
 
 
 def lettered(letters: str, sums: Remembered, policy: Policy) -> Federation:
-    identities = identified(letters)
-    roster = Roster.of(identities)
-    sites = {
-        name: Site(
-            name,
-            Source.of(np.ones((3, 2))),
-            policy=policy,
-            identity=identities[name],
-            roster=roster,
-            sums=sums,
-        )
-        for name in letters
-    }
-    return Federation(identities, roster, sites)
+    """Sites of which each remembers these sums."""
+    federation = secured({name: np.ones((3, 2)) for name in letters}, policy=policy)
+    for site in federation.sites.values():
+        assert site._participant is not None
+        site._participant._sums = sums
+    return federation
 
 
 def test_a_roster_change_may_be_allowed_by_policy() -> None:
@@ -545,9 +568,7 @@ def test_a_set_is_written_down_when_the_sum_is_opened_and_not_before() -> None:
     it = coordinator()
     sums = Remembered()
     name = it.names[0]
-    sealer = it.federation.sites[name]._sealer
-    assert sealer is not None
-    sealer._sums = sums
+    participant(it, name)._sums = sums
     it.begun()
     signatures = it.signed(it.names)
     assert sums.seen() == set()
@@ -560,7 +581,7 @@ def test_two_runs_at_once_cannot_open_neighbouring_sets() -> None:
     it = coordinator()
     it.begun()
     of_all = it.signed(it.names)
-    it.run = "second"
+    it.begin("second")
     it.begun()
     there = it.names[:6]
     of_some = it.signed(there)
@@ -587,6 +608,8 @@ def swapped(name: str, array: Array | object) -> Spoil:
         ("sum_keys", without("first")),
         ("sum_keys", swapped("count", [0])),
         ("sum_keys", swapped("count", [65])),
+        ("sum_keys", swapped("first", [2**62])),
+        ("sum_keys", swapped("more", [1])),
         ("sum_keys", swapped("first", np.zeros(0, dtype=np.int64))),
         ("sum_shares", without("keys")),
         ("sum_shares", swapped("present", np.ones(S + 1, dtype=np.uint8))),
@@ -594,6 +617,8 @@ def swapped(name: str, array: Array | object) -> Spoil:
         ("sum_shares", swapped("keys", np.zeros((S, 5), dtype=np.uint8))),
         ("sum_shares", swapped("signatures", np.zeros((S - 1, 64), dtype=np.uint8))),
         ("moments", without("secure.present")),
+        ("moments", without("secure.number")),
+        ("moments", swapped("secure.bound.n", [1.0])),
         ("moments", swapped("secure.shares", np.zeros((S, 5), dtype=np.uint8))),
         ("moments", swapped("secure.shares", np.zeros((S, 148)))),
         ("sum_survivors", without("survivors")),
@@ -614,7 +639,7 @@ def test_malformed_asks_are_refused_and_change_nothing(op_name: str, spoil: Spoi
     keys = it.keyed()
     tried("sum_shares", keys)
     shares = it.shared(keys)
-    tried("moments", it.envelope() | shares[site])
+    tried("moments", it.asked() | shares[site])
     it.masked(shares)
     tried("sum_survivors", it.survivors(it.names))
     signatures = it.signed(it.names)
@@ -623,138 +648,172 @@ def test_malformed_asks_are_refused_and_change_nothing(op_name: str, spoil: Spoi
 
 
 @pytest.mark.parametrize(
-    ("x", "bounds", "code"),
+    ("x", "bounds"),
     [
-        (np.array([1.0, 3.0]), {"x": np.array([2.0])}, "range"),
-        (np.array([1.0, np.nan]), {"x": np.array([2.0])}, "range"),
-        (np.array([1.0, np.inf]), {"x": np.array([1e300])}, "range"),
-        (np.array([1.0]), {"x": np.array([np.inf])}, "range"),
-        (np.array([1.0]), {"x": np.array([-1.0])}, "range"),
-        (np.array([5]), {"x": np.array([4])}, "range"),
-        (np.array([1.0]), {"x": np.array([4])}, "range"),
-        (np.array([1]), {"x": np.array([2**60])}, "range"),
-        (np.array([1.0, 2.0]), {"x": np.array([2.0, 1.0])}, "range"),
-        (np.array([1.0]), {"y": np.array([2.0])}, "bounds"),
-        (np.array([1.0]), {}, "bounds"),
-        (np.array([1.0]), {"x": np.array([2.0]), "y": np.array([2.0])}, "bounds"),
+        (np.array([1.0, 3.0]), {"x": 2.0}),
+        (np.array([1.0, np.nan]), {"x": 2.0}),
+        (np.array([1.0, np.inf]), {"x": 1e300}),
+        (np.array([5]), {"x": 4}),
+        (np.array([1.0]), {"x": 4}),
+        (np.array([1.0, 2.0]), {"x": np.array([2.0, 1.0])}),
+        (np.array([1.0]), {"y": 2.0}),
+        (np.array([1.0]), {}),
     ],
+    ids=range(8),
 )
-def test_replies_that_do_not_fit_their_bounds_do_not_leave(
-    x: Array, bounds: Arrays, code: str
-) -> None:
+def test_replies_that_do_not_fit_their_bounds_are_not_masked(x: Array, bounds: Any) -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed())
+    half, present = participant(it, it.names[0]), it.flags(it.names)
+    envelope = Envelope(number=0, present=present, shares=shares[it.names[0]]["secure.shares"])
+    place = half.prepare(it.run, envelope)
+    with pytest.raises((InputError, KeyError)):
+        half.mask(place, b"asked", {"x": x}, bounds, least=0)
+    # Nothing left under this number.
+    assert half._runs[it.run].last is None
+    half.mask(place, b"asked", {"x": np.array([1.0])}, {"x": 2.0}, least=0)
+
+
+def test_a_reply_beyond_its_bound_ends_the_run_and_nothing_leaves() -> None:
+    it = coordinator()
+    shares = it.shared(it.keyed(count=4))
+    it.masked(shares)
+    it.masked(shares, number=1)
+    site = it.names[0]
+    beyond = pack(EchoRequest(x=np.array([3.0]), bound=np.array([2.0])))
+    left = len(it.federation.sites[site].egress)
+    assert it.code(site, "echo", beyond | it.envelope(2)) == "aborted"
+    good = pack(EchoRequest(x=np.array([1.0]), bound=np.array([2.0])))
+    assert it.code(site, "echo", good | it.envelope(3)) == "aborted"
+    assert len(it.federation.sites[site].egress) == left
+
+
+def test_a_bound_that_is_told_too_low_ends_the_run_and_still_counts_in_the_meter() -> None:
+    """It says something of the product: who asks often enough must not get past the meter."""
+    it = coordinator()
+    shares = it.shared(it.keyed(count=4))
+    it.masked(shares)
+    it.masked(shares, number=1)
+    site = it.federation.sites[it.names[0]]
+    assert site.meter.rank_fraction == 0.0
+    asked = pack(ProductRequest(basis=np.eye(D)[:, :1], most=1e-9)) | it.envelope(2)
+    assert it.code(it.names[0], "product", asked) == "aborted"
+    assert site.meter.rank_fraction == pytest.approx(1 / D)
+
+
+@pytest.mark.parametrize("off", [(-1, 0), (0, -1), (50, 0), (0, 50), (2000, 0)])
+def test_magnitudes_below_the_site_s_own_or_far_above_are_refused(off: tuple[int, int]) -> None:
+    """Bounds follow from them: wide ones would round a sum so that single sites show."""
     it = coordinator()
     shares = it.shared(it.keyed())
     site = it.names[0]
-    sent = {f"secure.bound.{name}": bound for name, bound in bounds.items()}
-    kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
-    assert it.code(site, "echo", {"x": x} | sent | kept | shares[site]) == code
-    assert [line.op for line in it.federation.sites[site].egress] == ["sum_keys", "sum_shares"]
-    # Nothing left under this number, so it may still be used.
-    good = {"x": np.array([1.0]), "secure.bound.x": np.array([2.0])}
-    it.reply(site, "echo", good | kept | shares[site])
+    entry, weight = (own + more for own, more in zip(declared(it, site), off, strict=True))
+    told = {"entry": np.array([entry]), "weight": np.array([weight])}
+    assert it.code(site, "moments", told | it.envelope() | shares[site]) == "invalid"
+    assert it.code(site, "moments", it.envelope() | shares[site]) == "invalid"
+    it.reply(site, "moments", it.asked() | shares[site])
 
 
-def test_a_refusal_for_the_range_still_counts_in_the_meter() -> None:
-    """It says something of the product: who asks often enough must not get past the meter."""
-    it = coordinator()
-    shares = it.shared(it.keyed())
-    site = it.federation.sites[it.names[0]]
-    kept = {n: it.envelope()[n] for n in ("secure.number", "secure.present")}
-    bounds = {f"secure.bound.{name}": np.array([1e-9]) for name in ("product", "trace")}
-    basis = {"basis": np.eye(D)[:, :1], "mean": np.zeros(D), "scale": np.ones(D)}
-    assert site.meter.rank_fraction == 0.0
-    asked = basis | kept | bounds | shares[it.names[0]]
-    assert it.code(it.names[0], "product", asked) == "range"
-    assert site.meter.rank_fraction == pytest.approx(1 / D)
+def declared(it: Coordinator, site: str) -> tuple[int, int]:
+    """The powers of two that a site has answered in this run."""
+    found = it.federation.sites[site]._runs[it.run].state.declared
+    assert found is not None
+    return found
 
 
 def test_only_what_is_meant_for_a_sum_goes_into_one() -> None:
     it = coordinator()
-    shares = it.shared(it.keyed())
-    asked = it.envelope() | shares[it.names[0]]
-    assert it.code(it.names[0], "magnitude", asked) == "not_a_sum"
-    assert it.code(it.names[0], "sum_keys", asked) == "malformed"
+    it.begin("other")
+    site = it.federation.sites[it.names[0]]
+    study = it.federation.study(Showing(), 3)
+    site.answer(opening("third", study))
+    asked = Message("ask", "third", 0, "magnitude", it.envelope()).to_bytes()
+    assert Message.from_bytes(site.answer(asked), "refusal").label == "script"
+    assert it.code(it.names[0], "sum_keys", it.envelope()) == "malformed"
 
 
 def test_a_site_that_wants_secure_sums_lets_nothing_else_leave() -> None:
     it = coordinator()
-    moments = {"mean": np.zeros(D), "scale": np.ones(D)}
-    basis = {"basis": np.eye(D)[:, :1]}
-    asks = {
-        "moments": {},
-        "squares": {"mean": np.zeros(D)},
-        "scatter": moments,
-        "product": moments | basis,
-        "summarise": moments | {"rank": np.array([1])},
-        "site_weight": moments,
-    }
-    site = it.names[0]
-    for name, payload in asks.items():
-        assert it.code(site, name, payload) == "unmasked"
-    assert it.federation.sites[site].egress == []
-    assert it.federation.sites[site].meter.rank_fraction == 0.0
-    assert set(it.reply(site, "magnitude", {})) == {"entry", "weight"}
-    # A change of state that nothing answers may pass.
-    open_site = coordinator(Policy())
-    opening = moments | {"seed": np.array([1]), "width": np.array([2])}
-    assert open_site.reply(site, "sided_close", opening) == {}
-    assert it.reply(site, "sided_close", opening) == {}
+    site = it.federation.sites[it.names[0]]
+    plain = study_of(it.names, 1, "krylov")
+    assert Talk(site, plain, "plain").opens() == "unmasked"
+    open_site = secured(TABLES, policy=Policy()).sites[it.names[0]]
+    assert Talk(open_site, plain, "plain").opens() == ""
+
+
+def test_in_a_run_of_secure_sums_nothing_leaves_without_a_mask() -> None:
+    """Also at a site whose policy would not mind."""
+    for policy in (Policy(), Policy(secure_only=True)):
+        it = coordinator(policy)
+        site = it.names[0]
+        assert it.code(site, "moments", pack(it.moments)) == "unmasked"
+        shares = it.shared(it.keyed())
+        it.masked(shares)
+        assert it.code(site, "spread", pack(it.wanted(1))) == "unmasked"
+        it.masked(shares, number=1)
+        asked = ProductRequest(basis=np.eye(D)[:, :1], most=1.0)
+        assert it.code(site, "product", pack(asked)) == "unmasked"
+        left = [line for line in it.federation.sites[site].egress if not line.masked]
+        assert {line.op for line in left} == {"magnitude", "sum_keys", "sum_shares"}
+        assert it.federation.sites[site].meter.rank_fraction == 0.0
 
 
 def test_a_site_without_an_identity_says_so() -> None:
-    bare = Site("a", Source.of(np.ones((3, 2))))
-    it = coordinator()
-    for name, payload in (
-        ("sum_keys", {"first": np.array([0]), "count": np.array([1])}),
-        ("moments", it.envelope()),
-    ):
-        data = bare.answer(Message("ask", "run", 0, name, payload).to_bytes())
-        assert Message.from_bytes(data, "refusal").label == "no_identity"
+    bare = gate("a", np.ones((3, 2)))
+    assert Talk(bare, study_of("abc", 1, secure=True)).opens() == "no_identity"
+
+
+def test_a_study_of_other_sites_than_the_roster_s_is_refused() -> None:
+    site = secured(TABLES).sites["s00"]
+    for names in (["s00", "s01", "s02"], [*TABLES, "s07"], [f"t{name}" for name in TABLES]):
+        assert Talk(site, study_of(names, 1, secure=True)).opens() == "other_sites"
+    assert Talk(site, study_of(TABLES, 1, secure=True)).opens() == ""
+
+
+def test_methods_that_need_single_replies_are_refused_at_the_door() -> None:
+    site = secured(TABLES).sites["s00"]
+    for method in ("merge", "power"):
+        assert Talk(site, study_of(TABLES, 1, method, secure=True)).opens() == "not_a_sum"
+    told = study_of(TABLES, 1, secure=True, by_site=True)
+    assert Talk(site, told).opens() == "unmasked"
 
 
 def test_identity_and_roster_go_together_and_fit() -> None:
     identities = identified("abc")
-    roster, rows = Roster.of(identities), Source.of(np.ones((3, 2)))
+    roster, rows = Roster.of(identities), np.ones((3, 2))
     with pytest.raises(InputError, match="'a' has an identity or a roster"):
-        Site("a", rows, identity=identities["a"])
+        gate("a", rows, identity=identities["a"])
     with pytest.raises(InputError, match="'a' has an identity or a roster"):
-        Site("a", rows, roster=roster)
+        gate("a", rows, roster=roster)
     with pytest.raises(InputError, match="does not have site 'a' with the key"):
-        Site("a", rows, identity=identities["b"], roster=roster)
+        gate("a", rows, identity=identities["b"], roster=roster)
     with pytest.raises(InputError, match="does not have site 'd' with the key"):
-        Site("d", rows, identity=identities["a"], roster=roster)
+        gate("d", rows, identity=identities["a"], roster=roster)
 
 
 def test_asks_for_keys_do_not_count_as_rounds() -> None:
-    it = coordinator(Policy(secure_only=True, max_rounds=1))
+    it = coordinator(Policy(secure_only=True, max_rounds=2))
     it.begun()
     signatures = it.signed(it.names)
     it.reply(it.names[0], "sum_unmask", it.opening(it.names, signatures))
-    assert it.code(it.names[0], "moments", it.envelope(1)) == "rounds"
-
-
-def test_operations_of_secure_sums_may_be_forbidden_too() -> None:
-    it = coordinator(Policy(forbidden=frozenset({"sum_keys"})))
-    payload = {"first": np.array([0]), "count": np.array([1])}
-    assert it.code(it.names[0], "sum_keys", payload) == "forbidden"
+    assert it.code(it.names[0], "spread", it.asked(1)) == "rounds"
 
 
 def test_the_egress_log_says_what_left_masked() -> None:
     it = coordinator()
     it.begun()
-    keys, shares, moments = it.federation.sites[it.names[0]].egress
-    assert [line.masked for line in (keys, shares, moments)] == [False, False, True]
-    assert moments.release is OPS["moments"].release
+    size, keys, shares, sums = it.federation.sites[it.names[0]].egress
+    assert [line.masked for line in (size, keys, shares, sums)] == [False, False, False, True]
+    assert sums.release is moments.release
     assert keys.release.reveals is Reveals.NOTHING
-    assert moments.shapes["total"] == (D,)
+    assert sums.shapes["total"] == (D,)
 
 
 def test_secrets_are_forgotten_once_a_sum_is_open() -> None:
     it = coordinator()
     it.begun()
-    sealer = it.federation.sites[it.names[0]]._sealer
-    assert sealer is not None
-    batch = sealer._runs["run"].batch
+    half = participant(it, it.names[0])
+    batch = half._runs["run"].batch
     assert batch is not None
     assert sorted(batch.secrets) == sorted(batch.held) == [0, 1]
     it.reply(it.names[0], "sum_unmask", it.opening(it.names, it.signed(it.names)))
@@ -764,11 +823,10 @@ def test_secrets_are_forgotten_once_a_sum_is_open() -> None:
 def test_no_secret_shows_in_what_python_prints() -> None:
     it = coordinator()
     it.begun()
-    sealer = it.federation.sites[it.names[0]]._sealer
-    assert sealer is not None
-    run = sealer._runs["run"]
+    half = participant(it, it.names[0])
+    run = half._runs["run"]
     assert run.batch is not None
-    shown = repr([sealer, run, run.batch, run.last, run.batch.secrets, run.batch.held])
+    shown = repr([half, run, run.batch, run.last, run.batch.secrets, run.batch.held])
     for secret in run.batch.secrets.values():
         assert repr(secret.seed)[2:-1] not in shown
         assert secret.seed.hex() not in shown

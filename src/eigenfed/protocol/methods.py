@@ -1,0 +1,158 @@
+"""All methods, and what follows from a study's: its script, its operations, and "auto".
+
+A new method is a class in a module of its own and one line here; everything else reads the
+registry.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.published import Published
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol import by_site, features, moments, private_site, published
+from eigenfed.protocol.covariance import Covariance
+from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.method import Method, Shape, all_methods, register
+from eigenfed.protocol.one_shot import Merge
+from eigenfed.protocol.ops import Op
+from eigenfed.protocol.power import Power
+from eigenfed.protocol.private_schedule import private_script
+from eigenfed.protocol.randomized import Randomized
+from eigenfed.protocol.script import Script, optional, sequence
+from eigenfed.protocol.study import Study
+from eigenfed.protocol.subspace import Subspace
+
+for _method in (Covariance, Krylov, Randomized, Subspace, Power, Merge):
+    register(_method)
+
+_ROUND_WORK = 2e7
+"""What a round takes beside its multiplications, in multiplications: messages, threads, waiting."""
+_SECURE_ROUNDS = 4
+"""How many rounds a secure sum takes, keys included."""
+_MASK_WORK = 60.0
+"""What masking one number takes, for each neighbour, in multiplications."""
+_MOST_NUMBERS = 2_001_000.0
+"""Up to how many numbers of one site a private run sends its covariance: 2000 features."""
+
+
+def script_of(study: Study, d: int) -> Script:
+    """Return the script of a site for a study, with its method.
+
+    Parameters
+    ----------
+    study : Study
+    d : int
+        Number of the site's features.
+    """
+    if isinstance(study.privacy, Published):
+        return published.published_script(study)
+    if isinstance(study.privacy, Privacy):
+        return private_script(study)
+    if study.split == "features":
+        return features.features_script(study)
+    last = optional("own_level") if study.by_site else sequence()
+    return sequence(moments.moments_script(study), study.chosen.script(study, d), last)
+
+
+def operations_of(study: Study) -> dict[str, Op[Any, Any]]:
+    """Return the operations that a study's script may name."""
+    if isinstance(study.privacy, Published):
+        found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published.OPS)
+    elif isinstance(study.privacy, Privacy):
+        found = private_site.OPS
+    elif study.split == "features":
+        found = features.OPS
+    else:
+        found = (*moments.OPS, *study.chosen.ops, *by_site.OPS)
+    return {op.name: op for op in found}
+
+
+def all_operations() -> dict[str, Op[Any, Any]]:
+    """Return every operation that some study may ask for: what a reviewer reads."""
+    shared: tuple[Op[Any, Any], ...] = (
+        *moments.OPS,
+        *features.OPS,
+        *by_site.OPS,
+        *private_site.OPS,
+        *published.OPS,
+    )
+    own = [op for method in all_methods().values() for op in method.ops]
+    return {op.name: op for op in [*shared, *own]}
+
+
+def may_choose(study: Study, method: Method) -> bool:
+    """Tell whether "auto" may stand for a method in a study."""
+    return any(method == candidate for candidate in _candidates(study))
+
+
+def _candidates(study: Study) -> list[Method]:
+    """Return the methods that "auto" chooses from: exact ones, with their default options."""
+    if isinstance(study.privacy, Privacy):
+        return [Covariance()] if study.scale else [Covariance(), Power()]
+    if study.split == "features":
+        return [Krylov()]
+    return [Covariance(), Krylov()]
+
+
+def choose_method(
+    study: Study, shape: Shape, policies: tuple[Policy, ...] = ()
+) -> tuple[Method, str]:
+    """Return the method of a study and the reason, in words: what "auto" stands for.
+
+    Parameters
+    ----------
+    study : Study
+    shape : Shape
+        Sizes of the run.
+    policies : tuple of Policy, optional
+        What sites allow, as far as it is known.
+
+    Examples
+    --------
+    >>> study = Study(("a", "b"), 3)
+    >>> choose_method(study, Shape(rows=5000, features=50, components=3, sites=2))[0].name
+    'covariance'
+    >>> choose_method(study, Shape(rows=200, features=5000, components=3, sites=2))[0].name
+    'krylov'
+    """
+    if isinstance(study.method, Method):
+        return study.method, "asked for by name"
+    found = _candidates(study)
+    allowed = [m for m in found if _is_allowed(m, shape, policies)]
+    if len(allowed) == 1 and len(found) > 1:
+        return allowed[0], f"the policy of a site leaves {allowed[0].name} only"
+    if isinstance(study.privacy, Privacy):
+        # One noised covariance is more accurate than noised products while it can be sent at all.
+        small = found[0].cost(shape).numbers <= _MOST_NUMBERS
+        best = found[0] if small or len(found) == 1 else found[1]
+        # Numbers of rows, which may be private, neither decide this nor are told.
+        return best, _reason(best, replace(shape, rows=0))
+    best = min(allowed or found, key=lambda method: predicted_work(method, shape))
+    return best, _reason(best, shape)
+
+
+def _is_allowed(method: Method, shape: Shape, policies: tuple[Policy, ...]) -> bool:
+    tells_all = method.cost(shape).answered >= shape.features
+    return all(
+        policy.allows(method.name) and not (tells_all and policy.limits_leakage)
+        for policy in policies
+    )
+
+
+def predicted_work(method: Method, shape: Shape) -> float:
+    """Return what a method takes, in multiplications: its own, and those that rounds stand for."""
+    cost = method.cost(shape)
+    rounds = cost.rounds * (_SECURE_ROUNDS if shape.secure else 1)
+    masks = cost.numbers * min(shape.sites - 1, 32) * _MASK_WORK if shape.secure else 0.0
+    return cost.work + masks + rounds * math.sqrt(shape.sites) * _ROUND_WORK
+
+
+def _reason(method: Method, shape: Shape) -> str:
+    d = shape.features
+    if method.name == "covariance":
+        numbers = d * (d + 1) // 2
+        return f"{d} features: one round of {numbers} numbers a site is the shortest way"
+    sizes = f"{d} features and {shape.rows} rows" if shape.rows else f"{d} features"
+    return f"{sizes}: products take less than the whole covariance"

@@ -1,0 +1,429 @@
+"""Private studies at sites: runs of them, single requests, and neighbouring tables."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from eigenfed.arrays import Array, Arrays
+from eigenfed.data.source import Source
+from eigenfed.estimators.in_process import Conditions, Federation, federation
+from eigenfed.privacy.identity import Identity, Roster
+from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.noise import Noise
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.published import Published
+from eigenfed.privacy.site_ledger import SiteLedger
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import pack
+from eigenfed.protocol.core import drive
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.ops import Answer, Op, Request, State, Terms
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.private_schedule import spending
+from eigenfed.protocol.private_site import (
+    CountRequest,
+    MomentRequest,
+    RowsRequest,
+    ScreeRequest,
+    SketchRequest,
+    TotalRequest,
+    WithinRequest,
+    private_count,
+    private_product,
+    private_scatter,
+    private_scree,
+    private_total,
+    private_within,
+)
+from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.study import Study, open_message
+from eigenfed.protocol.sum_format import as_rows, written
+
+
+def made(n: int = 3000, d: int = 6, seed: int = 0) -> Array:
+    """Rows about a mean, with two strong directions."""
+    rng = np.random.default_rng(seed)
+    turn = np.linalg.qr(rng.standard_normal((d, d))).Q
+    sizes = np.array([5.0, 3.0] + [0.5] * (d - 2))
+    rows: Array = (rng.standard_normal((n, d)) * sizes) @ turn + np.arange(d)
+    return rows
+
+
+# Whole runs -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Ran:
+    """A run, and what it ran over."""
+
+    found: Decomposition
+    over: Federation
+
+
+def in_parts(X: Array, count: int = 3) -> dict[str, Array]:
+    """Cut rows into nearly equal tables of sites."""
+    return {f"s{i}": part for i, part in enumerate(np.array_split(X, count))}
+
+
+def run(study: Study, tables: Mapping[str, Array], conditions: Conditions | None = None) -> Ran:
+    """Run a study on tables behind the gates of sites."""
+    sources = {name: Source.of(table) for name, table in tables.items()}
+    over = federation(study, sources, conditions or Conditions())
+    protocol = pca(over.study, rng=np.random.default_rng(1), total=over.total)
+    return Ran(drive(protocol, over.transport), over)
+
+
+# Single requests --------------------------------------------------------------------------------
+
+
+def as_message(answered: bytes) -> Message:
+    return Message.from_bytes(answered, "reply", "refusal")
+
+
+@dataclass
+class Asking:
+    """A coordinator of one study that asks one site what it likes, request by request."""
+
+    site: Site
+    study: Study
+    coordinator: Identity
+    run: str = "run"
+    round_: int = -1
+
+    def opened(self) -> Message:
+        """Open the run."""
+        message = open_message(self.run, self.study, self.study.chosen, self.coordinator)
+        return as_message(self.site.answer(message))
+
+    def ask(
+        self, request: Request[Any], envelope: Arrays | None = None, *, again: bool = False
+    ) -> Message:
+        """Ask in the next round, or in the last one again."""
+        self.round_ += not again
+        fields = pack(request) | (envelope or {})
+        message = Message("ask", self.run, self.round_, request.op, fields)
+        return as_message(self.site.answer(message.to_bytes()))
+
+    def reply(self, request: Request[Any], envelope: Arrays | None = None) -> Arrays:
+        """Return the reply, which must not be a refusal."""
+        message = self.ask(request, envelope)
+        assert message.kind == "reply", message.label
+        return message.arrays
+
+    def code(self, request: Request[Any], envelope: Arrays | None = None) -> str:
+        """Return the code of the refusal that it must be."""
+        message = self.ask(request, envelope)
+        assert message.kind == "refusal", message.label
+        assert not message.arrays
+        return message.label
+
+
+COORDINATOR = Identity.generate()
+
+
+def asking(
+    study: Study,
+    source: Source,
+    *,
+    ledger: SiteLedger | None = None,
+    policy: Policy | None = None,
+    filtered: bool = False,
+    run: str = "run",
+) -> Asking:
+    """Put rows behind the gate of the study's only site, with a budget of just this study."""
+    privacy = study.privacy
+    assert isinstance(privacy, Privacy)
+    own = Policy(
+        budget=Budget(privacy.epsilon, privacy.delta, privacy.relation),
+        trusts_coordinator=privacy.trust == "central",
+    )
+    site = Site(
+        study.sites[0],
+        source,
+        coordinator=COORDINATOR.public,
+        policy=own if policy is None else policy,
+        ledger=ledger,
+        filtered=filtered,
+    )
+    return Asking(site, study, COORDINATOR, run)
+
+
+def request_for(study: Study, op: str, d: int, n: int = 1000, radius: float = 5.0) -> Request[Any]:
+    """A request about the origin that fits a study."""
+    k, width = study.components, min(2 * study.components, d)
+    ball: dict[str, Any] = {"center": np.zeros(d), "radius": radius}
+    match op:
+        case "rows":
+            return RowsRequest()
+        case "private_count":
+            return CountRequest()
+        case "private_within":
+            return WithinRequest(**ball)
+        case "private_total":
+            return TotalRequest(n=n, **ball)
+        case "private_scatter":
+            return MomentRequest(n=n, **ball)
+        case "private_product":
+            return SketchRequest(n=n, basis=np.eye(d)[:, :width], **ball)
+        case _:
+            return ScreeRequest(components=np.eye(d)[:k], **ball)
+
+
+def walked(it: Asking, op: str, d: int, n: int = 1000) -> Asking:
+    """Open the run and answer all that its script has before an operation."""
+    assert it.opened().kind == "reply"
+    for step in ["rows", *(spend.op for spend in spending(it.study))]:
+        if step == op:
+            return it
+        it.reply(request_for(it.study, step, d, n))
+    raise AssertionError(f"{op} is not in the script")
+
+
+# Papers' own mechanisms ------------------------------------------------------------------------
+
+
+def as_published(
+    value: Published,
+    op: Op[Any, Any],
+    request: Request[Any],
+    X: Array,
+    *,
+    k: int = 1,
+    state: State | None = None,
+    checked: bool = True,
+) -> Answer[Any]:
+    """What an operation answers of a table in a study with a paper's mechanism, about zero."""
+    study = Study(("a",), k, privacy=value, center=False)
+    terms, state = Terms(study, len(X), X.shape[1]), state or State()
+    if checked:
+        request.check(terms, state)
+    return op.run(Source.of(X), request, state, terms)
+
+
+# Secure sums, message by message ----------------------------------------------------------------
+
+
+@dataclass
+class Summing:
+    """A coordinator with a mind of its own, over sites that share a roster."""
+
+    study: Study
+    identities: dict[str, Identity]
+    roster: Roster
+    sites: dict[str, Site]
+    run: str = "run"
+    round_: int = -1
+    number: int = -1
+    coordinator: Identity = field(default_factory=lambda: COORDINATOR)
+
+    @classmethod
+    def of(
+        cls, study: Study, tables: Mapping[str, Array], policy: Policy | None = None
+    ) -> "Summing":
+        privacy = study.privacy
+        assert isinstance(privacy, Privacy)
+        identities = {name: Identity.generate() for name in tables}
+        roster = Roster.of(identities)
+        own = Policy(budget=Budget(privacy.epsilon, privacy.delta, privacy.relation))
+        sites = {
+            name: Site(
+                name,
+                Source.of(table),
+                coordinator=COORDINATOR.public,
+                policy=own if policy is None else policy,
+                ledger=Ledger(None),
+                identity=identities[name],
+                roster=roster,
+            )
+            for name, table in tables.items()
+        }
+        return cls(study, identities, roster, sites)
+
+    def opened(self) -> dict[str, Message]:
+        """Open the run at all sites."""
+        message = open_message(self.run, self.study, self.study.chosen, self.coordinator)
+        return {name: as_message(site.answer(message)) for name, site in self.sites.items()}
+
+    def ask(self, op: str, fields: Mapping[str, Arrays]) -> dict[str, Message]:
+        """Ask some sites in one round, each with fields of its own."""
+        self.round_ += 1
+        return {
+            name: as_message(
+                self.sites[name].answer(
+                    Message("ask", self.run, self.round_, op, arrays).to_bytes()
+                )
+            )
+            for name, arrays in fields.items()
+        }
+
+    def replies(self, op: str, fields: Mapping[str, Arrays]) -> dict[str, Arrays]:
+        """Ask, and expect a reply of each."""
+        answers = self.ask(op, fields)
+        assert {message.kind for message in answers.values()} == {"reply"}, answers
+        return {name: message.arrays for name, message in answers.items()}
+
+    def flags(self, names: Any) -> Any:
+        return written(names, self.roster)
+
+    def masked(self, request: Request[Any]) -> dict[str, Arrays]:
+        """Lead all sites to where each has sent its masked reply to a request."""
+        self.number += 1
+        names = self.roster.sites
+        wanted = {"first": np.array([self.number]), "count": np.array([1])}
+        made = self.replies("sum_keys", dict.fromkeys(names, wanted))
+        shown = {
+            "present": self.flags(names),
+            "keys": np.stack([made[name]["keys"] for name in names]),
+            "signatures": np.stack([made[name]["signature"] for name in names]),
+        }
+        shares = self.replies("sum_shares", dict.fromkeys(names, shown))
+        fields = {
+            name: {
+                **pack(request),
+                "secure.number": np.array([self.number]),
+                "secure.present": self.flags(names),
+                "secure.shares": np.stack([shares[owner]["shares"][i] for owner in names]),
+            }
+            for i, name in enumerate(names)
+        }
+        return self.replies(request.op, fields)
+
+    def signed(self, survivors: tuple[str, ...]) -> dict[str, Message]:
+        """Have survivors sign that they are all that is left."""
+        listed = {"number": np.array([self.number]), "survivors": self.flags(survivors)}
+        return self.ask("sum_survivors", dict.fromkeys(survivors, listed))
+
+    def unmasked(
+        self, survivors: tuple[str, ...], signatures: Mapping[str, Message], to: tuple[str, ...]
+    ) -> dict[str, Message]:
+        """Show survivors who has signed, and ask them for what opens the sum."""
+        signed = [signatures[name].arrays["signature"].tobytes() for name in signatures]
+        fields = {
+            "number": np.array([self.number]),
+            "survivors": self.flags(survivors),
+            "signers": self.flags(signatures),
+            "signatures": as_rows(signed),
+        }
+        return self.ask("sum_unmask", dict.fromkeys(to, fields))
+
+
+# Neighbouring tables ----------------------------------------------------------------------------
+
+D, RADIUS, WIDTH = 3, 2.0, 2
+CENTER = np.array([0.3, -1.1, 0.7])
+REST: Array = CENTER + np.random.default_rng(0).standard_normal((20, D))
+E1, E2, E3 = np.eye(D)
+ROWS = len(REST) + 1
+BALL: dict[str, Any] = {"center": CENTER, "radius": RADIUS}
+GRID: dict[str, Any] = BALL | {"n": ROWS}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ClippedRequest(SketchRequest):
+    """A product whose updates are clipped to any part of a row's squared norm."""
+
+    part: float
+
+    def update_clip(self, state: State) -> float:
+        return self.part
+
+
+def terms_of(relation: str, count: str = "public") -> Terms:
+    """What a site knows of a private study of two components on three features."""
+    privacy = Privacy(1.0, 1e-5, relation=relation, trust="local", count=count)
+    return Terms(Study(("a",), WIDTH, "covariance", privacy=privacy), ROWS, D)
+
+
+def fitting(op: Op[Any, Any], update_clip: float = 1.0) -> Request[Any]:
+    """A request for an operation about the common centre and radius."""
+    basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, WIDTH))).Q
+    requests: dict[str, Request[Any]] = {
+        "private_count": CountRequest(),
+        "private_within": WithinRequest(**BALL),
+        "private_total": TotalRequest(**GRID),
+        "private_scatter": MomentRequest(**GRID),
+        "private_product": ClippedRequest(basis=basis, part=update_clip, **GRID),
+        "private_scree": ScreeRequest(components=basis.T, **BALL),
+    }
+    return requests[op.name]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two tables that differ in one row: replaced, or (None) taken out of every sum."""
+
+    op: Op[Any, Any]
+    request: Request[Any]
+    row: Array
+    other: Array | None
+    relation: str = "replace_one"
+
+    @property
+    def noise(self) -> Noise:
+        """What the gate takes from the request, which has not seen a row."""
+        noise = self.request.noise(terms_of(self.relation), State())
+        assert noise is not None
+        return noise
+
+    @property
+    def replies(self) -> tuple[Arrays, Arrays]:
+        rows = (CENTER + self.row, None if self.other is None else CENTER + self.other)
+        one, other = (REST if row is None else np.vstack([REST, row[None]]) for row in rows)
+        return self.reply(one), self.reply(other)
+
+    def reply(self, X: Array) -> Arrays:
+        """What the operation says of a table, without noise."""
+        terms = terms_of(self.relation)
+        self.request.check(terms, State())
+        return pack(self.op.run(Source.of(X), self.request, State(), terms).reply)
+
+    @property
+    def moved(self) -> float:
+        """How far apart the replies are, as a part of the sensitivity of the noise."""
+        return apart(*self.replies, self.noise)
+
+
+def apart(one: Arrays, other: Arrays, noise: Noise) -> float:
+    """How far apart two replies are, as a part of a sensitivity."""
+    square = 0.0
+    for name, values in one.items():
+        relative = noise.relative.get(name, np.ones(values.shape))
+        square += float(np.sum(((values - other[name]) / relative) ** 2))
+    return float(np.sqrt(square)) / noise.sensitivity
+
+
+def worst_pairs(relation: str) -> dict[str, Pair]:
+    """For each operation, the neighbours that theory says are worst."""
+    far = 5.0 * RADIUS
+    thin, wide = 0.05 * RADIUS, RADIUS
+    every = ClippedRequest(basis=np.eye(D)[:, :2], part=1.0, **GRID)
+    clipped = ClippedRequest(basis=np.eye(D)[:, :1], part=0.05, **GRID)
+    parts = ScreeRequest(components=np.eye(D)[:2], **BALL)
+    replaced: dict[str, tuple[Op[Any, Any], Request[Any], Array, Array]] = {
+        "private_within": (private_within, WithinRequest(**BALL), 0.5 * RADIUS * E1, far * E2),
+        "private_total": (private_total, TotalRequest(**GRID), far * E1, -far * E1),
+        "private_scatter": (private_scatter, MomentRequest(**GRID), far * E1, far * E2),
+        "private_product": (private_product, every, far * E1, far * E2),
+        "clipped private_product": (
+            *(private_product, clipped),
+            *(thin * E1 + wide * E3, -thin * E1 + wide * E3),
+        ),
+        "private_scree": (private_scree, parts, far * E1, far * E2),
+    }
+    return {
+        name: Pair(op, request, row, other if relation == "replace_one" else None, relation)
+        for name, (op, request, row, other) in replaced.items()
+    }
+
+
+OPS: tuple[Op[Any, Any], ...] = (
+    private_within,
+    private_total,
+    private_scatter,
+    private_product,
+    private_scree,
+)
+COUNTING: tuple[Op[Any, Any], ...] = (private_count, *OPS)

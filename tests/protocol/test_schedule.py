@@ -1,0 +1,98 @@
+"""What each request of a private run spends, and in which order they come."""
+
+from itertools import groupby, product
+from typing import Any
+
+import pytest
+
+from eigenfed.errors import InputError
+from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.private_schedule import budget_split, private_script, spending
+from eigenfed.protocol.private_site import OPS
+from eigenfed.protocol.script import Script
+from eigenfed.protocol.study import Study
+from federation import study_of
+
+CHOICES = [
+    {"clip": clip, "count": count, "shares": shares, "center": center, "scale": scale, "by": by}
+    for clip, count, shares, center, scale, by in product(
+        (None, 1.0),
+        ("public", "private"),
+        (None, {"scree": 0.0}, {"covariance": 5.0, "mean": 0.2}),
+        (True, False),
+        (True, False),
+        ("covariance", "power"),
+    )
+]
+
+
+def study(**choice: Any) -> Study:
+    terms = {name: choice[name] for name in ("clip", "count", "shares")}
+    privacy = Privacy(1.0, 1e-6, trust="local", **terms)
+    return study_of(
+        "a", 2, choice["by"], center=choice["center"], scale=choice["scale"], privacy=privacy
+    )
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
+def test_the_parts_add_up_to_the_whole_and_none_is_free(choice: dict[str, Any]) -> None:
+    steps = spending(study(**choice))
+    assert sum(step.fraction for step in steps) == pytest.approx(1.0, abs=1e-12)
+    assert all(step.fraction > 0.0 for step in steps)
+    assert sum(budget_split(study(**choice)).values()) == pytest.approx(1.0, abs=1e-12)
+    assert {step.op for step in steps} <= {op.name for op in OPS}
+
+
+@pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
+def test_the_script_is_the_schedule_after_the_numbers_of_rows(choice: dict[str, Any]) -> None:
+    of = study(**choice)
+    script: Script | None = private_script(of)
+    for name in ("rows", *(step.op for step in spending(of))):
+        assert script is not None
+        assert [op.name for op in OPS if script.after(op.name) is not None] == [name]
+        assert not script.may_end
+        script = script.after(name)
+    assert script is not None
+    assert script.may_end
+
+
+def order(**choice: Any) -> list[tuple[str, int]]:
+    """The operations in their order, and how often each comes in a row."""
+    given = {"clip": None, "count": "public", "shares": None, "center": True, "scale": False}
+    steps = spending(study(**{**given, "by": "covariance", **choice}))
+    return [
+        (op.removeprefix("private_"), len(list(run))) for op, run in groupby(s.op for s in steps)
+    ]
+
+
+def test_the_order_is_counted_searched_averaged_and_multiplied() -> None:
+    wide, narrow = ("within", WIDE_ASKS), ("within", NARROW_ASKS)
+    scree = [narrow, ("scree", 1)]
+    found = [wide, ("total", 1), narrow, ("total", 1), narrow]
+    assert order() == [*found, ("scatter", 1), *scree]
+    assert order(count="private") == [("count", 1), *found, ("scatter", 1), *scree]
+    assert order(by="power") == [*found, ("product", 2), *scree]
+    assert order(clip=1.0) == [("total", 1), ("scatter", 1), *scree]
+    assert order(clip=1.0, center=False) == [("scatter", 1), *scree]
+    assert order(center=False) == [wide, ("scatter", 1), *scree]
+    assert order(clip=1.0, scale=True) == [("total", 1), ("scatter", 1)]
+    assert order(clip=1.0, shares={"scree": 0.0}) == [("total", 1), ("scatter", 1)]
+
+
+def test_a_larger_share_is_a_larger_part() -> None:
+    choice = {"clip": 1.0, "count": "public", "center": True, "scale": False, "by": "covariance"}
+    usual = budget_split(study(**choice, shares=None))
+    more = budget_split(study(**choice, shares={"mean": 0.9}))
+    assert more["mean"] > usual["mean"]
+    assert more["covariance"] < usual["covariance"]
+
+
+def test_only_the_scree_may_be_free_of_charge() -> None:
+    with pytest.raises(InputError, match="gives 'mean' 0, and there is no PCA without"):
+        spending(study_of("a", 1, privacy=Privacy(1.0, 1e-6, clip=1.0, shares={"mean": 0.0})))
+
+
+def test_a_study_without_privacy_has_no_schedule() -> None:
+    with pytest.raises(InputError, match="no terms of differential privacy"):
+        spending(study_of("a", 1))

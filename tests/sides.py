@@ -1,0 +1,56 @@
+"""What sites keep on the rows' side, given to them or looked at by a test."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.moments import FramedRequest
+from eigenfed.protocol.ops import Answer, State, Terms, op
+from eigenfed.protocol.orthonormalise import OPS, NoReply
+from eigenfed.protocol.script import either, optional, repeat, sequence
+from eigenfed.protocol.sided import Sided
+from federation import Testing
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class PutRequest(FramedRequest):
+    """Have a site take its rows themselves as the vectors."""
+
+    op, reply = "put", NoReply
+
+
+@op(Release("nothing", "0", Leaves.EXACT, Reveals.NOTHING))
+def put(source: Source, request: PutRequest, state: State, terms: Terms) -> Answer[NoReply]:
+    """Take the rows themselves as the vectors: those that the features' own directions make."""
+    each = np.eye(source.d)
+    return Answer(NoReply(), replace(state, own=Sided(np.array(source.X), each, each)))
+
+
+class Given(Testing):
+    """Vectors that are the rows themselves, to be made orthonormal."""
+
+    name = "given"
+    ops = (put, *OPS)
+    asked = sequence(
+        "put",
+        repeat(either("sided_gram", "sided_norm", "sided_onto"), 0, 100),
+        optional("sided_close"),
+    )
+
+
+def sides_of(sites: Mapping[str, Site], run: str) -> Array:
+    """Return the vectors that the sites hold, one below the other."""
+    return np.vstack([side_of(sites[name]._runs[run].state) for name in sorted(sites)])
+
+
+def side_of(state: State) -> Array:
+    """Return the vectors that one site holds."""
+    own: Any = state.own
+    assert isinstance(own, Sided)
+    return own.rows
