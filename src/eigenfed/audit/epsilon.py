@@ -26,7 +26,7 @@ import numpy.typing as npt
 from scipy.special import betaincinv, ndtri
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.calibration import epsilon_of
 
@@ -300,8 +300,16 @@ def _scores(mechanism: Mechanism, score: Score | None, which: int, trials: int) 
 
 def _check(delta: float, trials: int, confidence: float) -> None:
     if not 0.0 <= delta < 1.0:
-        raise InputError(f"delta={delta} must be at least 0 and below 1. Pass the claimed one.")
+        raise InputError(
+            Argument("delta", delta),
+            " must be at least 0 and below 1",
+            remedy="Pass the claimed one.",
+        )
     if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence={confidence} must be above 0 and below 1. Pass 0.95, say.")
+        raise InputError(
+            Argument("confidence", confidence),
+            " must be above 0 and below 1",
+            remedy="Pass 0.95, for example.",
+        )
     remedy = "Fewer runs show nothing."
     check_count("trials", trials, remedy, least=_LEAST_TRIALS)

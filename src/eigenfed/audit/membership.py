@@ -23,7 +23,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.audit.epsilon import at_least, at_most
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 
 _LEAST_TRIALS = 20
@@ -217,8 +217,14 @@ def _check(pool: Array, record: Array, size: int, trials: int, confidence: float
     check_count("size", size, "A run needs rows.")
     if size > len(pool):
         raise InputError(
-            f"size={size} must be at most {len(pool)}, the rows of the pool. Lower it."
+            Argument("size", size),
+            f" must be at most {len(pool)}, the rows of the pool",
+            remedy="Lower it.",
         )
     check_count("trials", trials, "Fewer runs show nothing.", least=_LEAST_TRIALS)
     if not 0.0 < confidence < 1.0:
-        raise InputError(f"confidence={confidence} must be above 0 and below 1. Pass 0.95, say.")
+        raise InputError(
+            Argument("confidence", confidence),
+            " must be above 0 and below 1",
+            remedy="Pass 0.95, for example.",
+        )

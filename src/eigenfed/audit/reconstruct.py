@@ -23,14 +23,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError
-from eigenfed.protocol.core import Ask, Transport
+from eigenfed.protocol.core import Ask, Transport, read_reply
+from eigenfed.protocol.products import ProductRequest
 
-_PRODUCT = "product"
 _INDEPENDENT = 1e-10
 
 
@@ -197,25 +198,30 @@ class Watch:
         return self._transport.sites
 
     @property
+    def products(self) -> int:
+        """How many rounds of products were seen."""
+        return len(self._asked)
+
+    @property
     def seen(self) -> Seen:
         """All products so far."""
         if not self._asked:
             raise InputError("Nothing is seen: no product was asked for. Run a protocol first.")
         return Seen(np.hstack(self._asked), np.hstack(self._totals))
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, Arrays]]:
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies of the transport beneath, and keep the sum of products."""
-        answers = self._transport.ask(round_, ask)
-        if ask.op != _PRODUCT:
+        answers, request = self._transport.ask(round_, ask), ask.request
+        if not isinstance(request, ProductRequest):
             yield from answers
             return
-        replied, total = 0, np.zeros_like(ask.payload["basis"])
+        replied, total = 0, np.zeros_like(request.basis)
         for site, reply in answers:
-            replied, total = replied + 1, total + reply["product"]
+            replied, total = replied + 1, total + read_reply(ask, site, reply).product
             yield site, reply
         # The sum of fewer sites is that of another scatter.
         if replied == len(self.sites):
-            self._asked.append(ask.payload["basis"])
+            self._asked.append(request.basis)
             self._totals.append(total)
 
 
@@ -233,20 +239,19 @@ def watch(transport: Transport) -> Watch:
     --------
     >>> import numpy as np
     >>> from eigenfed.data.source import Source
+    >>> from eigenfed.privacy.identity import Identity
     >>> from eigenfed.protocol.core import drive
-    >>> from eigenfed.protocol.moments import all_moments
-    >>> from eigenfed.protocol.products import Products
-    >>> from eigenfed.protocol.site import Site
-    >>> from eigenfed.protocol.totals import plain_sum
+    >>> from eigenfed.protocol.gate import Site
+    >>> from eigenfed.protocol.pca import pca
+    >>> from eigenfed.protocol.study import Study, open_message
     >>> from eigenfed.transport.local import LocalTransport
     >>> rows = np.array([[1.0, 2.0], [3.0, 1.0], [2.0, 6.0]])
-    >>> watched = watch(LocalTransport({"a": Site("a", Source.of(rows))}))
-    >>> def two_products():
-    ...     moments = yield from all_moments(plain_sum, center=True, scale=False)
-    ...     products = Products(moments, plain_sum)
-    ...     for j in range(2):
-    ...         yield from products.of(np.eye(2)[:, [j]])
-    >>> drive(two_products(), watched)
+    >>> study, coordinator = Study(("a",), 2, "krylov"), Identity.generate()
+    >>> site = Site("a", Source.of(rows), coordinator=coordinator.public)
+    >>> transport = LocalTransport({"a": site})
+    >>> transport.open_with(open_message(transport.run, study, study.method, coordinator))
+    >>> watched = watch(transport)
+    >>> _ = drive(pca(study, rng=np.random.default_rng(0)), watched)
     >>> reconstruct(watched.seen).matrix.round(12)
     array([[ 2., -1.],
            [-1., 14.]])

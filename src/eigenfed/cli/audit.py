@@ -6,8 +6,9 @@ from pathlib import Path
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.answers import Answer, Voice, answering, option_rules
+from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
+from eigenfed.errors import REFUSED
 
 PUBLISHED = ("SuLQ", "ModSuLQ", "AnalyzeGauss", "DPdisPCA", "StreamingModSuLQ")
 
@@ -17,6 +18,7 @@ PUBLISHED = ("SuLQ", "ModSuLQ", "AnalyzeGauss", "DPdisPCA", "StreamingModSuLQ")
         "eigenfed audit reconstruct north.csv south.csv -k 10",
         "eigenfed audit epsilon --epsilon 2 --delta 1e-5 --published DPdisPCA",
         "eigenfed audit membership cohort.csv -k 3 --epsilon 1 --delta 1e-3",
+        "eigenfed audit coordinator north.toml study.toml",
     ),
     short_help="Attack a configuration and say what an attacker gets.",
 )
@@ -32,25 +34,31 @@ def audit() -> None:
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
 @options.components
-@click.option(
-    "--method",
-    type=click.Choice(("krylov", "randomized")),
-    default="krylov",
-    show_default=True,
-    help="The exact method to attack; covariance needs no attack, it sends the covariance.",
-)
+@options.method_option("krylov")
 @options.seed
 @answering
 def reconstruct(
-    voice: Voice, files: tuple[Path, ...], k: int, method: str, seed: int | None
+    voice: Voice,
+    files: tuple[Path, ...],
+    k: int,
+    method: str,
+    method_options: tuple[str, ...],
+    seed: int | None,
 ) -> Answer:
-    """Rebuild the covariance of all rows in FILES from what a coordinator sees of an exact run."""
+    """Rebuild the covariance of all rows in FILES from what a coordinator sees of an exact run.
+
+    The method must be one that asks for products with directions: covariance needs no attack, it
+    sends the covariance.
+    """
     sites = options.site_names(files)
+    chosen = options.method_of(method, method_options)
+    if isinstance(chosen, str):
+        raise click.UsageError("--method auto names no method to attack. Pass --method krylov.")
     import numpy as np
 
     from eigenfed.study.attacks import rebuild
 
-    found = rebuild(sites, k, method=method, rng=np.random.default_rng(seed))
+    found = rebuild(sites, k, method=chosen, rng=np.random.default_rng(seed))
     known = "all of it" if found.directions == found.d else "the rest is guessed"
     text = "\n".join(
         [
@@ -117,13 +125,12 @@ def epsilon(
     with voice.progress() as show:
         if show is not None:
             show(f"{trials} runs on each data set")
-        with option_rules():
-            if published is None:
-                found, truth = audit_sound(epsilon, delta, trials=trials, parties=sites or 3), None
-            else:
-                found, truth = audit_published(
-                    published, epsilon, delta, n=rows or 1000, d=features or 20, trials=trials
-                )
+        if published is None:
+            found, truth = audit_sound(epsilon, delta, trials=trials, parties=sites or 3), None
+        else:
+            found, truth = audit_published(
+                published, epsilon, delta, n=rows or 1000, d=features or 20, trials=trials
+            )
     name = "eigenfed's noise on a covariance" if published is None else published
     attacker = (
         f"The attacker knows all rows but one, and sees what {name} releases; two candidates are "
@@ -238,3 +245,40 @@ def membership(
         "text": text,
     }
     return Answer(data, text)
+
+
+@audit.command(
+    epilog=example("eigenfed audit coordinator north.toml study.toml"),
+    short_help="Lie to a site as a coordinator could; tell what it brings.",
+)
+@click.argument("site", type=options.FILE)
+@click.argument("study", type=options.FILE)
+@answering
+def coordinator(voice: Voice, site: Path, study: Path) -> Answer:
+    """Attack the site whose file is SITE as a lying coordinator of STUDY could.
+
+    It runs here, on the site's own rows, with made-up sites in place of the others. Nothing is sent
+    anywhere and nothing is spent.
+    """
+    from eigenfed.study.coordinator_audit import audit_coordinator, audit_page
+
+    with voice.progress() as show:
+        if show is not None:
+            show("lying to the site")
+        audited = audit_coordinator(site, study)
+    found = audited.found
+    data = {
+        "site": audited.site,
+        "study": audited.study.name,
+        "digest": audited.digest,
+        "method": audited.study.chosen.name,
+        "lies": found.lies,
+        "refused": found.refused,
+        "answered": found.answered,
+        "aborted": found.aborted,
+        "codes": found.codes,
+        "differing": found.differing,
+        "agreed": dict(vars(found.agreed)),
+        "greedy": dict(vars(found.greedy)),
+    }
+    return Answer(data, audit_page(audited), REFUSED if found.differing else 0)

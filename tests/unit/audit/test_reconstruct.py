@@ -3,7 +3,9 @@
 import gzip
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +18,20 @@ from eigenfed.arrays import Array
 from eigenfed.audit.reconstruct import Seen, Watch, correlation, nystrom, reconstruct, watch
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteLost
+from eigenfed.estimators.in_process import Conditions, Federation, federation
+from eigenfed.protocol.certificate import products_of
 from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.krylov import krylov
+from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.method import Run
 from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.products import Products
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study
 from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
 from oracles import power_law
+from private_runs import in_parts
 
 DATA = Path(__file__).parents[3] / os.environ.get("EIGENFED_DATA", "../shared/data")
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
@@ -43,37 +50,42 @@ def scatter(X: Array) -> Array:
     return whole
 
 
-def sites_of(X: Array, count: int = 3) -> dict[str, Site]:
-    parts = enumerate(np.array_split(X, count))
-    return {f"s{i}": Site(f"s{i}", Source.of(part)) for i, part in parts}
+def over_sites(X: Array, study: Study) -> Federation:
+    """Put rows behind the gates of the study's sites."""
+    parts = in_parts(X, len(study.sites))
+    return federation(study, {name: Source.of(part) for name, part in parts.items()}, Conditions())
 
 
-def asking(*bases: Array) -> Protocol[None]:
+def study_of(k: int, tol: float = 0.0, max_rounds: int = 50, sites: int = 3) -> Study:
+    names = tuple(f"s{i}" for i in range(sites))
+    return Study(names, k, Krylov(), tol=tol, max_rounds=max_rounds, certify=False)
+
+
+def asking(study: Study, bases: tuple[Array, ...]) -> Protocol[None]:
     """Ask for the products with each basis in turn."""
-    moments = yield from all_moments(plain_sum, center=True, scale=False)
-    products = Products(moments, plain_sum)
+    moments = yield from all_moments(plain_sum, study)
+    run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
+    products = products_of(run)
     for basis in bases:
         yield from products.of(basis)
 
 
-def decomposing(k: int, *, tol: float, max_rounds: int = 50) -> Protocol[Decomposition]:
-    moments = yield from all_moments(plain_sum, center=True, scale=False)
-    found = yield from krylov(
-        moments,
-        k,
-        tol=tol,
-        stop="all",
-        max_rounds=max_rounds,
-        certify=False,
-        rng=np.random.default_rng(0),
-        total=plain_sum,
-    )
-    return found
+def seen_of(X: Array, *bases: Array) -> Seen:
+    """What a coordinator sees that asks about directions of its own."""
+    study = study_of(2)
+    watched = watch(over_sites(X, study).transport)
+    drive(asking(study, bases), watched)
+    return watched.seen
 
 
-def seen_by(X: Array, protocol: Protocol[object]) -> Seen:
-    watched = watch(LocalTransport(sites_of(X)))
-    drive(protocol, watched)
+def decomposing(study: Study) -> Protocol[Decomposition]:
+    return pca(study, rng=np.random.default_rng(0))
+
+
+def seen_by(X: Array, study: Study) -> Seen:
+    """What a coordinator sees that follows a study."""
+    watched = watch(over_sites(X, study).transport)
+    drive(decomposing(study), watched)
     return watched.seen
 
 
@@ -84,7 +96,7 @@ def relative(estimate: Array, truth: Array) -> float:
 @pytest.mark.parametrize("load", [load_breast_cancer, load_diabetes, load_digits])
 def test_at_full_rank_a_whole_run_gives_the_scatter_away(load: Callable[[], object]) -> None:
     X = np.asarray(getattr(load(), "data"), dtype=np.float64)  # noqa: B009  # sklearn is untyped
-    seen = seen_by(X, decomposing(5, tol=0.0))
+    seen = seen_by(X, study_of(5))
     found = reconstruct(seen)
     assert (found.rank, found.unknown) == (X.shape[1], 0)
     for estimate in (found.matrix, nystrom(seen)):
@@ -95,7 +107,8 @@ def test_at_full_rank_a_whole_run_gives_the_scatter_away(load: Callable[[], obje
 def test_at_full_rank_many_small_asks_give_the_scatter_away() -> None:
     X = power_law(60, 9, 2.0)
     directions = np.random.default_rng(1).standard_normal((9, 9))
-    seen = seen_by(X, asking(*np.split(directions, 9, axis=1)))
+    directions /= np.linalg.norm(directions, axis=0)
+    seen = seen_of(X, *np.split(directions, 9, axis=1))
     assert relative(reconstruct(seen).matrix, scatter(X)) < 1e-9
     assert relative(nystrom(seen), scatter(X)) < 1e-9
 
@@ -160,8 +173,8 @@ def twins() -> tuple[Array, Array]:
 def test_answers_that_agree_give_attacks_that_agree_whatever_the_rest_is() -> None:
     one, other = twins()
     basis = np.eye(7)[:, :3]
-    seen_one = seen_by(one, asking(basis[:, :2], basis[:, 2:]))
-    seen_other = seen_by(other, asking(basis[:, :2], basis[:, 2:]))
+    seen_one = seen_of(one, basis[:, :2], basis[:, 2:])
+    seen_other = seen_of(other, basis[:, :2], basis[:, 2:])
     truths = scatter(one), scatter(other)
     assert relative(*truths) > 0.1
     np.testing.assert_array_equal(truths[0][:, :3], truths[1][:, :3])
@@ -177,7 +190,7 @@ def test_the_rest_stays_unknown_in_any_basis() -> None:
     turn = np.linalg.qr(rng.standard_normal((7, 7))).Q
     one, other = (table @ turn.T for table in twins())
     basis = turn[:, :3]
-    found, also = (reconstruct(seen_by(table, asking(basis))).matrix for table in (one, other))
+    found, also = (reconstruct(seen_of(table, basis)).matrix for table in (one, other))
     assert relative(scatter(one), scatter(other)) > 0.1
     assert relative(found, also) < 1e-13
     assert relative(found @ basis, scatter(one) @ basis) < 1e-13
@@ -185,7 +198,7 @@ def test_the_rest_stays_unknown_in_any_basis() -> None:
 
 def test_nystrom_guesses_the_rest_of_a_decaying_spectrum() -> None:
     X = power_law(400, 80, 3.0, seed=2)
-    seen = seen_by(X, decomposing(4, tol=0.0, max_rounds=1))
+    seen = seen_by(X, study_of(4, max_rounds=1))
     found, guess, truth = reconstruct(seen), nystrom(seen), scatter(X)
     assert found.rank == 8
     assert correlation(guess, truth) > 0.98 > 0.9 > correlation(found.matrix, truth)
@@ -202,11 +215,12 @@ def test_nystrom_is_exact_once_the_directions_outnumber_the_rank() -> None:
 @pytest.mark.parametrize("max_rounds", [1, 2, 3, 6])
 def test_the_meter_says_what_the_attacks_get(max_rounds: int) -> None:
     X = power_law(300, 64, 2.0, seed=6)
-    sites = sites_of(X, 1)
-    watched = watch(LocalTransport(sites))
-    drive(decomposing(4, tol=0.0, max_rounds=max_rounds), watched)
+    study = study_of(4, max_rounds=max_rounds, sites=1)
+    over = over_sites(X, study)
+    watched = watch(over.transport)
+    drive(decomposing(study), watched)
     truth, guess = scatter(X), nystrom(watched.seen)
-    (meter,) = (site.meter for site in sites.values())
+    (meter,) = (site.meter for site in over.sites.values())
     assert meter.rank_fraction == reconstruct(watched.seen).rank / 64
     assert meter.trace == pytest.approx(truth.trace(), rel=1e-12)
     missed = np.linalg.norm(truth - guess, "nuc") / truth.trace()
@@ -217,12 +231,13 @@ def test_the_meter_says_what_the_attacks_get(max_rounds: int) -> None:
 def test_mnist_is_nearly_given_away_at_an_eighth_of_its_rank() -> None:
     pixels = np.frombuffer(gzip.decompress(MNIST.read_bytes())[16:], np.uint8)
     X = pixels.reshape(-1, 784)[:5000].astype(np.float64)
-    sites = sites_of(X, 2)
-    watched = watch(LocalTransport(sites))
-    found = drive(decomposing(10, tol=2e-8), watched)
+    study = study_of(10, tol=2e-8, sites=2)
+    over = over_sites(X, study)
+    watched = watch(over.transport)
+    found = drive(decomposing(study), watched)
     truth = scatter(X)
     alone = (found.components.T * found.variances) @ found.components
-    meter = sites["s0"].meter
+    meter = over.sites["s0"].meter
     assert meter.rank_fraction == reconstruct(watched.seen).rank / 784 < 0.14
     assert meter.variance_fraction > 0.85
     assert correlation(nystrom(watched.seen), truth) > 0.998
@@ -234,8 +249,9 @@ class _Dropping:
 
     sites = ("a", "b")
 
-    def ask(self, round_: int, ask: Ask) -> Iterator[tuple[str, dict[str, Array]]]:
-        image = np.full_like(ask.payload["basis"], 1.0 + round_)
+    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, dict[str, Array]]]:
+        assert isinstance(ask.request, ProductRequest)
+        image = np.full_like(ask.request.basis, 1.0 + round_)
         yield "a", {"product": image, "trace": np.ones(1)}
         if round_ != 1:
             yield "b", {"product": image, "trace": np.ones(1)}
@@ -245,22 +261,23 @@ def test_a_watch_keeps_sums_over_all_sites_only() -> None:
     watched = Watch(_Dropping())
     basis = np.eye(2)[:, :1]
     for round_ in range(3):
-        replies = dict(watched.ask(round_, Ask("product", {"basis": basis})))
+        replies = dict(watched.ask(round_, Ask(ProductRequest(basis=basis))))
         assert len(replies) == (1 if round_ == 1 else 2)
     np.testing.assert_array_equal(watched.seen.images, [[2.0, 6.0], [2.0, 6.0]])
 
 
 def test_a_watch_changes_nothing_and_counts_no_other_asks() -> None:
     X = power_law(40, 6, 1.0)
-    plain, watched = LocalTransport(sites_of(X)), watch(LocalTransport(sites_of(X)))
+    study = study_of(2, tol=1e-9)
+    plain, watched = over_sites(X, study).transport, watch(over_sites(X, study).transport)
     assert watched.sites == plain.sites
-    one = drive(decomposing(2, tol=1e-9), plain)
-    two = drive(decomposing(2, tol=1e-9), watched)
+    one, two = (drive(decomposing(study), transport) for transport in (plain, watched))
     np.testing.assert_array_equal(one.components, two.components)
     with pytest.raises(InputError, match="Nothing is seen"):
         _ = watch(plain).seen
-    only = watch(LocalTransport(sites_of(X)))
-    drive(all_moments(plain_sum, center=True, scale=True), only)
+    scaled = replace(study, scale=True)
+    only = watch(over_sites(X, scaled).transport)
+    drive(all_moments(plain_sum, scaled), only)
     with pytest.raises(InputError, match="Nothing is seen"):
         _ = only.seen
 
@@ -272,7 +289,7 @@ def test_a_lost_site_passes_through_a_watch() -> None:
 
     watched = watch(LocalTransport({"a": Silent()}))
     with pytest.raises(SiteLost, match="No answer from a"):
-        drive(plain_sum(Ask("product", {"basis": np.eye(2)})), watched)
+        drive(plain_sum(Ask(ProductRequest(basis=np.eye(2)))), watched)
 
 
 def test_correlation_is_that_of_the_entries() -> None:

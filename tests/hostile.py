@@ -1,0 +1,128 @@
+"""A coordinator with a mind of its own, and sites that it can be tried on."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Any
+
+from eigenfed.arrays import Arrays
+from eigenfed.audit.coordinator import Check, Outcome, Step, run_probed, seen
+from eigenfed.data.source import Source
+from eigenfed.privacy.identity import Identity, Roster
+from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import pack
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.ops import Request
+from eigenfed.protocol.study import Study, open_message
+
+RUN = "audit"
+COORDINATOR = Identity.from_bytes(bytes(range(32)))
+
+
+@dataclass
+class Lone:
+    """One site, and a coordinator that it trusts to open runs and nothing else."""
+
+    site: Site
+    study: Study
+    run: str = RUN
+    round_: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        rows: Any,
+        study: Study,
+        *,
+        policy: Policy | None = None,
+        ledger: Ledger | None = None,
+        **settings: Any,
+    ) -> "Lone":
+        """Put rows behind the gate of the study's first site, and open a run."""
+        site = Site(
+            study.sites[0],
+            Source.of(rows),
+            coordinator=COORDINATOR.public,
+            policy=policy,
+            ledger=ledger,
+            **settings,
+        )
+        return cls(site, study)
+
+    def open(self, run: str = RUN, study: Study | None = None) -> Outcome:
+        """Open a run."""
+        self.run, study = run, study or self.study
+        return seen(self.site.answer(open_message(run, study, study.method, COORDINATOR)))
+
+    def send(self, op: str, arrays: Arrays) -> bytes:
+        """Send a message of the next round."""
+        self.round_ += 1
+        return self.site.answer(Message("ask", self.run, self.round_, op, arrays).to_bytes())
+
+    def ask(self, request: Request[Any]) -> Outcome:
+        """Send a request, and return what can be seen of the answer."""
+        return seen(self.send(request.op, pack(request)))
+
+    def reply(self, request: Request[Any]) -> Arrays:
+        """Send a request that must be answered, and return the reply."""
+        message = Message.from_bytes(self.send(request.op, pack(request)), "reply", "refusal")
+        assert message.kind == "reply", message.label
+        return message.arrays
+
+
+def sites_of(
+    tables: Mapping[str, Any], study: Study, *, policy: Policy | None = None
+) -> dict[str, Callable[[], Site]]:
+    """Return what makes each site of a study anew, always in the same state."""
+    identities = identities_of(tables)
+    roster = Roster.of(identities) if study.masked else None
+    rules = policy or Policy()
+    if isinstance(study.privacy, Privacy):
+        privacy = study.privacy
+        budget = Budget(privacy.epsilon, privacy.delta, privacy.relation)
+        rules = replace(rules, budget=budget, trusts_coordinator=privacy.trust == "central")
+
+    def maker(name: str) -> Callable[[], Site]:
+        source = Source.of(tables[name])
+        return lambda: Site(
+            name,
+            source,
+            coordinator=COORDINATOR.public,
+            policy=rules,
+            meter=Meter.empty(source.n if study.split == "features" else source.d),
+            ledger=None if study.privacy is None else Ledger(None),
+            identity=identities[name] if study.masked else None,
+            roster=roster,
+            draw_key=lambda purpose: sha256(f"{name} {purpose}".encode()).digest(),
+        )
+
+    return {name: maker(name) for name in sorted(tables)}
+
+
+def walk(
+    tables: Mapping[str, Any], study: Study, target: str, check: Check | None = None
+) -> list[Step]:
+    """Run a study honestly, with one site probed at every message."""
+    return run_probed(
+        study,
+        sites_of(tables, study),
+        target,
+        coordinator=COORDINATOR,
+        roster=roster_of(tables) if study.masked else None,
+        rows=len(next(iter(tables.values()))) if study.split == "features" else None,
+        check=check,
+    )
+
+
+def identities_of(names: Iterable[str]) -> dict[str, Identity]:
+    """Return the same identities for the same sites."""
+    return {name: Identity.from_bytes(bytes([i]) * 32) for i, name in enumerate(sorted(names))}
+
+
+def roster_of(names: Iterable[str]) -> Roster:
+    """Return the roster of these identities."""
+    return Roster.of(identities_of(names))

@@ -1,0 +1,156 @@
+"""The audit of a lying coordinator: what it finds, and what it must find."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import answer
+from command_line import eigenfed as run
+from eigenfed import SiteRefused
+from eigenfed.arrays import Array
+from eigenfed.audit.coordinator import attack_site
+from eigenfed.audit.lies import lies_about
+from eigenfed.data.source import Source
+from eigenfed.privacy.identity import Identity
+from eigenfed.privacy.ledger import Budget
+from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.study import Study, open_message
+
+SITES = ("a", "b", "c")
+
+
+def rows(n: int = 300, d: int = 20) -> Array:
+    rng = np.random.default_rng(0)
+    return rng.standard_normal((n, d)) * np.geomspace(5.0, 0.5, d) + 3.0
+
+
+def test_a_study_that_sends_the_covariance_tells_all_of_it() -> None:
+    found = attack_site(Study(SITES, 2, "covariance"), "a", Source.of(rows()), Policy())
+    assert found.agreed.rank_fraction == found.greedy.rank_fraction == 1.0
+    assert found.agreed.error == 0.0
+    assert found.differing == 0
+    assert found.lies == found.refused + found.answered + found.aborted > 200
+
+
+def test_a_greedy_coordinator_gets_more_than_an_honest_one() -> None:
+    study = Study(SITES, 2, "krylov", tol=1e-1)
+    found = attack_site(study, "a", Source.of(rows(d=80)), Policy())
+    assert found.agreed.rank_fraction < found.greedy.rank_fraction
+    assert found.agreed.error is not None
+    assert found.greedy.error is not None
+    assert found.greedy.error < found.agreed.error
+
+
+def test_a_limit_on_directions_stops_a_greedy_coordinator() -> None:
+    policy = Policy(max_rank_fraction=0.5)
+    study = Study(SITES, 2, "krylov", tol=1e-2)
+    found = attack_site(study, "a", Source.of(rows()), policy)
+    assert found.greedy.refused == "leakage"
+    assert found.greedy.rank_fraction <= 0.5
+    assert found.greedy.error is not None
+    assert found.greedy.error > 0.01
+
+
+@pytest.mark.parametrize(
+    ("study", "policy"),
+    [
+        (Study(SITES, 2, "krylov", secure=True), Policy(secure_only=True)),
+        (
+            Study(SITES, 2, "covariance", privacy=Privacy(9.0, 1e-4, clip=9.0, trust="local")),
+            Policy(budget=Budget(9.0, 1e-4)),
+        ),
+    ],
+)
+def test_secure_and_private_studies_are_lied_to_as_well(study: Study, policy: Policy) -> None:
+    found = attack_site(study, "a", Source.of(rows(60, 5)), policy)
+    assert found.differing == 0
+    assert found.answered > 0
+    if study.privacy is not None:
+        assert found.greedy.rank_fraction == 0.0
+        assert found.greedy.error is None
+
+
+def test_a_site_that_does_not_take_part_is_not_attacked() -> None:
+    with pytest.raises(SiteRefused, match="no_budget"):
+        attack_site(
+            Study(SITES, 2, "covariance", privacy=Privacy(1.0, 1e-4)),
+            "a",
+            Source.of(rows()),
+            Policy(),
+        )
+
+
+def test_the_attack_finds_a_site_whose_answers_depend_on_its_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A gate that refuses by what is in the rows is what the audit is there for."""
+    from eigenfed.protocol.gate import Site
+    from eigenfed.protocol.messages import Message
+
+    honest = Site.answer
+
+    def leaky(site: Site, data: bytes, *, intact: bool = False) -> bytes:
+        reply = honest(site, data, intact=intact)
+        if Message.from_bytes(reply, "reply", "refusal").label == "script":
+            code = "script" if float(site._source.X[1, 0]) > 0 else "invalid"
+            return Message("refusal", "", -1, code, {}).to_bytes()
+        return reply
+
+    monkeypatch.setattr(Site, "answer", leaky)
+    table = np.abs(rows())
+    found = attack_site(Study(SITES, 2, "covariance"), "a", Source.of(table), Policy())
+    assert found.differing > 0
+
+
+def test_lies_are_many_and_each_is_another_one() -> None:
+    study = Study(SITES, 2, "krylov")
+    opening = open_message("run", study, study.method, Identity.generate())
+    lies = list(lies_about(opening))
+    assert len({how for how, _ in lies}) == len(lies) > 40
+    assert all(data != opening for _, data in lies)
+
+
+def write_study(folder: Path, policy: str = "min_rows = 10\n") -> tuple[Path, Path]:
+    study, site = folder / "study.toml", folder / "a.toml"
+    study.write_text('name = "heart"\nsites = ["a", "b"]\ncomponents = 2\nmethod = "krylov"\n')
+    site.write_text(f'name = "a"\ndata = "a.npy"\n[policy]\n{policy}')
+    np.save(folder / "a.npy", rows())
+    return site, study
+
+
+def test_the_command_tells_on_one_page_what_a_liar_gets(tmp_path: Path) -> None:
+    site, study = write_study(tmp_path)
+    shown = run("audit", "coordinator", site, study)
+    assert shown.exit_code == 0
+    assert "Lies: " in shown.stdout
+    assert "exactly" in shown.stdout
+    assert "max_rank_fraction below 1" in shown.stdout
+    assert len(shown.stdout.splitlines()) < 25
+
+
+def test_the_command_gives_json_and_touches_nothing(tmp_path: Path) -> None:
+    site, study = write_study(tmp_path, "min_rows = 10\nmax_rank_fraction = 0.5\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    data = answer("audit", "coordinator", site, study)
+    assert data["differing"] == 0
+    assert data["greedy"]["refused"] == "leakage"
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_site_of_another_study_is_named(tmp_path: Path) -> None:
+    site, study = write_study(tmp_path)
+    study.write_text(study.read_text().replace('"a"', '"c"'))
+    shown = run("audit", "coordinator", site, study)
+    assert shown.exit_code == 1
+    assert "is not one of the sites" in shown.stderr
+
+
+def test_an_unapproved_study_is_not_audited_as_if_it_ran(tmp_path: Path) -> None:
+    site, study = write_study(tmp_path)
+    text = site.read_text()
+    site.write_text(text.replace("[policy]", f'approved = ["{"0" * 64}"]\n[policy]'))
+    shown = run("audit", "coordinator", site, study)
+    assert shown.exit_code == 3
+    assert "approved" in shown.stderr
