@@ -1,7 +1,7 @@
 """For a consortium: a study file that all sign, a file that each site keeps, and what they refuse.
 
 Three hospitals rehearse on made-up rows. The island lets nothing leave but inside sums that nobody
-can open, which the first study does not respect, and then sets a budget of privacy, which is spent
+can open, which the first study does not respect. Then all set a budget of privacy, which is spent
 once. docs/study.md does the same from the command line. All of it goes to a new folder.
 """
 
@@ -20,16 +20,13 @@ from eigenfed.study.results import write_result
 ROWS = {"island": 400, "north": 5000, "south": 3000}
 FEATURES = ["age", "bmi", "systolic", "diastolic", "hdl", "ldl", "glucose"]
 
-SITE = 'name = "{0}"\ndata = "{0}.csv"\nledger = "{0}.ledger"\n\n[policy]\nmin_rows = 100\n'
-CAREFUL = "secure_only = true\n"
-BUDGET = "\n[policy.budget]\nepsilon = 1.0\ndelta = 1e-6\n"
+SITE = 'name = "{0}"\ndata = "{0}.csv"\nledger = "{0}.ledger"\ndataset = "{1}"\n[policy]\n{2}'
+CAREFUL = "min_rows = 100\nsecure_only = true\n"
+LEVEL = "epsilon = 1.0\ndelta = 1e-6\n"
+BUDGET = f"[policy.budget]\n{LEVEL}"
 
 STUDY = 'name = "{}"\nsites = ["island", "north", "south"]\ncomponents = 2\n'
-AMENDMENTS = {
-    "open": "",
-    "secure": "secure = true\n",
-    "private": "\n[privacy]\nepsilon = 1.0\ndelta = 1e-6\n",
-}
+AMENDMENTS = {"open": "", "secure": "secure = true\n", "private": f"[privacy]\n{LEVEL}"}
 
 
 def main() -> None:
@@ -37,8 +34,9 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="consortium-", dir="."))
     site_files = [write_site(folder, name) for name in sorted(ROWS)]
     for name in (*AMENDMENTS, "private"):
-        if name == "private":
-            (folder / "island/site.toml").write_text(SITE.format("island") + CAREFUL + BUDGET)
+        if name == "private":  # with other rows: exact sums of the first have left
+            for path in site_files:
+                path.write_text(SITE.format(path.parent.name, "visits", CAREFUL + BUDGET))
         study = folder / f"{name}.toml"
         study.write_text(STUDY.format(name) + AMENDMENTS[name])
         print(f"\n{study.name}: {' '.join(AMENDMENTS[name].split()) or 'exact'}")
@@ -49,7 +47,8 @@ def main() -> None:
     for name in sorted(ROWS):
         with Ledger(folder / name / f"{name}.ledger", readonly=True) as ledger:
             left = sum(event.kind is Kind.REPLIED for event in ledger.events)
-            print(f"{name}: {left} replies left, {ledger.totals('data').text}")
+            totals = [f"{rows}: {ledger.totals(rows).text}" for rows in ledger.datasets]
+            print(f"{name}: {left} replies left", *totals, sep="\n  ")
     print(f"\neverything is in {folder}: look at private-result/report.html")
 
 
@@ -66,12 +65,13 @@ def run(study: Path, site_files: list[Path], out: Path) -> None:
 
 def write_site(folder: Path, name: str) -> Path:
     """Write a site's rows and its own file."""
-    rng = np.random.default_rng(ROWS[name])
     mix = np.random.default_rng(0).normal(size=(7, 7)) * 0.5 ** np.arange(7)
-    rows = rng.normal(size=(ROWS[name], 7)) @ mix.T * 10 + 100
+    rows = np.random.default_rng(ROWS[name]).normal(size=(ROWS[name], 7)) @ mix.T * 10 + 100
     (home := folder / name).mkdir()
     np.savetxt(home / f"{name}.csv", rows, "%.1f", ",", header=",".join(FEATURES), comments="")
-    (home / "site.toml").write_text(SITE.format(name) + CAREFUL * (name == "island"))
+    terms = CAREFUL if name == "island" else "min_rows = 100\n"
+    (home / "site.toml").write_text(SITE.format(name, "rehearsal", terms))
+    Ledger(home / f"{name}.ledger", create=True).close()
     return home / "site.toml"
 
 

@@ -36,18 +36,14 @@ _BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "qui
     help="Rehearse this study: FILES are then its sites' own files, and say all the rest.",
 )
 @click.option("-o", "--out", type=options.NEW, help="Folder to write the result to.")
-@click.option(
-    "--method",
-    type=click.Choice(options.METHODS),
-    default="auto",
-    show_default=True,
-    help="How components are found; auto goes by the number of features.",
-)
+@options.method_option()
 @options.secure
 @options.epsilon
 @options.delta
 @options.clip
-@options.tolerate
+@options.colluders
+@options.dropouts
+@options.count
 @options.trust
 @options.scale
 @click.option("--no-center", is_flag=True, help="Take rows as they are, not about their mean.")
@@ -75,12 +71,15 @@ def fit(
     k: int | None,
     study: Path | None,
     out: Path | None,
-    method: str,
+    method: str | None,
+    method_options: tuple[str, ...],
     secure: bool,
     epsilon: float | None,
     delta: float | None,
     clip: float | None,
-    tolerate: int | None,
+    colluders: int | None,
+    dropouts: int | None,
+    count: str | None,
     trust: str | None,
     scale: bool,
     no_center: bool,
@@ -103,7 +102,16 @@ def fit(
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.site_names(files)
-    privacy = options.privacy_of(epsilon, delta, clip=clip, tolerate=tolerate, trust=trust)
+    privacy = options.privacy_of(
+        epsilon,
+        delta,
+        clip=clip,
+        colluders=colluders,
+        dropouts=dropouts,
+        count=count,
+        trust=trust,
+    )
+    chosen = options.method_of(method, method_options)
     _check_shared(share_scores, sites, out, private=privacy is not None)
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.study.rows import Records
@@ -111,7 +119,7 @@ def fit(
     left.check(sites.values())
     pca = FederatedPCA(
         k,
-        method=method,
+        method=chosen,
         center=not no_center,
         scale=scale,
         secure=secure,

@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.answers import Answer, Voice, answering, option_rules
+from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
 
 
@@ -57,8 +57,7 @@ def init(
     from eigenfed.study.start import start_study
 
     names = [name.strip() for name in sites.split(",")]
-    with option_rules():
-        started = start_study(folder, sites=names, components=k, privacy=privacy, force=force)
+    started = start_study(folder, sites=names, components=k, privacy=privacy, force=force)
     steps = _steps(started.study, started.sites, is_private=privacy is not None)
     data = {
         "study": str(started.study),
@@ -91,11 +90,15 @@ def _steps(study: Path, sites: dict[str, Path], *, is_private: bool) -> list[str
 
     first, path = next(iter(sites.items()))
     call = ["eigenfed", "fit", "--study", str(study), *map(str, sites.values()), "-o", "result"]
+    ledgers = ["eigenfed", "ledger", "create"]
+    ledgers += [str(path.parent / f"{name}.ledger") for name, path in sites.items()]
     spends = ". It spends the sites' budgets as any run does" if is_private else ""
     return [
         f"Read {study}, change what you like, and have every site sign it off.",
         f"Give each site its folder. The data are not there yet: {first} puts its rows into "
         f"{path.parent / f'{first}.csv'}, or names another file as data in {path}.",
+        "Each site begins its ledger, once and where it will stay. For a rehearsal, all of them:\n"
+        f"  {join(ledgers)}",
         f"Rehearse on one machine, with made-up rows, say{spends}:\n  {join(call)}",
     ]
 

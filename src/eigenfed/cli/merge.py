@@ -82,7 +82,7 @@ def _read(path: Path) -> "Summary":
     try:
         return Summary.from_bytes(path.read_bytes())
     except DataError as error:
-        raise DataError(f"{path}: {error}") from None
+        raise error.prefixed(f"{path}: ") from None
 
 
 def _merged(parts: "list[tuple[Path, Summary]]") -> "Summary":
@@ -93,5 +93,5 @@ def _merged(parts: "list[tuple[Path, Summary]]") -> "Summary":
         try:
             merged = merged.merge(part)
         except InputError as error:
-            raise InputError(f"{path}: {error}") from None
+            raise error.prefixed(f"{path}: ") from None
     return merged

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-
-from eigenfed.cli.answers import option_rules
+from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from eigenfed.privacy.terms import Privacy
+    from eigenfed.protocol.method import Method
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
-METHODS = ("auto", "covariance", "krylov", "randomized", "subspace", "power", "merge")
 TRUSTS = ("secure_sum", "local", "central")
+COUNTS = ("public", "private")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(path_type=Path)
 
@@ -32,10 +32,21 @@ clip: _Decorator = click.option(
     type=float,
     help="With --epsilon: a bound on the norm of rows that is public; found privately without it.",
 )
-tolerate: _Decorator = click.option(
-    "--tolerate",
+colluders: _Decorator = click.option(
+    "--colluders",
     type=click.IntRange(min=0),
-    help="With --epsilon: how many sites may drop out or collude.",
+    help="With --epsilon: how many sites may collude with the coordinator.",
+)
+dropouts: _Decorator = click.option(
+    "--dropouts",
+    type=click.IntRange(min=0),
+    help="With --epsilon: how many sites may be lost from a sum.",
+)
+count: _Decorator = click.option(
+    "--count",
+    type=click.Choice(COUNTS),
+    help="With --epsilon: whether the number of rows is public, or found with noise.  "
+    "[default: public]",
 )
 trust: _Decorator = click.option(
     "--trust",
@@ -61,6 +72,132 @@ seed: _Decorator = click.option(
 )
 
 
+def method_option(default: str | None = None) -> _Decorator:
+    """Return the options about methods: ``--method``, ``--option`` and ``--list-methods``."""
+
+    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (_list_methods, _option, _method(default)):
+            command = option(command)
+        return command
+
+    return decorated
+
+
+def _method(default: str | None) -> _Decorator:
+    shown = f"  [default: {default or 'auto'}]"
+    return click.option(
+        "--method",
+        type=MethodName(),
+        default=default,
+        help=f"How components are found: a name that --list-methods lists, or auto.{shown}",
+    )
+
+
+_option: _Decorator = click.option(
+    "--option",
+    "method_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="An option of the method; once for each.",
+)
+
+
+def _print_methods(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(methods_text())
+        context.exit()
+
+
+_list_methods: _Decorator = click.option(
+    "--list-methods",
+    "list_methods",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_methods,
+    help="List the methods with their options, and exit.",
+)
+
+
+class MethodName(click.ParamType[str]):
+    """The name of a method or "auto", checked when it is given: the registry takes long to load."""
+
+    name = "method"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name."""
+        from eigenfed.protocol.method import AUTO, all_methods
+
+        names = (AUTO, *all_methods())
+        if value not in names:
+            self.fail(f"{value!r} is not one of {', '.join(map(repr, names))}.", param, ctx)
+        return str(value)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete a name."""
+        from eigenfed.protocol.method import AUTO, all_methods
+
+        found = {AUTO: "the cheapest"} | {n: cls.summary for n, cls in all_methods().items()}
+        return [
+            CompletionItem(name, help=summary)
+            for name, summary in found.items()
+            if name.startswith(incomplete)
+        ]
+
+
+def methods_text() -> str:
+    """Write a line for each method, and one for each of its options with its default."""
+    from eigenfed.protocol.method import all_methods, option_defaults
+
+    lines = []
+    for name, method in all_methods().items():
+        lines.append(f"{name:<12}{method.summary}")
+        defaults = option_defaults(method)
+        lines += [f"{'':<12}  --option {option}={value}" for option, value in defaults.items()]
+    return "\n".join(lines)
+
+
+def method_of(name: str | None, given: tuple[str, ...]) -> "Method | str":
+    """Return the method that ``--method`` and ``--option`` ask for.
+
+    Parameters
+    ----------
+    name : str or None
+        None is "auto".
+    given : tuple of str
+        Each ``key=value``.
+    """
+    from eigenfed.errors import InputError
+    from eigenfed.protocol.method import AUTO, all_methods, method_named, option_types, read_option
+
+    name = name or AUTO
+    if name == AUTO:
+        if given:
+            raise click.UsageError(
+                f"--option {given[0]} is one of a method, and none is named. Pass --method."
+            )
+        return AUTO
+    cls, options = all_methods()[name], {}
+    for text in given:
+        option, sign, value = text.partition("=")
+        if not sign or option not in option_types(cls):
+            there = ", ".join(option_types(cls)) or "none"
+            raise click.UsageError(
+                f"--option {text} must be KEY=VALUE with an option of {name}, which has {there}. "
+                "See --list-methods."
+            )
+        if option in options:
+            raise click.UsageError(f"--option {option} is given twice. Pass it once.")
+        options[option] = read_option(cls, option, value)
+    try:
+        return method_named(name, options)
+    except InputError as error:
+        fault = str(error)
+    raise click.UsageError(f"--option of {name}: {fault}")
+
+
 def privacy_of(epsilon: float | None, delta: float | None, **terms: Any) -> "Privacy | None":
     """Return the privacy that options ask for, or None.
 
@@ -81,8 +218,7 @@ def privacy_of(epsilon: float | None, delta: float | None, **terms: Any) -> "Pri
         raise click.UsageError("--epsilon needs --delta. Pass --delta 1e-6, say.")
     from eigenfed.privacy.terms import Privacy
 
-    with option_rules():
-        return Privacy(epsilon, delta, **given)
+    return Privacy(epsilon, delta, **given)
 
 
 def site_names(files: tuple[Path, ...]) -> dict[str, Path]:

@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.answers import Answer, Voice, answering, option_rules
+from eigenfed.cli.answers import Answer, Voice, answering
 from eigenfed.cli.helping import example
 from eigenfed.cli.tables import columns
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
     from eigenfed.privacy.terms import Privacy
+    from eigenfed.protocol.method import Method
     from eigenfed.study.forecast import Case, Forecast, Question
-    from eigenfed.study.study_file import Study
+    from eigenfed.study.study_file import StudyFile
 
 
 @click.command(
@@ -32,16 +33,14 @@ if TYPE_CHECKING:
 @click.option("--rows", help="Rows of each site: 3000,900,150 or north=3000,south=900.")
 @click.option("--features", type=click.IntRange(min=1), help="Number of features.")
 @click.option("-k", "k", type=click.IntRange(min=1), help="Number of components.")
-@click.option(
-    "--method",
-    type=click.Choice(options.METHODS),
-    help="How components are found.  [default: auto]",
-)
+@options.method_option()
 @options.secure
 @options.epsilon
 @options.delta
 @options.clip
-@options.tolerate
+@options.colluders
+@options.dropouts
+@options.count
 @options.trust
 @options.scale
 @click.option("--spectrum", type=options.FILE, help="A file with an eigenvalue a line.")
@@ -68,11 +67,14 @@ def plan(
     features: int | None,
     k: int | None,
     method: str | None,
+    method_options: tuple[str, ...],
     secure: bool,
     epsilon: float | None,
     delta: float | None,
     clip: float | None,
-    tolerate: int | None,
+    colluders: int | None,
+    dropouts: int | None,
+    count: str | None,
     trust: str | None,
     scale: bool,
     spectrum: Path | None,
@@ -95,12 +97,18 @@ def plan(
     from eigenfed.study.study_file import read_spectrum, read_study
 
     file = None if study is None else read_study(study)
-    terms = {"clip": clip, "tolerate": tolerate, "trust": trust}
+    terms = {
+        "clip": clip,
+        "colluders": colluders,
+        "dropouts": dropouts,
+        "count": count,
+        "trust": trust,
+    }
     given: dict[str, Any] = {
         "rows": _rows(rows, file),
         "features": features,
         "components": k,
-        "method": method,
+        "method": _method(file, method, method_options),
         "secure": secure or None,
         "privacy": _privacy(file, epsilon, delta, terms),
         "scale": scale or None,
@@ -114,10 +122,12 @@ def plan(
             show("running the protocol on made-up sites")
         found = forecast(_question(file, given))
     said = verdict(found)
-    return Answer(_facts(found) | {"verdict": said}, _page(found, said))
+    digest = None if file is None else file.study.digest
+    facts = _facts(found) | {"verdict": said, "digest": digest}
+    return Answer(facts, _page(found, said, digest))
 
 
-def _question(file: "Study | None", given: dict[str, Any]) -> "Question":
+def _question(file: "StudyFile | None", given: dict[str, Any]) -> "Question":
     from eigenfed.study.forecast import Question
     from eigenfed.study.plan import question_of
 
@@ -129,8 +139,19 @@ def _question(file: "Study | None", given: dict[str, Any]) -> "Question":
     return Question(**{name: value for name, value in given.items() if value is not None})
 
 
+def _method(
+    file: "StudyFile | None", name: str | None, given: tuple[str, ...]
+) -> "Method | str | None":
+    """Return the method of the options; options alone are those of the file's method."""
+    if name is None and not given:
+        return None
+    if name is None and file is not None and not isinstance(file.method, str):
+        name = file.method.name
+    return options.method_of(name, given)
+
+
 def _privacy(
-    file: "Study | None", epsilon: float | None, delta: float | None, terms: dict[str, Any]
+    file: "StudyFile | None", epsilon: float | None, delta: float | None, terms: dict[str, Any]
 ) -> "Privacy | None":
     """Return the privacy of the options, on top of what a study file has."""
     if file is None or file.privacy is None:
@@ -138,13 +159,11 @@ def _privacy(
     from dataclasses import replace
 
     changed = {"epsilon": epsilon, "delta": delta} | terms
-    with option_rules():
-        return replace(
-            file.privacy, **{name: value for name, value in changed.items() if value is not None}
-        )
+    given: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
+    return replace(file.privacy, **given)
 
 
-def _rows(text: str | None, file: "Study | None") -> dict[str, int] | None:
+def _rows(text: str | None, file: "StudyFile | None") -> dict[str, int] | None:
     """Read numbers of rows, by the names of the sites or in their order."""
     if text is None:
         return None
@@ -188,7 +207,8 @@ def _facts(found: "Forecast") -> dict[str, Any]:
         "n": asked.n,
         "d": asked.features,
         "k": asked.components,
-        "method": found.method,
+        "method": found.method.name,
+        "options": found.method.options,
         "reason": found.why,
         "secure": asked.secure,
         "privacy": asked.privacy,
@@ -198,18 +218,24 @@ def _facts(found: "Forecast") -> dict[str, Any]:
     }
 
 
-def _page(found: "Forecast", said: str) -> str:
+def _page(found: "Forecast", said: str, digest: str | None) -> str:
     from textwrap import fill
 
     asked = found.question
     sites = len(asked.rows)
     head = (
         f"{asked.components} components of {asked.n} rows x {asked.features} features at {sites} "
-        f"site{'s' * (sites != 1)}, by {found.method}"
+        f"site{'s' * (sites != 1)}, by {_named(found.method)}"
     )
     table = columns(list(zip(*_table(found), strict=True)))
     notes = (fill(note, 90) for note in [*_notes(found), said])
-    return "\n\n".join([head, table, *notes])
+    approve = [] if digest is None else [f"Digest to approve: {digest}"]
+    return "\n\n".join([head, table, *notes, *approve])
+
+
+def _named(method: "Method") -> str:
+    given = ", ".join(f"{option} = {value}" for option, value in method.options.items())
+    return f"{method.name} with {given}" if given else method.name
 
 
 def _table(found: "Forecast") -> list[list[str]]:

@@ -83,7 +83,6 @@ def stream(
     missing = int(pca.n_missing_.sum())
     if missing:
         voice.say(f"{missing} missing entries count as the mean of those seen before.")
-    summary = pca.summary_
     data = {
         "n": pca.n_samples_seen_,
         "d": pca.n_features_in_,
@@ -91,7 +90,7 @@ def stream(
         "missing": missing,
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
-        "sine_bound": summary.sine_bound(k) if k <= len(summary.s) else None,
+        "sine_bound": pca.sine_bound_,
         "file": None if out is None else str(out),
         "bytes": sent,
     }

@@ -98,7 +98,9 @@ def _leakage(facts: dict[str, Any]) -> str:
     if facts["privacy"]:
         trusted = facts["privacy"]["trust"] == "central"
         place = "the trusted coordinator" if trusted else "a site"
-        return f"nothing left {place} without noise, but numbers of rows"
+        terms = facts["asked"]["privacy"]
+        public = "" if terms.get("count") == "private" else ", but numbers of rows"
+        return f"nothing left {place} without noise{public}"
     rank, variance = (facts["leakage"][name] for name in ("rank_fraction", "variance_fraction"))
     seen = "in secure sums, so its own part is hidden" if facts["secure"] else "by itself"
     return (

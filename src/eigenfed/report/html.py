@@ -14,9 +14,10 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from eigenfed.errors import DataError
 from eigenfed.report.export import exports
 from eigenfed.report.leaving import left, privacy
-from eigenfed.report.model import Report, read_report
+from eigenfed.report.model import Report, read_report, whole_run
 from eigenfed.report.page import Page, Verdict, written
 from eigenfed.report.repeat import repeat
 from eigenfed.report.sections import computed, convergence, loadings, variance
@@ -71,16 +72,28 @@ def write_pages(folder: Path) -> Pages:
     ('report.html', {}, True)
     """
     report = read_report(folder)
-    exported = exports(report)
-    texts = {"report.html": rendered(shared_page(report)), **exported}
     own = {site: f"sites/{site}.html" for site in report.scores}
-    texts |= {path: rendered(own_page(report, site)) for site, path in own.items()}
+    with whole_run(folder):
+        exported = exports(report)
+        texts = {"report.html": rendered(shared_page(report)), **exported}
+        texts |= {path: rendered(own_page(report, site)) for site, path in own.items()}
+    _check_inside(folder)
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         write_at_once(folder / path, text.encode("utf-8"))
     _drop_others(folder, set(texts))
     others = tuple(folder / path for path in exported)
     return Pages(folder / "report.html", {s: folder / path for s, path in own.items()}, others)
+
+
+def _check_inside(folder: Path) -> None:
+    """Refuse folders that lead elsewhere: pages are written into them, and old ones removed."""
+    for part in ("sites", "multiqc"):
+        inner = folder / part
+        if inner.is_symlink() or (inner.exists() and not inner.is_dir()):
+            raise DataError(
+                f"{inner} is a link or a file where a folder of pages goes. Take it away."
+            )
 
 
 def _drop_others(folder: Path, kept: set[str]) -> None:

@@ -1,5 +1,7 @@
 """The sections on what left the sites, and what that tells."""
 
+from typing import Any
+
 from eigenfed.report.figures import Bar, bars
 from eigenfed.report.model import Left, Report, shape_text
 from eigenfed.report.page import Cell, Facts, Figure, Notice, Part, Section, Table
@@ -231,6 +233,7 @@ def _stated(report: Report) -> list[Part]:
         Facts(
             (
                 ("Epsilon", epsilon),
+                *_against(stated),
                 ("Delta", f"{stated['delta']:g}"),
                 ("Protects", f"one {stated['unit']}; neighbours: {stated['relation']}"),
                 ("Noise", stated["mechanism"]),
@@ -251,6 +254,17 @@ def _stated(report: Report) -> list[Part]:
         ),
     ]
     return parts
+
+
+def _against(stated: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Tell what holds against whom, where that is claimed of each."""
+    outside, inside = stated["epsilon_outsiders"], stated["epsilon_participants"]
+    if outside is None:
+        return ()
+    return (
+        ("Epsilon against people outside the study", f"{outside:.3g}"),
+        ("Epsilon against participants", "no guarantee" if inside is None else f"{inside:.3g}"),
+    )
 
 
 def _ledgers(report: Report) -> Table:

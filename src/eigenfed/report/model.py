@@ -1,7 +1,8 @@
 """What a report shows, read from a result folder and nothing else."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,26 +10,12 @@ from typing import Any
 import numpy as np
 
 from eigenfed.errors import DataError
+from eigenfed.report.fact_rules import check_events, check_facts
 from eigenfed.report.scores import SiteScores, read_scores
 from eigenfed.study.results import Result, read_result
 from eigenfed.study.run_log import read_log
 
 COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
-
-_NEEDED = {
-    "certificate": ("residuals", "converged", "angle_bound", "angle_estimate", "orthonormality"),
-    "privacy": ("epsilon", "delta", "unit", "relation", "mechanism", "trust", "budget", "text"),
-    "leakage": ("rank_fraction", "variance_fraction"),
-    "asked": ("method", "tol", "stop", "max_rounds", "certify", "privacy"),
-    "versions": ("eigenfed",),
-    "ledgers": (),
-}
-"""What a page needs of those parts of ``result.json`` that are not null."""
-
-_ALSO = (
-    *("method", "reason", "seed", "n", "secure", "split", "engine", "total_variance"),
-    *("rounds", "bytes_up", "bytes_down", "shown_scores"),
-)
 
 
 @dataclass(frozen=True)
@@ -182,11 +169,18 @@ def read_report(folder: Path) -> Report:
     (['moments', 'scatter'], 2)
     """
     result, log = read_result(folder), read_log(folder)
-    try:
+    with whole_run(folder):
         return _report(folder, result, log)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        if isinstance(error, DataError):
-            raise
+
+
+@contextmanager
+def whole_run(folder: Path) -> Iterator[None]:
+    """Say of what cannot be shown that the folder holds no whole result."""
+    try:
+        yield
+    except DataError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
         raise DataError(
             f"result.json and run.jsonl in {folder} are not those of one whole run. Fit again, or "
             "fetch a whole copy."
@@ -195,7 +189,8 @@ def read_report(folder: Path) -> Report:
 
 def _report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Report:
     facts = result.facts
-    _check_whole(facts)
+    check_facts(facts)
+    check_events(log, facts["sites"])
     _check_names(facts["sites"])
     asks = [event for event in log if event["event"] == "ask"]
     left = [event for event in log if event["event"] == "left"]
@@ -216,15 +211,6 @@ def _check_names(sites: list[str]) -> None:
     """Sites name files in the folder: a name must not lead out of it."""
     if any(Path(site).name != site for site in sites):
         raise ValueError
-
-
-def _check_whole(facts: dict[str, Any]) -> None:
-    absent = [name for name in (*_ALSO, *_NEEDED) if name not in facts]
-    for name, needed in _NEEDED.items():
-        part = facts.get(name)
-        absent += [entry for entry in needed if part is not None and entry not in part]
-    if absent:
-        raise KeyError(absent[0])
 
 
 def _components(variances: Sequence[float], shares: Sequence[float | None]) -> Iterable[Component]:

@@ -3,6 +3,8 @@
 import shlex
 from typing import Any
 
+import eigenfed
+from eigenfed.protocol.method import AUTO, all_methods, method_named
 from eigenfed.report.model import Report
 from eigenfed.report.page import Code, Part, Section, Table
 
@@ -11,11 +13,13 @@ _TERMS = {
     "relation": "replace_one",
     "clip": None,
     "trust": "secure_sum",
-    "tolerate": 0,
+    "colluders": 0,
+    "dropouts": 0,
+    "count": "public",
     "shares": None,
     "mode": "sound",
 }
-_OPTIONS = {"clip": "--clip", "trust": "--trust", "tolerate": "--tolerate"}
+_OPTIONS = {name: f"--{name}" for name in ("clip", "trust", "colluders", "dropouts", "count")}
 
 
 def repeat(report: Report) -> Section:
@@ -25,7 +29,7 @@ def repeat(report: Report) -> Section:
         "With the same rows at the same sites, these lines give the same result"
         + (" up to noise, which is drawn anew and paid for anew." if facts["privacy"] else ".")
     ]
-    if facts["seed"] is None and facts["method"] not in ("covariance", "merge"):
+    if facts["seed"] is None and _starts_at_random(facts["method"]):
         words.append("No seed was set: the start is another one each time, the result is not.")
     parts: list[Part] = []
     line = command(facts)
@@ -45,24 +49,31 @@ def repeat(report: Report) -> Section:
     return Section("repeat", "How to repeat it", tuple(words), tuple(parts))
 
 
+def _starts_at_random(method: str) -> bool:
+    known = all_methods().get(method)
+    return known is None or known.random_start
+
+
 def command(facts: dict[str, Any]) -> str | None:
     """Write the command, or None where a command line cannot say it.
 
     Examples
     --------
-    >>> asked = {"method": "auto", "privacy": None, **_DEFAULTS}
-    >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": True, "scale": False}
+    >>> asked = {"method": "power", "options": {"decay": False}, "privacy": None, **_DEFAULTS}
+    >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": False, "scale": False}
     >>> command(facts | {"center": True, "split": "samples", "seed": 7})
-    'eigenfed fit a.csv b.csv -k 2 --secure --seed 7 -o result'
+    'eigenfed fit a.csv b.csv -k 2 --method power --option decay=false --seed 7 -o result'
     """
     asked, terms = facts["asked"], facts["asked"]["privacy"]
     changed = [name for name, value in _DEFAULTS.items() if asked[name] != value]
-    if changed or "(" in asked["method"] or facts["split"] != "samples":
+    if changed or facts["split"] != "samples":
         return None
     if terms is not None and (terms["name"] != "Privacy" or _untold(terms)):
         return None
     words = ["eigenfed", "fit", *(f"{site}.csv" for site in facts["sites"]), "-k", str(facts["k"])]
-    words += [] if asked["method"] == "auto" else ["--method", asked["method"]]
+    words += [] if asked["method"] == AUTO else ["--method", asked["method"]]
+    for option, value in asked["options"].items():
+        words += ["--option", f"{option}={_typed(value)}"]
     flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
     words += [flag for flag, given in flags.items() if given]
     words += [] if facts["center"] else ["--no-center"]
@@ -75,6 +86,11 @@ def command(facts: dict[str, Any]) -> str | None:
     return shlex.join([*words, "-o", "result"])
 
 
+def _typed(value: Any) -> str:
+    """Write the value of an option as people type it."""
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def _untold(terms: dict[str, Any]) -> bool:
     return any(terms[name] != _TERMS[name] for name in _TERMS if name not in _OPTIONS)
 
@@ -84,26 +100,29 @@ def python(facts: dict[str, Any]) -> str:
 
     Examples
     --------
-    >>> asked = {"method": "Power(local_steps=4)", "privacy": None, **_DEFAULTS, "tol": 1e-6}
+    >>> asked = {"method": "power", "options": {"local_steps": 2}, "privacy": None}
+    >>> asked |= {**_DEFAULTS, "tol": 1e-6}
     >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": False, "scale": False}
     >>> print(python(facts | {"center": True, "split": "samples", "seed": None, "by_site": None}))
     from eigenfed import FederatedPCA, Power
     <BLANKLINE>
-    pca = FederatedPCA(2, method=Power(local_steps=4), tol=1e-06)
+    pca = FederatedPCA(2, method=Power(local_steps=2), tol=1e-06)
     pca.fit_sites({"a": ..., "b": ...})
     """
     asked, terms = facts["asked"], facts["asked"]["privacy"]
-    names, arguments = ["FederatedPCA"], [str(facts["k"])]
-    method = asked["method"]
-    if "(" in method:
-        names.append(method.partition("(")[0])
-        arguments.append(f"method={method}")
-    elif method != "auto":
-        arguments.append(f'method="{method}"')
+    names, lines, arguments = ["FederatedPCA"], [], [str(facts["k"])]
+    name, method = asked["method"], all_methods().get(asked["method"])
+    if asked["options"] and method is not None:
+        arguments.append(f"method={method_named(name, asked['options'])!r}")
+        if method.__name__ in eigenfed.__all__:
+            names.append(method.__name__)
+        else:
+            lines.append(f"from {method.__module__} import {method.__name__}")
+    elif name != AUTO:
+        arguments.append(f'method="{name}"')
     arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
     arguments += [] if facts["center"] else ["center=False"]
     arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
-    lines = []
     if terms is not None:
         given = {name: value for name, value in terms.items() if name != "name"}
         told = ", ".join(f"{n}={v!r}" for n, v in given.items() if v != _TERMS.get(n, ...))

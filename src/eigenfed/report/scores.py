@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.data.npy_header import mapped
 from eigenfed.errors import DataError
 
 POINTS_SHOWN = 4000
@@ -49,12 +50,13 @@ def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteSco
 
 def _read(path: Path, k: int) -> SiteScores:
     try:
-        scores: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        scores = mapped(path)
+    except (OSError, DataError):
         raise _unreadable(path) from None
     if scores.dtype not in (np.float64, np.float32) or scores.ndim != 2 or scores.shape[1] != k:
         raise _unreadable(path)
-    mean, deviation = _moments(scores)
+    with np.errstate(all="ignore"):
+        mean, deviation = _moments(scores)
     if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
         raise _unreadable(path)
     return SiteScores(len(scores), mean, deviation, spaced(scores, POINTS_SHOWN))

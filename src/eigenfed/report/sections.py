@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from eigenfed.protocol.method import all_methods
 from eigenfed.report.figures import Bar, bars, scree
 from eigenfed.report.figures import convergence as residuals
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report
@@ -23,7 +24,7 @@ def computed(report: Report) -> Section:
         ("Rows", count(facts["n"])),
         ("Features", count(facts["d"]) + ("" if facts["named"] else ", without names")),
         ("Components", str(facts["k"])),
-        ("Method", f"{facts['method']} ({facts['reason']})"),
+        ("Method", _method(facts)),
         ("Centred", "yes, about the mean of all rows" if facts["center"] else "no"),
         ("Scaled", "yes, by the deviation over all rows" if facts["scale"] else "no"),
         ("Rounds", str(facts["rounds"])),
@@ -50,6 +51,16 @@ def computed(report: Report) -> Section:
     return Section(
         "computed", "What was computed, and by whom", words, (Facts(tuple(items)), table)
     )
+
+
+def _method(facts: dict[str, Any]) -> str:
+    """Name the method, with its options, and tell what it does and why it was taken."""
+    asked = facts["asked"]
+    given = [f"{option} = {value}" for option, value in asked["options"].items()]
+    named = f"{facts['method']} with {', '.join(given)}" if given else facts["method"]
+    known = all_methods().get(facts["method"])
+    summary = "" if known is None else f": {known.summary}"
+    return f"{named}{summary} ({facts['reason']})"
 
 
 def _told(rows: float | None) -> float | str:

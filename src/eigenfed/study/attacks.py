@@ -10,13 +10,15 @@ from eigenfed.arrays import Array
 from eigenfed.audit.membership import Membership, audit_membership
 from eigenfed.audit.reconstruct import correlation, nystrom, watch
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.estimators.sites import as_sources
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.pca import Plan, pca
+from eigenfed.protocol.method import Method
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.study import Study
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,9 @@ class Rebuilt:
     error: float
 
 
-def rebuild(sites: Mapping[str, Path], k: int, *, method: str, rng: np.random.Generator) -> Rebuilt:
+def rebuild(
+    sites: Mapping[str, Path], k: int, *, method: Method, rng: np.random.Generator
+) -> Rebuilt:
     """Run an exact method, and rebuild the covariance of all rows from what it asked for.
 
     Parameters
@@ -53,20 +57,31 @@ def rebuild(sites: Mapping[str, Path], k: int, *, method: str, rng: np.random.Ge
     sites : mapping of str to Path
     k : int
         Number of components.
-    method : {"krylov", "randomized"}
-        Those that ask for products of the covariance with directions.
+    method : Method
+        One that asks for products of the covariance with directions.
     rng : numpy Generator
         For the public start.
+
+    Raises
+    ------
+    InputError
+        If the method asks for no products.
     """
     sources = as_sources(sites)
     _check_components(k, sources)
-    run = federation(sources, Conditions(), secure=False)
+    run = federation(Study(tuple(sorted(sources)), k, method), sources, Conditions())
     watched = watch(run.transport)
-    drive(pca(Plan(k, method), sites=watched.sites, rng=rng, total=run.total), watched)
+    drive(pca(run.study, rng=rng, total=run.total), watched)
+    if not watched.products:
+        raise InputError(
+            method.as_argument(),
+            " asks for no products with directions, from which the covariance is rebuilt",
+            remedy=(Pass("method", "krylov"), "."),
+        )
     guess, truth = nystrom(watched.seen), _scatter(list(sources.values()))
     size = float(np.linalg.norm(truth))
     return Rebuilt(
-        method,
+        method.name,
         len(truth),
         run.transport.rounds,
         watched.seen.on_span[0].shape[1],
@@ -79,8 +94,10 @@ def _check_components(k: int, sources: Mapping[str, Source]) -> None:
     n, d = sum(source.n for source in sources.values()), next(iter(sources.values())).d
     if k > min(n, d):
         raise InputError(
-            f"n_components={k} must be at most {min(n, d)}, the smaller of the numbers of rows "
-            f"({n}) and of features ({d}). Lower n_components."
+            Argument("n_components", k),
+            f" must be at most {min(n, d)}, the smaller of the numbers of rows ({n}) and of "
+            f"features ({d})",
+            remedy=("Lower ", Name("n_components"), "."),
         )
 
 
@@ -174,5 +191,9 @@ def _place(X: Array, record: int | None) -> int:
         around = X - X.mean(axis=0)
         return int(np.argmax(np.einsum("ij,ij->i", around, around)))
     if not 1 <= record <= len(X):
-        raise InputError(f"record={record} must be from 1 to {len(X)}, the rows of all files.")
+        raise InputError(
+            Argument("record", record),
+            f" must be from 1 to {len(X)}, the rows of all files",
+            remedy="Pass one of these numbers.",
+        )
     return record - 1

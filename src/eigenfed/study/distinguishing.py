@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.audit.epsilon import Audit, Mechanism, audit_epsilon, likelihood_ratio
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.calibration import epsilon_of, mu_of
 from eigenfed.privacy.grid import grid_for
@@ -27,9 +27,11 @@ from eigenfed.privacy.published import (
     Truth,
 )
 from eigenfed.privacy.published.noise import normal
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.protocol.ops import Answer
-from eigenfed.protocol.private_site import noise_of_scatter, private_scatter
+from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import Integers
+from eigenfed.protocol.ops import State, Terms
+from eigenfed.protocol.private_site import MomentRequest, noise_of_scatter, private_scatter
+from eigenfed.protocol.study import Study
 
 _ROWS = 2
 
@@ -53,8 +55,7 @@ def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) 
     (False, 1.0)
     """
     check_count("parties", parties, "Somebody adds the noise.")
-    answers = [_answer(np.eye(2)[[place]]) for place in range(2)]
-    values = [answer.reply["triangle"] for answer in answers]
+    values = [_moment(np.eye(2)[[place]]) for place in range(2)]
     noise = noise_of_scatter(grid_for(_ROWS, 2), 2, "replace_one")
     mu = mu_of(epsilon, delta)
     relative = noise.relative["triangle"]
@@ -80,16 +81,14 @@ def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) 
     )
 
 
-def _answer(row: Array) -> Answer:
-    """Return the second moment of a row among zeros, with the noise that it needs."""
+def _moment(row: Array) -> Integers:
+    """Return the second moment of a row among zeros, as a site computes it."""
     rows = np.vstack([np.zeros((_ROWS - 1, 2)), row])
-    payload: Arrays = {
-        "center": np.zeros(2),
-        "radius": np.ones(1),
-        "grid": np.array([grid_for(_ROWS, 2)]),
-        "privacy.relation": np.array([RELATIONS.index("replace_one")]),
-    }
-    return private_scatter.run(Source.of(rows), payload, {})
+    study = Study(("a",), 1, "covariance", privacy=Privacy(1.0, 1e-6, trust="local"))
+    request = MomentRequest(center=np.zeros(2), radius=1.0, n=_ROWS)
+    answer = private_scatter.run(Source.of(rows), request, State(), Terms(study, _ROWS, 2))
+    triangle: Integers = answer.reply.triangle
+    return triangle
 
 
 PUBLISHED: dict[str, Callable[[float, float, int], CovarianceNoise]] = {
@@ -134,7 +133,11 @@ def audit_published(
     """
     check_count("features", d, "Neighbours that are worst need two.", least=2)
     if name not in PUBLISHED:
-        raise InputError(f"name={name!r} must be one of {', '.join(PUBLISHED)}. Pass one of them.")
+        raise InputError(
+            Argument("name", name),
+            f" must be one of {', '.join(PUBLISHED)}",
+            remedy="Pass one of them.",
+        )
     value = PUBLISHED[name](epsilon, delta, n)
     truth = value.truth([n], d, k=1, center=False)
     released = value.released_rows([n], d)

@@ -14,7 +14,7 @@ from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.published import Published
 from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.by_site import compared
-from eigenfed.protocol.pca import Method
+from eigenfed.protocol.method import Method, as_method
 
 FORMAT = 1
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
@@ -52,7 +52,7 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "engine": "in_process",
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
-            "method": _method(pca.method),
+            **_method(pca.method),
             **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds", "certify")},
             "privacy": _terms(pca.privacy),
         },
@@ -74,8 +74,12 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
     return described
 
 
-def _method(method: Method) -> str:
-    return method if isinstance(method, str) else repr(method)
+def _method(method: Method | str) -> dict[str, Any]:
+    """Return the name of a method and the options that differ from their defaults."""
+    found = as_method(method)
+    if isinstance(found, str):
+        return {"method": found, "options": {}}
+    return {"method": found.name, "options": found.options}
 
 
 def _terms(privacy: Privacy | Published | None) -> dict[str, Any] | None:

@@ -1,22 +1,19 @@
 """What a study would take, before anything runs: rounds, bytes, memory, time, leakage, accuracy."""
 
+import os
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
-from eigenfed.estimators.protection import check_private, check_secure
+from eigenfed.errors import Argument, InputError, Name
+from eigenfed.estimators.protection import check_private, check_scaled, check_secure
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.pca import METHODS, Plan, chosen
-from eigenfed.study.forecast_cost import (
-    Sizes,
-    compute_s,
-    coordinator_bytes,
-    network_s,
-    site_bytes,
-)
+from eigenfed.protocol.method import AUTO, Cost, Method, Shape, as_method
+from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.study import Study
+from eigenfed.study.forecast_cost import compute_s, network_s, private_cost
 from eigenfed.study.forecast_messages import Talk
 from eigenfed.study.forecast_noise import Kept, kept
 from eigenfed.study.forecast_runs import Traffic, exact_talk, private_talk, secure_traffic
@@ -32,7 +29,8 @@ class Question:
     rows : dict of str to int
         Number of rows of each site.
     features, components : int
-    method : str
+    method : Method or str
+        A method, its name, or "auto".
     center, scale, secure, by_site : bool
     privacy : Privacy or None
     latency_ms : float or None
@@ -53,7 +51,7 @@ class Question:
     rows: dict[str, int]
     features: int
     components: int
-    method: str = "auto"
+    method: Method | str = AUTO
     center: bool = True
     scale: bool = False
     secure: bool = False
@@ -64,15 +62,39 @@ class Question:
     decay: float | None = None
     spectrum: tuple[float, ...] | None = None
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", as_method(self.method))
+
     @property
     def n(self) -> int:
         """Rows of all sites."""
         return sum(self.rows.values())
 
     @property
-    def plan(self) -> Plan:
-        """What the protocols are given."""
-        return Plan(self.components, self.method, self.center, self.scale, by_site=self.by_site)
+    def study(self) -> Study:
+        """What the sites would agree to."""
+        return Study(
+            tuple(sorted(self.rows)),
+            self.components,
+            self.method,
+            center=self.center,
+            scale=self.scale,
+            secure=self.secure,
+            by_site=self.by_site,
+            privacy=self.privacy,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes from which costs follow."""
+        return Shape(
+            rows=max(self.rows.values()),
+            features=self.features,
+            components=self.components,
+            sites=len(self.rows),
+            secure=self.study.masked,
+            cores=os.cpu_count() or 1,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,7 +132,7 @@ class Forecast:
     Attributes
     ----------
     question : Question
-    method : str
+    method : Method
         What would be used.
     why : str
         Why.
@@ -121,7 +143,7 @@ class Forecast:
     """
 
     question: Question
-    method: str
+    method: Method
     why: str
     rows_bytes: int
     cases: tuple[Case, ...]
@@ -150,68 +172,59 @@ def forecast(question: Question) -> Forecast:
     >>> question = Question({"north": 3000, "south": 900}, features=120, components=4)
     >>> found = forecast(question)
     >>> found.method, found.rounds, found.cases[0].rank_fraction
-    ('covariance', (2, 2), 1.0)
+    (Covariance(), (2, 2), 1.0)
     """
     _check(question)
+    method, why = choose_method(question.study, question.shape)
+    # A model with fewer features might choose another.
+    study = question.study.with_method(method)
+    if question.privacy is not None:
+        check_scaled(study)
     spectra = _spectra(question)
     if question.privacy is None:
-        heard = [_heard(question, spectrum) for spectrum in spectra]
+        heard = [_heard(study, question.rows, spectrum) for spectrum in spectra]
     else:
         # What crosses does not depend on the rows.
-        private = private_talk(question.plan, question.privacy, question.rows, question.features)
-        heard = [private] * len(spectra)
+        heard = [private_talk(study, question.rows, question.features)] * len(spectra)
     cases = tuple(
-        _case(question, spectrum, talk, traffic)
+        _case(question, study, spectrum, talk, traffic)
         for spectrum, (talk, traffic) in zip(spectra, heard, strict=True)
     )
     rows_bytes = max(question.rows.values()) * question.features * 8
-    return Forecast(question, heard[0][0].method, heard[0][0].why, rows_bytes, cases)
+    return Forecast(question, method, why, rows_bytes, cases)
 
 
-def _heard(question: Question, spectrum: Spectrum) -> tuple[Talk, Traffic]:
-    # By its name, as a model with fewer features would choose another.
-    method, why = chosen(question.plan, question.features)
-    plan = replace(question.plan, method=method)
-    talk = replace(exact_talk(plan, question.rows, spectrum), why=why)
-    if not question.secure:
-        return talk, Traffic.of(talk, question.rows)
-    return talk, secure_traffic(plan, question.rows, spectrum, talk.products)
+def _heard(study: Study, rows: dict[str, int], spectrum: Spectrum) -> tuple[Talk, Traffic]:
+    talk = exact_talk(study, rows, spectrum)
+    if not study.secure:
+        return talk, Traffic.of(talk, rows)
+    return talk, secure_traffic(study, rows, spectrum, talk.products)
 
 
-def _case(question: Question, spectrum: Spectrum, talk: Talk, traffic: Traffic) -> Case:
-    d, privacy = question.features, question.privacy
-    sizes = Sizes(
-        max(question.rows.values()),
-        d,
-        question.components,
-        len(question.rows),
-        talk.method,
-        talk.products,
-        private=privacy is not None,
-    )
-    seconds = compute_s(sizes) + network_s(
+def _cost(question: Question, method: Method, products: int) -> Cost:
+    shape = replace(question.shape, products=products or None)
+    return method.cost(shape) if question.privacy is None else private_cost(method, shape)
+
+
+def _case(
+    question: Question, study: Study, spectrum: Spectrum, talk: Talk, traffic: Traffic
+) -> Case:
+    cost = _cost(question, study.chosen, talk.products)
+    seconds = compute_s(cost) + network_s(
         traffic.rounds, traffic.all_bytes, question.latency_ms, question.bandwidth_mbps
     )
     left = None
-    if privacy is not None and spectrum.has_components:
-        left = kept(
-            privacy,
-            question.rows,
-            spectrum,
-            question.components,
-            method=talk.method,
-            center=question.center,
-            scale=question.scale,
-        )
+    if question.privacy is not None and spectrum.has_components:
+        left = kept(study, question.rows, spectrum)
     # All of a site's variance lies within as many directions as it has rows, less the mean.
     few = 0 < min(question.rows.values()) - 1 <= talk.directions
     return Case(
         spectrum.name,
         traffic,
         seconds,
-        site_bytes(sizes),
-        coordinator_bytes(sizes),
-        min(talk.directions / d, 1.0),
+        cost.site_bytes,
+        cost.coordinator_bytes,
+        min(talk.directions / question.features, 1.0),
         1.0 if few else talk.variance_fraction,
         left,
     )
@@ -238,13 +251,10 @@ def _check(question: Question) -> None:
     check_count("n_components", k, "Ask for one component or more.")
     if k > most:
         raise InputError(
-            f"n_components={k} must be at most {most}, the smaller of the number of rows "
-            f"({question.n}) and of features ({question.features}). Lower n_components."
-        )
-    if question.method not in METHODS:
-        raise InputError(
-            f"method={question.method!r} must be one of {', '.join(map(repr, METHODS))}. "
-            "Pass one of them."
+            Argument("n_components", k),
+            f" must be at most {most}, the smaller of the number of rows ({question.n}) and of "
+            f"features ({question.features})",
+            remedy=("Lower ", Name("n_components"), "."),
         )
     if question.secure:
         check_secure(len(question.rows), "samples", question.method)
@@ -262,9 +272,14 @@ def _check_spectrum(question: Question, k: int) -> None:
     if given is not None and decay is not None:
         raise InputError("spectrum and decay both say how eigenvalues fall. Give one of them.")
     if decay is not None and not 0.0 < decay <= 1.0:
-        raise InputError(f"decay={decay} must be above 0 and at most 1. Pass 0.9, say.")
+        raise InputError(
+            Argument("decay", decay),
+            " must be above 0 and at most 1",
+            remedy="Pass 0.9, for example.",
+        )
     if given is not None and (len(given) < k or given[k - 1] <= 0.0):
         raise InputError(
-            f"spectrum must have {k} eigenvalues above 0 at least, one for each component. Give "
-            "more, or lower n_components."
+            Name("spectrum"),
+            f" must have {k} eigenvalues above 0 at least, one for each component",
+            remedy=("Give more, or lower ", Name("n_components"), "."),
         )

@@ -1,158 +1,67 @@
-"""Memory and work of a run, by its sizes: what the methods hold at their peak, and multiply.
+"""Memory and time of a run, by what its method takes; for private runs, what theirs does.
 
 The factors were measured, and tests hold them to within 30 % of real peaks.
 """
 
-import os
-from dataclasses import dataclass
+from eigenfed.protocol.method import Cost, Method, Shape
+from eigenfed.protocol.method_cost import block_bytes, product_work, replies_in_hand
 
-_FLOAT = 8
-_BLOCK_BYTES = 12 << 20
-_METER_BYTES = 128 << 20
-_ROOM_BYTES = 64 << 20
-_FLOPS_PER_S = 5e9
-_ITERATIONS = 10
+_WORK_PER_S = 5e9
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """What memory and work follow from.
+def private_cost(method: Method, shape: Shape) -> Cost:
+    """Return what a method takes under differential privacy.
 
-    Attributes
+    Parameters
     ----------
-    n : int
-        Rows of the largest site.
-    d, k : int
-    sites : int
-    method : str
-    products : int
-        Rounds of products.
-    private : bool
-    """
-
-    n: int
-    d: int
-    k: int
-    sites: int
-    method: str
-    products: int
-    private: bool
-
-    @property
-    def width(self) -> int:
-        """Number of directions in one product."""
-        if self.private:
-            return min(2 * self.k, self.d)
-        wide = {"krylov": max(self.k, 8), "power": self.k + 5, "merge": 2 * self.k}
-        return min(wide.get(self.method, self.k), self.d)
-
-    @property
-    def answered(self) -> int:
-        """Columns of directions that a site answers about in all."""
-        if self.method == "randomized":
-            return 2 * _ITERATIONS * self.k + 2 * self.k
-        if self.method == "merge":
-            return 2 * self.width
-        return self.products * self.width
-
-    @property
-    def block(self) -> int:
-        """Bytes of the rows that are worked on at a time."""
-        return min(self.rows_bytes, _BLOCK_BYTES)
-
-    @property
-    def rows_bytes(self) -> int:
-        """Bytes of the rows of the largest site, dense."""
-        return self.n * self.d * _FLOAT
-
-    @property
-    def square(self) -> int:
-        """Bytes of a matrix of features by features."""
-        return self.d * self.d * _FLOAT
-
-    def columns(self, count: int) -> int:
-        """Return the bytes of so many directions."""
-        return self.d * count * _FLOAT
-
-
-def site_bytes(sizes: Sizes) -> float:
-    """Return what a site needs beside its rows.
+    method : Method
+        One that sends its whole covariance, or one that iterates: two products with twice as many
+        directions as components.
+    shape : Shape
 
     Examples
     --------
-    >>> site_bytes(Sizes(3000, 2000, 4, 3, "covariance", 1, private=True))
+    >>> from eigenfed import Covariance
+    >>> shape = Shape(rows=3000, features=2000, components=4, sites=3)
+    >>> private_cost(Covariance(), shape).site_bytes
     166400000.0
     """
-    block, square = sizes.block, sizes.square
-    if sizes.private and sizes.method == "covariance":
-        return max(5.2 * square, 5.0 * block + square)
-    if sizes.private:
-        wide = sizes.columns(sizes.width)
-        return max(5.0 * block + 1.9 * wide, 12.0 * wide)
-    if sizes.method == "covariance":
-        blocks = -(-sizes.rows_bytes // _BLOCK_BYTES)
-        return max(min(blocks, _cores() + 3) * square + 2.0 * block, 2.2 * square)
-    if sizes.method == "merge":
-        return max(22.0 * sizes.columns(sizes.width), 4.0 * block)
-    # The meter keeps directions and images, and makes a basis of them for the certificate.
-    meter = min(sizes.columns(sizes.answered), _METER_BYTES)
-    known = sizes.answered if sizes.method == "krylov" else sizes.width
-    return max(6.8 * meter + 1.4 * sizes.columns(known), 2.0 * meter + 1.5 * (_cores() + 1) * block)
+    d, block = float(shape.features), block_bytes(shape)
+    if not method.iterates:
+        square = shape.square_bytes
+        return Cost(
+            1,
+            shape.features,
+            d * (d + 1) / 2,
+            max(5.2 * square, 5.0 * block + square),
+            (2.0 + 0.5 * replies_in_hand(shape)) * square,
+            float(shape.rows) * d * d + 4.0 * d**3,
+        )
+    rounds, width = shape.products or 2, min(2 * shape.components, shape.features)
+    wide, answered = shape.column_bytes(width), rounds * width
+    return Cost(
+        rounds,
+        answered,
+        d * answered,
+        max(5.0 * block + 1.9 * wide, 12.0 * wide),
+        (6.0 + replies_in_hand(shape)) * wide,
+        product_work(shape, answered, width),
+    )
 
 
-def coordinator_bytes(sizes: Sizes) -> float:
-    """Return what the coordinator needs.
-
-    Examples
-    --------
-    >>> coordinator_bytes(Sizes(3000, 2000, 4, 3, "covariance", 1, private=False))
-    80000000.0
-    """
-    in_hand = min(sizes.sites, 2 * _cores() + 1)
-    wide = sizes.columns(sizes.width)
-    if sizes.method == "covariance":
-        own = 2.0 if sizes.private else 1.0
-        return (own + 0.5 * in_hand) * sizes.square
-    if sizes.private:
-        return (6.0 + in_hand) * wide
-    match sizes.method:
-        case "krylov":
-            return sizes.columns(_room(sizes)) + 2.6 * sizes.columns(sizes.answered)
-        case "randomized":
-            return 4.2 * sizes.columns(_ITERATIONS * sizes.k)
-        case "merge":
-            return (6.0 + 1.7 * sizes.sites) * wide
-        case "power":
-            return (10.0 + in_hand) * wide
-        case _:
-            return (6.3 + in_hand) * wide
-
-
-def _room(sizes: Sizes) -> int:
-    """Columns that a Lanczos basis has made room for: twice as many whenever they run out."""
-    room = max(2 * sizes.width, _ROOM_BYTES // sizes.columns(1))
-    while room < sizes.answered:
-        room = 2 * (room // sizes.width) * sizes.width
-    return min(room, sizes.d)
-
-
-def compute_s(sizes: Sizes) -> float:
+def compute_s(cost: Cost) -> float:
     """Return the seconds of arithmetic, at the largest site and then at the coordinator.
 
     It takes five thousand million operations a second, a modest machine.
 
     Examples
     --------
-    >>> compute_s(Sizes(5000, 1000, 4, 3, "covariance", 1, private=False))
+    >>> from eigenfed import Covariance
+    >>> shape = Shape(rows=5000, features=1000, components=4, sites=3)
+    >>> compute_s(Covariance().cost(shape))
     1.8
     """
-    n, d, width = float(sizes.n), float(sizes.d), float(sizes.width)
-    if sizes.method == "covariance":
-        work = n * d * d + 4.0 * d**3
-    else:
-        # Multiplying with the rows and back, and keeping directions apart.
-        work = sizes.answered * (4.0 * n * d + 4.0 * d * max(width, sizes.answered / 2.0))
-    return work / _FLOPS_PER_S
+    return cost.work / _WORK_PER_S
 
 
 def network_s(
@@ -170,8 +79,3 @@ def network_s(
     waiting = 0.0 if latency_ms is None else rounds * latency_ms / 1e3
     sending = 0.0 if bandwidth_mbps is None else 8.0 * all_bytes / (bandwidth_mbps * 1e6)
     return waiting + sending
-
-
-def _cores() -> int:
-    """As many threads work on blocks, and on replies, as this machine has processors."""
-    return os.cpu_count() or 1

@@ -15,12 +15,12 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.estimators.protocols import protocol_of
 from eigenfed.privacy.leakage import Meter
-from eigenfed.privacy.terms import Privacy
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.pca import Plan
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.private_schedule import terms_of
+from eigenfed.protocol.study import Study
 from eigenfed.transport.local import Answering, LocalTransport
 
 _LEAST_MODEL_ROWS = 24
@@ -47,9 +47,6 @@ class Talk:
     crossings : tuple of Crossing
     products : int
         Rounds of products that the method took.
-    method : str
-    why : str
-        Why that method.
     directions : int
         Rank of all directions that a site has answered about.
     variance_fraction : float
@@ -58,8 +55,6 @@ class Talk:
 
     crossings: tuple[Crossing, ...]
     products: int
-    method: str
-    why: str
     directions: int
     variance_fraction: float
 
@@ -93,9 +88,11 @@ class _Overheard:
     crossings: list[Crossing]
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one ask."""
+        """Answer one request; the message that opens the run passes uncounted."""
         reply = self.site.answer(data)
-        ask = Message.from_bytes(data, "ask")
+        ask = Message.from_bytes(data, "ask", "open")
+        if ask.kind == "open":
+            return reply
         down, up = self._sized(data, ask), self._sized(reply, Message.from_bytes(reply, "reply"))
         self.crossings.append(Crossing(self.name, ask.round_, ask.label, down, up))
         return reply
@@ -126,26 +123,25 @@ def _stretched(shape: Sequence[int], features: int, real: int) -> int:
 
 
 def overheard(
-    plan: Plan,
+    study: Study,
     rows: dict[str, int],
     values: Array,
     real: int,
     *,
-    secure: bool = False,
     drawn: bool = False,
 ) -> Talk:
-    """Run an exact method on model sites and write down what crosses.
+    """Run an exact study on model sites and write down what crosses.
 
     Parameters
     ----------
-    plan : Plan
+    study : Study
+        With its method.
     rows : dict of str to int
-        Numbers of rows of the model sites.
+        Numbers of rows of the model sites, which stand for those of the study.
     values : ndarray of shape (features,)
         Eigenvalues of the models.
     real : int
         Number of features that they stand for.
-    secure : bool
     drawn : bool
         Whether rows are drawn at random instead, so that sites differ as by chance, and have no
         more directions than rows: it matters where sites answer about directions of their own.
@@ -153,7 +149,8 @@ def overheard(
     Examples
     --------
     >>> import numpy as np
-    >>> talk = overheard(Plan(2, "covariance"), {"a": 50}, np.array([3.0, 2.0, 1.0]), real=3)
+    >>> study = Study(("a", "b"), 2, "covariance")
+    >>> talk = overheard(study, {"a": 50}, np.array([3.0, 2.0, 1.0]), real=3)
     >>> talk.rounds, [crossing.op for crossing in talk.crossings]
     (2, ['moments', 'scatter'])
     """
@@ -161,35 +158,32 @@ def overheard(
     sources = {
         name: _drawn(values, n, rng) if drawn else _model(values, n) for name, n in rows.items()
     }
-    return _driven(plan, None, sources, real, secure=secure)
+    return _driven(study, sources, real)
 
 
-def overheard_private(
-    plan: Plan, privacy: Privacy, sites: Sequence[str], features: int, real: int
-) -> Talk:
-    """Run a private method on model sites: what crosses depends neither on rows nor on noise."""
+def overheard_private(study: Study, sites: Sequence[str], features: int, real: int) -> Talk:
+    """Run a private study on model sites: what crosses depends neither on rows nor on noise."""
     rng = np.random.default_rng(0)
     # So little noise is for the model alone, which has no one's rows and too few for real noise.
-    privacy = replace(privacy, epsilon=1e4, tolerate=0)
-    shape = (max(_LEAST_MODEL_ROWS, 2 * plan.k), features)
+    privacy = replace(terms_of(study), epsilon=1e4, colluders=0, dropouts=0)
+    shape = (max(_LEAST_MODEL_ROWS, 2 * study.components), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
-    return _driven(plan, privacy, sources, real, secure=False)
+    return _driven(replace(study, privacy=privacy), sources, real)
 
 
-def _driven(
-    plan: Plan, privacy: Privacy | None, sources: dict[str, Source], real: int, *, secure: bool
-) -> Talk:
-    run = federation(sources, Conditions(), secure=secure, privacy=privacy)
+def _driven(study: Study, sources: dict[str, Source], real: int) -> Talk:
+    run = federation(replace(study, sites=tuple(sorted(sources))), sources, Conditions())
     features = next(iter(sources.values())).d
     crossings: list[Crossing] = []
     heard = {
         name: _Overheard(name, site, features, real, crossings) for name, site in run.sites.items()
     }
     transport = LocalTransport(heard, run=run.transport.run)
+    transport.open_with(run.opening)
     rng = np.random.default_rng(0)
-    found = drive(protocol_of(plan, privacy, transport.sites, run.total, rng), transport)
+    found = drive(pca(run.study, rng=rng, total=run.total), transport)
     directions, share = _told(site.meter for site in run.sites.values())
-    return Talk(tuple(crossings), found.products, found.method, found.why, directions, share)
+    return Talk(tuple(crossings), found.products, directions, share)
 
 
 def _told(meters: Iterable[Meter]) -> tuple[int, float]:

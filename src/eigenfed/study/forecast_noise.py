@@ -8,24 +8,38 @@ grows with the root of their number, so that the sums are made smaller by as muc
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.noise import Noise
 from eigenfed.privacy.radii import COUNT_UNIT
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import Integers, pack
 from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.protocol.ops import Limits, R, Request, State, Terms
 from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.private_schedule import terms_of
 from eigenfed.protocol.private_site import (
-    noise_of_count,
-    noise_of_product,
-    noise_of_scatter,
-    noise_of_total,
+    BallRequest,
+    CountReply,
+    CountRequest,
+    GridRequest,
+    MomentReply,
+    MomentRequest,
+    RowsReply,
+    ScreeReply,
+    ScreeRequest,
+    Sketched,
+    SketchReply,
+    SketchRequest,
+    TotalReply,
+    TotalRequest,
+    WithinRequest,
 )
+from eigenfed.protocol.study import Study
 from eigenfed.study.forecast_spectrum import Spectrum
 
 _MATRIX_FEATURES, _PRODUCT_FEATURES = 1000, 20_000
@@ -54,80 +68,64 @@ class Kept:
     problem: str = ""
 
 
-def kept(
-    privacy: Privacy,
-    rows: dict[str, int],
-    spectrum: Spectrum,
-    k: int,
-    *,
-    method: str,
-    center: bool,
-    scale: bool,
-) -> Kept:
+def kept(study: Study, rows: dict[str, int], spectrum: Spectrum) -> Kept:
     """Forecast what a private PCA captures.
 
     Parameters
     ----------
-    privacy : Privacy
+    study : Study
+        With its privacy and its method.
     rows : dict of str to int
         Numbers of rows of the sites.
     spectrum : Spectrum
-    k : int
-        Number of components.
-    method : {"covariance", "power"}
-    center, scale : bool
 
     Examples
     --------
+    >>> from eigenfed import Privacy
     >>> from eigenfed.study.forecast_spectrum import falling
     >>> rows, spectrum = {"a": 30_000, "b": 30_000, "c": 30_000}, falling(0.5, 20, 20)
-    >>> found = kept(Privacy(1.0, 1e-6), rows, spectrum, 2, method="covariance", center=True,
-    ...     scale=False)
+    >>> study = Study(("a", "b", "c"), 2, "covariance", privacy=Privacy(1.0, 1e-6))
+    >>> found = kept(study, rows, spectrum)
     >>> found.captured > 0.95, found.ratio < 0.1
     (True, True)
     """
+    k, privacy = study.components, terms_of(study)
     if privacy.trust == "central":
         # One trusted party adds the noise once, as one site would for itself.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}
-    if scale:
+    if study.scale:
         privacy = replace(privacy, shares={**(privacy.shares or {}), "scree": 0.0})
+    model = replace(study, sites=tuple(rows), privacy=privacy, scale=False)
     features = min(spectrum.d, _MATRIX_FEATURES)
-    if method == "power":
+    if study.chosen.iterates:
         most = max(_PRODUCT_NUMBERS // k, 4 * k)
         features = min(spectrum.d, _PRODUCT_FEATURES, most)
     found = []
     # With many features one run is as good as the mean of several.
     for seed in range(_RUNS if features <= _FEW_RUN_FEATURES else 1):
         # Seeded on purpose: this is a forecast about nobody's rows, and should not change.
-        sites = _Modelled(rows, spectrum, features, np.random.default_rng(seed))
+        sites = _Modelled(model, rows, spectrum, features, np.random.default_rng(seed))
         try:
-            components = _run(privacy, sites, k, method=method, center=center)
+            components = _run(model, sites)
         except ProtocolError as error:
             return Kept(None, None, str(error))
-        if scale and sites.least_signal < _LEAST_SIGNAL:
+        if study.scale and sites.least_signal < _LEAST_SIGNAL:
             return Kept(None, None, "The features' variances would not stand out of their noise.")
         found.append((float(np.sum(components**2 @ sites.values)), sites.ratio))
     captured, ratio = (float(mean) for mean in np.mean(found, axis=0))
     return Kept(min(captured / spectrum.leading(k), 1.0), ratio)
 
 
-def _run(privacy: Privacy, sites: "_Modelled", k: int, *, method: str, center: bool) -> Array:
+def _run(study: Study, sites: "_Modelled") -> Array:
     """Drive the private protocol, whose only ask outside of sums is for the numbers of rows."""
-    protocol = private_pca(
-        privacy,
-        k,
-        method=method,
-        center=center,
-        scale=False,
-        tol=2e-8,
-        sites=tuple(sites.rows),
-        rng=sites.rng,
-        total=sites,
-    )
+    protocol = private_pca(study, rng=sites.rng, total=sites)
     next(protocol)
-    size = {"d": np.array([len(sites.values)])}
+    d, public = len(sites.values), terms_of(study).count == "public"
+    replies = {
+        name: pack(RowsReply(d=d, n=n if public else None)) for name, n in sites.rows.items()
+    }
     try:
-        protocol.send({name: {"n": np.array([n])} | size for name, n in sites.rows.items()})
+        protocol.send(replies)
     except StopIteration as end:
         components: Array = end.value.components
         return components
@@ -148,9 +146,15 @@ class _Modelled:
     """
 
     bounded = True
+    limits: Limits | None = None
 
     def __init__(
-        self, rows: dict[str, int], spectrum: Spectrum, features: int, rng: np.random.Generator
+        self,
+        study: Study,
+        rows: dict[str, int],
+        spectrum: Spectrum,
+        features: int,
+        rng: np.random.Generator,
     ) -> None:
         self.rows, self.rng = rows, rng
         self.summed = tuple(rows)
@@ -162,86 +166,103 @@ class _Modelled:
         self._elsewhere = max(spectrum.trace - float(self.values.sum()), 0.0)
         count = min(self._n, max(_DRAWN_NUMBERS // features, 64))
         self._drawn = rng.standard_normal((count, features)) * np.sqrt(self.values)
+        self._terms = Terms(study, self._n, len(self.values))
+        self._state = State()
+        self._parties = terms_of(study).parties(len(rows))
+
+    def agree(self, limits: Limits) -> None:
+        """Take limits, of which noised sums need none."""
 
     def error(self, bound: Bound) -> Array:
         """Return 0: rounding is nothing beside noise."""
         return np.zeros(np.shape(bound))
 
-    def __call__(self, ask: Ask) -> Protocol[Arrays]:
-        """Answer an ask for a noised sum, without asking anybody."""
+    def __call__(self, ask: Ask[R]) -> Protocol[R]:
+        """Answer a request for a noised sum, without asking anybody."""
         yield from ()
-        answers = {
-            "private_within": self._private_within,
-            "private_total": self._private_total,
-            "private_scatter": self._private_scatter,
-            "private_product": self._private_product,
-            "private_scree": self._private_scree,
-        }
-        return answers[ask.op](ask.payload)
+        reply: R = self._reply(ask.request, ask.mu or math.inf)
+        return reply
 
-    def _private_within(self, payload: Arrays) -> Arrays:
-        within = np.mean(self._squares(payload) <= payload["radius"][0] ** 2)
-        noise = self._noise(noise_of_count(_relation(payload)), payload, 1)
-        return {"count": self._n * float(within) * COUNT_UNIT + noise}
+    def _reply(self, request: Request[Any], mu: float) -> Any:
+        match request:
+            case CountRequest():
+                return self._counted(request, mu, 1.0)
+            case WithinRequest():
+                within = np.mean(self._squares(request) <= request.radius**2)
+                return self._counted(request, mu, float(within))
+            case TotalRequest():
+                return self._total(request, mu)
+            case MomentRequest():
+                return self._scatter(request, mu)
+            case SketchRequest():
+                return self._product(request, mu)
+            case ScreeRequest():
+                # Variances are no part of the forecast.
+                return ScreeReply(parts=np.zeros(len(request.components) + 1, np.int64))
+        raise ProtocolError(f"A forecast does not know {request.op!r}.")
 
-    def _private_total(self, payload: Arrays) -> Arrays:
+    def _counted(self, request: Request[CountReply], mu: float, part: float) -> CountReply:
+        noise = self._noise(self._needed(request), mu, 1)
+        return CountReply(count=_integers(self._n * part * COUNT_UNIT + noise))
+
+    def _total(self, request: TotalRequest, mu: float) -> TotalReply:
         # Rows lie about their mean alike on all sides: what is left of their sum is how far the
         # centre is from it, and noise.
-        grid, radius = int(payload["grid"][0]), float(payload["radius"][0])
-        shorter = float(np.sqrt(self._shortened(payload)).mean())
-        left = -payload["center"] * (shorter * self._n * grid / radius)
-        noise = noise_of_total(grid, _relation(payload))
-        return {"total": left + self._noise(noise, payload, len(self.values))}
+        shorter = float(np.sqrt(self._shortened(request)).mean())
+        left = -request.center * (shorter * self._n * self._grid(request) / request.radius)
+        noise = self._noise(self._needed(request), mu, len(self.values))
+        return TotalReply(total=_integers(left + noise))
 
-    def _private_scatter(self, payload: Arrays) -> Arrays:
-        d, unit = len(self.values), self._unit(payload)
-        noise = noise_of_scatter(int(payload["grid"][0]), d, _relation(payload))
-        shorter = self._shortened(payload)
-        away = self._away(payload)
+    def _scatter(self, request: MomentRequest, mu: float) -> MomentReply:
+        d, noise = len(self.values), self._needed(request)
+        shorter, away = self._shortened(request), self._away(request)
         moment = np.diag(self._moment(shorter)) + shorter.mean() * np.outer(away, away)
-        signal = moment[np.triu_indices(d)] * unit
-        relative = noise.relative["triangle"]
-        self._weigh(noise, payload, shorter, math.sqrt(0.5))
-        return {"triangle": signal + relative * self._noise(noise, payload, len(signal))}
+        signal = moment[np.triu_indices(d)] * self._unit(request)
+        self._weigh(noise, mu, request, shorter, math.sqrt(0.5))
+        drawn = noise.relative["triangle"] * self._noise(noise, mu, len(signal))
+        return MomentReply(triangle=_integers(signal + drawn))
 
-    def _private_product(self, payload: Arrays) -> Arrays:
-        basis, grid = payload["basis"], int(payload["grid"][0])
-        clip, width = float(payload["update_clip"][0]), basis.shape[1]
-        noise = noise_of_product(grid, width, clip * grid**2, _relation(payload))
-        shorter = self._shortened(payload)
-        squares = self._squares(payload) * shorter
-        onto = np.sum(((self._drawn - self._away(payload)) @ basis) ** 2, axis=1) * shorter
+    def _product(self, request: SketchRequest, mu: float) -> SketchReply:
+        basis, noise, clip = request.basis, self._needed(request), request.update_clip(self._state)
+        shorter, away = self._shortened(request), self._away(request)
+        squares = self._squares(request) * shorter
+        onto = np.sum(((self._drawn - away) @ basis) ** 2, axis=1) * shorter
         if clip < 1.0:
             # Directions at random also meet what lies outside the features drawn.
-            onto += self._elsewhere * shorter * width / len(basis)
-        sizes = np.sqrt(squares * onto) / float(payload["radius"][0]) ** 2
+            onto += self._elsewhere * shorter * basis.shape[1] / len(basis)
+        sizes = np.sqrt(squares * onto) / request.radius**2
         shorter = shorter * np.minimum(1.0, clip / np.maximum(sizes, np.finfo(float).tiny))
-        away = self._away(payload)
         image = self._moment(shorter)[:, None] * basis
         image += shorter.mean() * np.outer(away, away @ basis)
-        self._weigh(noise, payload, shorter, 1.0)
-        drawn = self._noise(noise, payload, image.size).reshape(image.shape)
-        return {"product": image * self._unit(payload) + drawn}
+        self._weigh(noise, mu, request, shorter, 1.0)
+        drawn = self._noise(noise, mu, image.size).reshape(image.shape)
+        self._state = replace(self._state, own=Sketched())
+        return SketchReply(product=_integers(image * self._unit(request) + drawn))
 
-    def _private_scree(self, payload: Arrays) -> Arrays:
-        # Variances are no part of the forecast.
-        return {"parts": np.zeros(len(payload["components"]) + 1)}
+    def _needed(self, request: Request[Any]) -> Noise:
+        """Return the noise that a site would add."""
+        noise = request.noise(self._terms, self._state)
+        if noise is None:
+            raise ProtocolError(f"{request.op!r} has no noise.")
+        return noise
 
-    def _away(self, payload: Arrays) -> Array:
+    def _grid(self, request: GridRequest) -> int:
+        return request.grid(len(self.values))
+
+    def _away(self, request: BallRequest) -> Array:
         """Return the error of the mean, as long as it is with all features."""
-        away: Array = payload["center"] * self._stretch
-        return away
+        return request.center * self._stretch
 
-    def _squares(self, payload: Arrays) -> Array:
+    def _squares(self, request: BallRequest) -> Array:
         """Return squared lengths of rows about the centre."""
-        around = self._drawn - self._away(payload)
+        around = self._drawn - self._away(request)
         squares: Array = np.einsum("ij,ij->i", around, around) + self._elsewhere
         return squares
 
-    def _shortened(self, payload: Arrays) -> Array:
+    def _shortened(self, request: BallRequest) -> Array:
         """Return what clipping leaves of the squared length of each row."""
-        squares = np.maximum(self._squares(payload), np.finfo(float).tiny)
-        return np.minimum(1.0, float(payload["radius"][0]) ** 2 / squares)
+        squares = np.maximum(self._squares(request), np.finfo(float).tiny)
+        return np.minimum(1.0, request.radius**2 / squares)
 
     def _moment(self, shorter: Array) -> Array:
         """Return the variances along the axes when rows count so much.
@@ -253,26 +274,27 @@ class _Modelled:
         part: Array = self.values * (shorter @ squares) / whole
         return part
 
-    def _unit(self, payload: Arrays) -> float:
-        """Return what turns variances into sums of whole numbers, less for the features missing."""
-        per_row = (float(payload["grid"][0]) / float(payload["radius"][0])) ** 2
+    def _unit(self, request: GridRequest) -> float:
+        """Return what turns variances into sums of integers, less for the features missing."""
+        per_row = (self._grid(request) / request.radius) ** 2
         return self._n * per_row / self._stretch
 
-    def _weigh(self, noise: Noise, payload: Arrays, shorter: Array, beside: float) -> None:
+    def _weigh(
+        self, noise: Noise, mu: float, request: GridRequest, shorter: Array, beside: float
+    ) -> None:
         """Compare noise and signal."""
-        deviation, unit = self._deviation(noise, payload), self._unit(payload)
+        deviation, unit = self._deviation(noise, mu), self._unit(request)
         largest = float(self._moment(shorter).max()) * unit
         self.ratio = beside * deviation * math.sqrt(len(self.values)) / largest
         trace = float(shorter.mean()) * (float(self.values.sum()) + self._elsewhere)
         self.least_signal = trace / self._d * unit * self._stretch / deviation
 
-    def _deviation(self, noise: Noise, payload: Arrays) -> float:
-        mu, parties = float(payload["privacy.mu"][0]), int(payload["privacy.parties"][0])
-        return noise.sensitivity / mu * math.sqrt(len(self.rows) / parties)
+    def _deviation(self, noise: Noise, mu: float) -> float:
+        return noise.sensitivity / mu * math.sqrt(len(self.rows) / self._parties)
 
-    def _noise(self, noise: Noise, payload: Arrays, count: int) -> Array:
-        return self.rng.standard_normal(count) * self._deviation(noise, payload)
+    def _noise(self, noise: Noise, mu: float, count: int) -> Array:
+        return self.rng.standard_normal(count) * self._deviation(noise, mu)
 
 
-def _relation(payload: Arrays) -> str:
-    return RELATIONS[int(payload["privacy.relation"][0])]
+def _integers(values: Array) -> Integers:
+    return np.rint(values).astype(np.int64)

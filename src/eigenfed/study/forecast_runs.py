@@ -3,10 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.pca import Plan
-from eigenfed.protocol.private import privately_chosen
 from eigenfed.protocol.secure_sum import AHEAD
+from eigenfed.protocol.study import Study
 from eigenfed.study.forecast_messages import Talk, overheard, overheard_private
 from eigenfed.study.forecast_spectrum import Spectrum
 
@@ -15,7 +13,6 @@ _LEAST_BLOCK = 8
 _PLAIN_SITES, _SECURE_SITES = 3, 5
 _FIRST_PRODUCTS = 10
 _NEVER = 1e-300
-_ITERATED = ("krylov", "subspace", "power")
 
 
 @dataclass(frozen=True)
@@ -66,13 +63,13 @@ class Traffic:
         return Traffic(*(round(here + times * (there - here)) for here, there in pairs))
 
 
-def exact_talk(plan: Plan, rows: dict[str, int], spectrum: Spectrum) -> Talk:
-    """Run an exact method on a few model sites with plain sums.
+def exact_talk(study: Study, rows: dict[str, int], spectrum: Spectrum) -> Talk:
+    """Run an exact study on a few model sites with plain sums.
 
     Parameters
     ----------
-    plan : Plan
-        With the method by name.
+    study : Study
+        With its method.
     rows : dict of str to int
         Numbers of rows of all sites.
     spectrum : Spectrum
@@ -80,40 +77,44 @@ def exact_talk(plan: Plan, rows: dict[str, int], spectrum: Spectrum) -> Talk:
     Examples
     --------
     >>> from eigenfed.study.forecast_spectrum import falling
-    >>> exact_talk(Plan(4, "krylov"), {"a": 900, "b": 500}, falling(0.8, 300, 300)).rounds
+    >>> study = Study(("a", "b"), 4, "krylov")
+    >>> exact_talk(study, {"a": 900, "b": 500}, falling(0.8, 300, 300)).rounds
     8
     """
+    method, k = study.chosen, study.components
     # There sites answer about directions of their own, which differ as the sites do by chance.
-    drawn = plan.method in ("merge", "power")
+    drawn = method.own_directions
     # Elsewhere plain sums ask all sites the same, and one stands for all.
     rows = _largest(rows, _PLAIN_SITES if drawn else 1)
-    least = 10 * plan.k
-    if plan.method in ("krylov", "subspace"):
-        least = max(_FEATURES, min(60 * max(plan.k, _LEAST_BLOCK), _MOST_FEATURES))
+    least = 10 * k
+    if method.iterates and not drawn:
+        least = max(_FEATURES, min(60 * max(k, _LEAST_BLOCK), _MOST_FEATURES))
     features = _standing(spectrum.d, max(least, _FEW_FEATURES))
     values = spectrum.values(features)
-    talk = overheard(plan, rows, values, spectrum.d, drawn=drawn)
+    talk = overheard(replace(study, secure=False), rows, values, spectrum.d, drawn=drawn)
     if talk.directions == features:
         return replace(talk, directions=spectrum.d, variance_fraction=1.0)
     seen = talk.variance_fraction * float(values.sum()) / spectrum.trace
     return replace(talk, variance_fraction=min(seen, 1.0))
 
 
-def secure_traffic(plan: Plan, rows: dict[str, int], spectrum: Spectrum, products: int) -> Traffic:
+def secure_traffic(
+    study: Study, rows: dict[str, int], spectrum: Spectrum, products: int
+) -> Traffic:
     """Count what crosses with secure sums, given how many products it takes.
 
     Keys and shares grow in proportion to the sites. Keys are made for some sums at a time, so that
     traffic goes on alike after as many.
     """
-    features = _standing(spectrum.d, 20 * max(plan.k, _LEAST_BLOCK, _LEAST_BLOCK + 2))
+    features = _standing(spectrum.d, 20 * max(study.components, _LEAST_BLOCK + 2))
     values = spectrum.values(features)
 
     def counted(sites: dict[str, int], count: int) -> Traffic:
-        forced = replace(plan, tol=_NEVER, max_rounds=count)
-        return Traffic.of(overheard(forced, sites, values, spectrum.d, secure=True), sites)
+        forced = replace(study, tol=_NEVER, max_rounds=count)
+        return Traffic.of(overheard(forced, sites, values, spectrum.d), sites)
 
-    if plan.method not in _ITERATED or products <= _FIRST_PRODUCTS:
-        return _by_sites(rows, lambda sites: counted(sites, products))
+    if not study.chosen.iterates or products <= _FIRST_PRODUCTS:
+        return _by_sites(rows, lambda sites: counted(sites, max(products, 1)))
     periods, first = divmod(products - 2, AHEAD)
     return _by_sites(
         rows,
@@ -121,22 +122,17 @@ def secure_traffic(plan: Plan, rows: dict[str, int], spectrum: Spectrum, product
     )
 
 
-def private_talk(
-    plan: Plan, privacy: Privacy, rows: dict[str, int], d: int
-) -> tuple[Talk, Traffic]:
+def private_talk(study: Study, rows: dict[str, int], d: int) -> tuple[Talk, Traffic]:
     """Run the private protocol on model sites: its asks are the same whatever the rows are."""
-    features = _standing(d, max(_FEW_FEATURES, 4 * plan.k))
-    method, why = privately_chosen(str(plan.method), d)
-    plan = replace(plan, method=method)
-
+    features = _standing(d, max(_FEW_FEATURES, 4 * study.components))
     talks: list[Talk] = []
 
     def counted(sites: dict[str, int]) -> Traffic:
-        talks.append(overheard_private(plan, privacy, list(sites), features, d))
+        talks.append(overheard_private(study, list(sites), features, d))
         return Traffic.of(talks[-1], sites)
 
     traffic = _by_sites(rows, counted)
-    return replace(talks[-1], why=why), traffic
+    return talks[-1], traffic
 
 
 def _by_sites(rows: dict[str, int], counted: Callable[[dict[str, int]], Traffic]) -> Traffic:

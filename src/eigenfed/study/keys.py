@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from eigenfed.study.rules import Rule, Schema
 
@@ -48,6 +48,8 @@ class Table:
     tables : tuple of Table
     barred : tuple of Barred
         What does not go together, among all keys below.
+    required : bool
+        Whether the file must have it, where it is not the whole file.
     """
 
     name: str
@@ -55,6 +57,7 @@ class Table:
     keys: tuple[Key, ...]
     tables: tuple["Table", ...] = ()
     barred: tuple["Barred", ...] = ()
+    required: bool = False
 
     def places(self) -> Iterator[tuple[str, str]]:
         """Yield each key's name and the header that it belongs under, all the way down."""
@@ -63,6 +66,17 @@ class Table:
         for table in self.tables:
             for name, header in table.places():
                 yield name, ".".join(filter(None, (self.name, header)))
+
+
+class Condition(Protocol):
+    """Something that the data of a file may fulfil."""
+
+    def holds(self, data: Mapping[str, Any]) -> bool:
+        """Say whether the data of a file are so."""
+
+    @property
+    def schema(self) -> Schema:
+        """As JSON schema."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,7 @@ class Below:
 class Not:
     """Something else does not hold."""
 
-    other: "Given | Is | Below"
+    other: Condition
 
     def holds(self, data: Mapping[str, Any]) -> bool:
         """Say whether the data of a file are so."""
@@ -145,7 +159,7 @@ class Barred:
     (False, True)
     """
 
-    conditions: tuple[Given | Is | Below | Not, ...]
+    conditions: tuple[Condition, ...]
     text: str
 
     def applies(self, data: Mapping[str, Any]) -> bool:

@@ -4,21 +4,22 @@ from dataclasses import replace
 from typing import Any
 
 from eigenfed.errors import InputError
+from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.study.forecast import Forecast, Question
-from eigenfed.study.study_file import Expected, Study
+from eigenfed.study.study_file import Expected, StudyFile
 
 _GOOD, _POOR = 0.9, 0.5
 _SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIMES = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
-def question_of(study: Study, **instead: Any) -> Question:
+def question_of(study: StudyFile, **instead: Any) -> Question:
     """Return what a study file asks, with some of it replaced.
 
     Parameters
     ----------
-    study : Study
+    study : StudyFile
     **instead
         Fields of `Question`; those that are None keep what the file says.
 
@@ -117,7 +118,7 @@ def _from_to(low: str, high: str) -> str:
 
 def _exact(found: Forecast) -> str:
     case = max(found.cases, key=lambda case: case.rank_fraction)
-    if case.rank_fraction == 1.0 and found.method == "covariance":
+    if any(op.release.reveals is Reveals.SCATTER for op in found.method.ops):
         told = "every site tells all of its covariance"
     else:
         most = max(case.variance_fraction for case in found.cases)

@@ -12,13 +12,12 @@ from pathlib import Path
 from eigenfed.data.columns import differences, listed
 from eigenfed.data.files import Table, column_names
 from eigenfed.data.parquet import check_pandas_index
-from eigenfed.errors import InputError
+from eigenfed.errors import DataError, InputError, Refusal
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.privacy.keys import Refusal
 from eigenfed.privacy.ledger import Ledger, Totals
 from eigenfed.study.rows import Records
 from eigenfed.study.site_file import SiteFile, read_site
-from eigenfed.study.study_file import Study, read_study
+from eigenfed.study.study_file import StudyFile, read_study
 from eigenfed.study.wording import speaking_of_keys
 from eigenfed.transport.log import Asked
 
@@ -29,12 +28,12 @@ class Rehearsal:
 
     Attributes
     ----------
-    study : Study
+    study : StudyFile
     sites : dict of str to SiteFile
         In sorted order.
     """
 
-    study: Study
+    study: StudyFile
     sites: dict[str, SiteFile]
 
     @property
@@ -87,13 +86,16 @@ class Rehearsal:
 
         Raises
         ------
-        InputError, DataError
-            If the rows do not fit the study.
+        DataError
+            If the rows do not fit the study, or a ledger is broken.
+        PrivacyError
+            If privacy does not allow what the study asks for, or a site's ledger is not there:
+            nothing runs then.
         SiteRefused
             If a site's policy or ledger forbids an ask.
         """
-        tables = self._tables()
         ledgers = _opened(self.sites)
+        tables = self._tables()
         with speaking_of_keys(f"{self.study.path}: "):
             pca.fit_sites(
                 tables,
@@ -101,6 +103,7 @@ class Rehearsal:
                 policies={name: site.policy for name, site in self.sites.items()},
                 ledgers=ledgers,
                 datasets={name: self.sites[name].dataset for name in ledgers},
+                filtered={name for name, site in self.sites.items() if site.where},
                 by_site=self.study.by_site,
                 deadline_s=self.study.deadline_s,
                 told=told,
@@ -126,13 +129,13 @@ class Rehearsal:
         first = next(iter(columns.values()))
         common = [name for name in first if all(name in found for found in columns.values())]
         if self.study.features == "same" and any(len(f) > len(common) for f in columns.values()):
-            raise InputError(
+            raise DataError(
                 f'{self.study.path}: features = "same", and the sites differ in '
                 f"{differences(columns)}. Rename or bring them, list those to take, or write "
                 'features = "common".'
             )
         if not common:
-            raise InputError(
+            raise DataError(
                 f"{self.study.path}: the sites have no feature in common. Check their columns' "
                 "names."
             )
@@ -153,7 +156,7 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
     InputError, DataError
         If a file breaks a rule, or they do not go together.
     Refusal
-        If a site does not trust whom the study wants it to trust.
+        If a site has not approved the study, or does not trust whom it wants it to trust.
 
     Examples
     --------
@@ -169,7 +172,7 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
     for path in sites:
         site = read_site(path)
         if site.name not in agreed.sites:
-            raise InputError(
+            raise DataError(
                 f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}: '
                 f"{listed(agreed.sites)}. Take one of them, or have the study name it."
             )
@@ -178,6 +181,7 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
                 f"{found[site.name].path} and {site.path} are both the site {site.name!r}. Pass "
                 "one of them."
             )
+        check_approved(agreed, site)
         _check_terms(agreed, site)
         found[site.name] = site
     if len(found) < agreed.quorum:
@@ -189,16 +193,27 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
     return Rehearsal(agreed, dict(sorted(found.items())))
 
 
-def _check_terms(study: Study, site: SiteFile) -> None:
+def check_approved(study: StudyFile, site: SiteFile) -> None:
+    """Refuse a study that is not among those that a site has approved, where it lists some."""
+    digest = study.study.digest
+    if site.approved is not None and digest not in site.approved:
+        raise Refusal(
+            "unapproved",
+            f"{site.path}: approved does not have {study.path}, whose digest is {digest}. Read the "
+            "study, and add the digest if the site takes part.",
+        )
+
+
+def _check_terms(study: StudyFile, site: SiteFile) -> None:
     if study.privacy is None:
         return
     if site.ledger is None:
-        raise InputError(
+        raise DataError(
             f"{site.path}: ledger is needed, as {study.path} has [privacy] and noise is paid for "
             f'in one. Write ledger = "{site.name}.ledger".'
         )
     if site.share_scores:
-        raise InputError(
+        raise DataError(
             f"{site.path}: share_scores = true shows single rows, and {study.path} has [privacy]. "
             "Set share_scores = false."
         )
@@ -218,7 +233,7 @@ def _check_ledgers(sites: Mapping[str, SiteFile]) -> None:
             continue
         place = (site.ledger.resolve(), site.dataset)
         if place in kept:
-            raise InputError(
+            raise DataError(
                 f"{kept[place].path} and {site.path} name the same ledger and dataset, and their "
                 "rows would be taken for the same. Give each site a ledger of its own."
             )

@@ -25,15 +25,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.errors import DataError, InputError
+from eigenfed.data.npy_header import mapped
+from eigenfed.data.strict_json import strict_json
+from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.accounts import Totals
 from eigenfed.study.facts import FORMAT, described, plain
+from eigenfed.study.files import read_part
 from eigenfed.study.rows import Projected
 from eigenfed.study.run_log import log_lines
 
@@ -192,8 +196,10 @@ def _shown(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list
     strange = sorted(set(share_scores) - rows.keys())
     if strange:
         raise InputError(
-            f"share_scores={strange[0]!r} must name a site whose scores are written, and they are "
-            f"of {', '.join(map(repr, sorted(rows))) or 'none'}. Drop it."
+            Argument("share_scores", strange[0]),
+            " must name a site whose scores are written, and they are of "
+            f"{', '.join(map(repr, sorted(rows))) or 'none'}",
+            remedy="Drop it.",
         )
     return sorted(set(share_scores))
 
@@ -266,39 +272,68 @@ def read_result(folder: Path) -> Result:
 
 
 def _facts(folder: Path) -> dict[str, Any]:
+    text = _text(folder, "result.json")
     try:
-        facts = json.loads(_text(folder, "result.json"))
-        kinds = {"k": int, "d": int, "center": bool, "scale": bool, "named": bool}
-        sound = all(isinstance(facts[name], kind) for name, kind in kinds.items())
-        found = facts["format"]
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, DataError):
-            raise
-        sound, found = False, None
-    if not sound or found != FORMAT:
+        facts = strict_json(text)
+    except ValueError:
+        facts = None
+    if not _is_sound(facts):
         raise DataError(
             f"{folder / 'result.json'} is no result of format {FORMAT}. Name the folder that "
             "eigenfed fit -o wrote."
         )
     checked: dict[str, Any] = facts
+    for name, added in _LATER.items():
+        if isinstance(checked.get(name), dict):
+            checked[name] = added | checked[name]
     return checked
+
+
+_LATER: dict[str, dict[str, Any]] = {
+    "asked": {"options": {}},
+    "privacy": {"epsilon_outsiders": None, "epsilon_participants": None},
+}
+"""What results of release 0.1 do not have, and what stands for it."""
+
+
+def _is_sound(facts: Any) -> bool:
+    """Say whether there is what an estimator is made of."""
+    kinds = {"method": str, "center": bool, "scale": bool, "named": bool}
+    if not isinstance(facts, dict) or facts.get("format") != FORMAT:
+        return False
+    k, d = facts.get("k"), facts.get("d")
+    return (
+        all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
+        and type(k) is type(d) is int
+        and 1 <= k <= d
+        and all(_are_numbers(facts.get(name), k) for name in ("eigenvalues", "ratios"))
+        and isinstance(facts.get("privacy", ""), dict | NoneType)
+    )
+
+
+def _are_numbers(values: Any, k: int) -> bool:
+    return (
+        isinstance(values, list)
+        and len(values) == k
+        and all(type(value) in (int, float, type(None)) for value in values)
+    )
 
 
 def _text(folder: Path, part: str) -> str:
     try:
-        return (folder / part).read_text("utf-8")
+        return read_part(folder / part).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         raise _unreadable(folder, part) from None
 
 
 def _array(folder: Path, part: str) -> npt.NDArray[Any]:
     try:
-        array: npt.NDArray[Any] = np.load(folder / part, allow_pickle=False)
-    except (OSError, ValueError, EOFError):
+        stored = mapped(folder / part)
+    except (OSError, DataError):
         raise _unreadable(folder, part) from None
-    if array.dtype not in (np.float64, np.float32) or not np.isfinite(array).all():
+    if stored.dtype not in (np.float64, np.float32) or not np.isfinite(stored).all():
         raise _unreadable(folder, part)
-    return array
+    return np.array(stored)
 
 
 def _unreadable(folder: Path, part: str) -> DataError:

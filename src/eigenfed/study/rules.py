@@ -5,11 +5,14 @@ A rule takes a value as TOML gives it. As in JSON schema, 4.0 is a whole number,
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 Schema = dict[str, Any]
+
+_LARGEST = sys.float_info.max
 
 
 class Rule(Protocol):
@@ -250,6 +253,8 @@ class Either:
 
 
 def _real(value: object) -> int | float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError
+    if not -_LARGEST <= value <= _LARGEST:
         raise ValueError
     return value

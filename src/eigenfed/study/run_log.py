@@ -17,11 +17,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from eigenfed.data.strict_json import strict_json
 from eigenfed.errors import DataError
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.protocol.site import Egress
+from eigenfed.protocol.records import Egress
 from eigenfed.study.facts import plain
+from eigenfed.study.files import read_part
 from eigenfed.transport.log import Asked
+
+_KINDS = {"start", "ask", "left", "end"}
 
 
 def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
@@ -92,8 +96,9 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     """
     path = folder / "run.jsonl"
     try:
-        events = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-        whole = [event["event"] for event in (events[0], events[-1])] == ["start", "end"]
+        events = [strict_json(line) for line in read_part(path).decode("utf-8").splitlines()]
+        kinds = [event["event"] for event in events]
+        whole = [kinds[0], kinds[-1]] == ["start", "end"] and {*kinds} <= _KINDS
     except (OSError, ValueError, TypeError, KeyError, IndexError):
         whole = False
     if not whole:

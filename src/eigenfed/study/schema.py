@@ -39,7 +39,10 @@ def _table(table: Table) -> Schema:
         "description": table.comment,
         "type": "object",
         "properties": properties,
-        "required": [key.name for key in table.keys if key.required],
+        "required": [
+            *(key.name for key in table.keys if key.required),
+            *(inner.name for inner in table.tables if inner.required),
+        ],
         "additionalProperties": False,
     }
     return schema | ({"allOf": [bar.schema for bar in table.barred]} if table.barred else {})

@@ -25,6 +25,8 @@ class SiteFile:
     where : tuple of str
     ledger : Path or None
     dataset : str
+    approved : frozenset of str or None
+        Digests of the studies in which the site takes part; None is all of them.
     share_scores : bool
     policy : Policy
     """
@@ -36,6 +38,7 @@ class SiteFile:
     where: tuple[str, ...]
     ledger: Path | None
     dataset: str
+    approved: frozenset[str] | None
     share_scores: bool
     policy: Policy
 
@@ -75,7 +78,7 @@ def read_site(path: str | Path) -> SiteFile:
         conditions_of(values["where"])
     with at_key(path, "dataset"):
         check_name("dataset", values["dataset"])
-    ledger = values["ledger"]
+    ledger, approved = values["ledger"], values["approved"]
     return SiteFile(
         path,
         **values
@@ -83,16 +86,16 @@ def read_site(path: str | Path) -> SiteFile:
             "data": path.parent / values["data"],
             "where": tuple(values["where"]),
             "ledger": None if ledger is None else path.parent / ledger,
+            "approved": None if approved is None else frozenset(approved),
             "policy": _policy(path, values["policy"]),
         },
     )
 
 
-def _policy(path: Path, limits: dict[str, Any] | None) -> Policy:
-    if limits is None:
-        return Policy()
-    budget = limits["budget"]
+def _policy(path: Path, limits: dict[str, Any]) -> Policy:
+    budget, methods = limits["budget"], limits["methods"]
     if budget is not None:
         with at_key(path, "[policy.budget]"):
             budget = Budget(**budget)
-    return Policy(**limits | {"budget": budget, "forbidden": frozenset(limits["forbidden"])})
+    allowed = None if methods is None else frozenset(methods)
+    return Policy(**limits | {"budget": budget, "methods": allowed})

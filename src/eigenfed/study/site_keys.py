@@ -2,9 +2,9 @@
 
 from eigenfed.data.where import PATTERN
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.registry import OPS
 from eigenfed.study.keys import Barred, Given, Key, Not, Table
-from eigenfed.study.rules import Choice, Flag, Listed, Real, Text, Whole
+from eigenfed.study.method_rule import MethodName
+from eigenfed.study.rules import Flag, Listed, Real, Text, Whole
 from eigenfed.study.study_keys import DELTA, EPSILON, FILE, NAME, RELATION
 
 _SHARE = Real(least=0, most=1)
@@ -68,19 +68,27 @@ _POLICY = Table(
         ),
         Key(
             "min_rows",
-            Whole(0),
+            Whole(2),
             "Fewest rows with which the site takes part: the sums of one row are that row.",
-            "Write 20, say.",
+            "Write 20, for example.",
             20,
-            _OPEN.min_rows,
+            required=True,
         ),
         Key(
-            "forbidden",
-            Listed(Choice(tuple(sorted(OPS))), "a list of operations that there are, each once"),
-            'Operations that are never answered. "scatter" is the whole covariance.',
-            f"Take them from {', '.join(sorted(OPS))}.",
-            ["scatter"],
-            sorted(_OPEN.forbidden),
+            "max_runs",
+            Whole(1),
+            "Most runs that may be opened on the rows, as the ledger counts them.",
+            "Write 100, for example.",
+            100,
+            _OPEN.max_runs,
+        ),
+        Key(
+            "methods",
+            Listed(MethodName(), "a list of methods that there are, each once"),
+            "The methods in which the site takes part: covariance tells the whole covariance, "
+            "others less. Default: all.",
+            'Write ["krylov"], for example, or leave it out to allow all.',
+            ["krylov"],
         ),
         Key(
             "secure_only",
@@ -108,12 +116,13 @@ _POLICY = Table(
             _OPEN.sound_only,
         ),
         Key(
-            "tolerate",
+            "colluders",
             Whole(0),
-            "How many other sites may drop out or collude: noise must be enough without theirs.",
+            "How many other sites may collude with the coordinator: noise must be enough without "
+            "theirs.",
             "Write 0 for none.",
             0,
-            _OPEN.tolerate,
+            _OPEN.colluders,
         ),
         Key(
             "trusts_coordinator",
@@ -125,6 +134,7 @@ _POLICY = Table(
         ),
     ),
     (_BUDGET,),
+    required=True,
 )
 
 SITE = Table(
@@ -169,8 +179,8 @@ SITE = Table(
         Key(
             "ledger",
             FILE,
-            "Where what leaves is written down and paid for, over all runs. Made at the first run. "
-            "Needed where the study asks for privacy.",
+            "Where what leaves is written down and paid for, over all runs. It is begun once, by "
+            "eigenfed ledger create. Needed where the study asks for privacy.",
             'Write "north.ledger", say.',
             "north.ledger",
         ),
@@ -183,6 +193,17 @@ SITE = Table(
             'Write "visits-2026", say.',
             "visits-2026",
             "data",
+        ),
+        Key(
+            "approved",
+            Listed(
+                Text("64 hexadecimal digits", "[0-9a-f]{64}"),
+                "a list of digests, each once, of 64 hexadecimal digits",
+            ),
+            "Digests of the studies in which the site takes part, as eigenfed plan prints them. "
+            "Default: every study that the policy allows.",
+            "Copy what eigenfed plan prints of the study.",
+            ["e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"],
         ),
         Key(
             "share_scores",

@@ -1,15 +1,19 @@
 """A study as its file says it: what the sites agreed to compute."""
 
+import hashlib
 import math
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, EigenfedError
 from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.method import Method
+from eigenfed.protocol.study import Study
 from eigenfed.study.checking import at_key, checked, read_text, read_toml
 from eigenfed.study.study_keys import STUDY
+from eigenfed.study.wording import STUDY_KEYS
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Study:
+class StudyFile:
     """What a study file says; `eigenfed.study.study_keys` has the meaning of each key.
 
     Attributes
@@ -46,7 +50,7 @@ class Study:
     name : str
     sites : tuple of str
     components : int
-    method : str
+    method : Method or "auto"
     center, scale, secure, by_site : bool
     features : str or tuple of str
         "same", "common" or names, be they from ``features`` or from ``manifest``.
@@ -62,7 +66,7 @@ class Study:
     name: str
     sites: tuple[str, ...]
     components: int
-    method: str
+    method: Method | str
     center: bool
     scale: bool
     secure: bool
@@ -75,8 +79,29 @@ class Study:
     privacy: Privacy | None
     expected: Expected | None
 
+    @property
+    def study(self) -> Study:
+        """What the sites approve, whose digest people read to one another."""
+        names = () if isinstance(self.features, str) else self.features
+        return Study(
+            tuple(sorted(self.sites)),
+            self.components,
+            self.method,
+            name=self.name,
+            center=self.center,
+            scale=self.scale,
+            secure=self.secure,
+            by_site=self.by_site,
+            privacy=self.privacy,
+            features=_digest_of(names) if names else "",
+        )
 
-def read_study(path: str | Path) -> Study:
+
+def _digest_of(names: tuple[str, ...]) -> str:
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def read_study(path: str | Path) -> StudyFile:
     r"""Read a study file.
 
     Parameters
@@ -85,7 +110,7 @@ def read_study(path: str | Path) -> Study:
 
     Returns
     -------
-    Study
+    StudyFile
 
     Raises
     ------
@@ -111,7 +136,7 @@ def read_study(path: str | Path) -> Study:
     manifest = values.pop("manifest")
     if manifest is not None:
         values["features"] = _manifest(path.parent / manifest)
-    return Study(
+    return StudyFile(
         path,
         **values
         | {
@@ -137,19 +162,25 @@ def _check_numbers(path: Path, values: dict[str, Any], privacy: Privacy | None) 
             f"{path}: quorum = {quorum} must be at most {len(sites)}, the number of sites. Lower "
             "it, or leave it out to wait for all."
         )
-    if privacy is not None and privacy.trust == "secure_sum":
-        most = len(sites) - (2 * len(sites) // 3 + 1)
-        if privacy.tolerate > most:
-            raise DataError(
-                f"{path}: privacy.tolerate = {privacy.tolerate} must be at most {most} with "
-                f"{len(sites)} sites, as a sum needs more than two thirds of them. Lower it."
-            )
+    if privacy is not None:
+        fault = _fault_of_sites(privacy, len(sites))
+        if fault:
+            raise DataError(f"{path}: {fault}")
     unknown = sorted(set((values["expected"] or {}).get("rows") or ()) - set(sites))
     if unknown:
         raise DataError(
             f"{path}: expected.rows names {unknown[0]!r}, which is not one of sites. Take it out, "
             "or add it to sites."
         )
+
+
+def _fault_of_sites(privacy: Privacy, sites: int) -> str:
+    """Tell what is wrong with the numbers of sites that may collude or be lost."""
+    try:
+        privacy.check_sites(sites, 2 * sites // 3 + 1)
+    except EigenfedError as error:
+        return error.worded(STUDY_KEYS)
+    return ""
 
 
 def _expected(path: Path, given: dict[str, Any] | None) -> Expected | None:
@@ -167,7 +198,7 @@ def _manifest(path: Path) -> tuple[str, ...]:
         raise DataError(f"{path} names no feature. Write the name of a feature a line.")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
-        raise DataError(f"{path} names the feature {twice[0]!r} more than once. Name it once.")
+        raise DataError(f"{path} names the feature {twice[0][:80]!r} more than once. Name it once.")
     return names
 
 

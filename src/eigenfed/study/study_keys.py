@@ -2,10 +2,10 @@
 
 from eigenfed.privacy.identity import LEAST_SITES
 from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import SHARES, TRUSTS
-from eigenfed.protocol.pca import METHODS
-from eigenfed.protocol.private import METHODS as PRIVATE_METHODS
+from eigenfed.privacy.terms import COUNTS, SHARES, TRUSTS
+from eigenfed.protocol.method import AUTO
 from eigenfed.study.keys import Barred, Below, Given, Is, Key, Not, Table
+from eigenfed.study.method_rule import CannotBePrivate, MethodRule, NeedsSingleReplies
 from eigenfed.study.rules import ByName, Choice, Either, Flag, Listed, Real, Text, Whole
 
 NAME = Text(
@@ -25,7 +25,6 @@ RELATION = Key(
     RELATIONS[0],
 )
 
-_SINGLE = ("merge", "power")
 _NOT_SECURE_SUM = tuple(trust for trust in TRUSTS if trust != "secure_sum")
 _SECURE, _PRIVATE = Is("secure", (True,)), Given("privacy")
 _MASKED = (_PRIVATE, Not(Is("privacy.trust", _NOT_SECURE_SUM)))
@@ -73,12 +72,31 @@ _PRIVACY = Table(
             TRUSTS[0],
         ),
         Key(
-            "tolerate",
+            "colluders",
             Whole(0),
-            "How many sites may drop out or collude, together: the others add noise for them.",
+            "How many sites may show the coordinator what they know without loss of privacy: the "
+            "others add noise for them. With 0 the guarantee is one against people outside the "
+            "study.",
             "Write 0 for none.",
             0,
             0,
+        ),
+        Key(
+            "dropouts",
+            Whole(0),
+            "How many sites may be lost from a sum: the others add noise for them.",
+            "Write 0 for none.",
+            0,
+            0,
+        ),
+        Key(
+            "count",
+            Choice(COUNTS),
+            "Whether the number of rows is known to all, or found with noise, which a site needs "
+            "that takes only some of its rows (where).",
+            "Write one of them.",
+            COUNTS[0],
+            COUNTS[0],
         ),
     ),
     (
@@ -173,11 +191,12 @@ STUDY = Table(
         ),
         Key(
             "method",
-            Choice(METHODS),
-            "How they are found; auto takes covariance up to 2000 features and krylov above.",
+            MethodRule(),
+            'How they are found: a name, a table such as { name = "power", local_steps = 2 }, or '
+            '"auto", which takes the one that is predicted to take least work.',
             'Write "auto" if in doubt.',
-            METHODS[0],
-            METHODS[0],
+            AUTO,
+            AUTO,
         ),
         Key(
             "center",
@@ -278,14 +297,14 @@ STUDY = Table(
             "by_site = false.",
         ),
         Barred(
-            (_SECURE, Is("method", _SINGLE)),
-            "method must be one that needs sums only, with secure = true, and not "
-            f'{" or ".join(map(repr, _SINGLE))}. Write method = "auto".',
+            (_SECURE, NeedsSingleReplies()),
+            "method must be one that needs sums only, with secure = true: this one needs replies "
+            'of single sites. Write method = "auto".',
         ),
         Barred(
-            (_PRIVATE, Is("method", tuple(m for m in METHODS if m not in PRIVATE_METHODS))),
-            f"method must be one of {', '.join(PRIVATE_METHODS)} with [privacy]: the others cannot "
-            'be made private. Write method = "auto".',
+            (_PRIVATE, CannotBePrivate()),
+            "method must be one that can be made private, without options, with [privacy]. Write "
+            'method = "auto".',
         ),
         Barred(
             (_SECURE, Below("sites", LEAST_SITES)),
@@ -310,13 +329,16 @@ STUDY = Table(
             (_SECURE, Is("privacy.trust", _NOT_SECURE_SUM)),
             'secure = true goes with trust = "secure_sum" in [privacy] only. Change one of them.',
         ),
-        Barred(
-            (
-                Given("privacy.tolerate"),
-                Not(Below("privacy.tolerate", 1)),
-                Is("privacy.trust", _NOT_SECURE_SUM),
-            ),
-            'tolerate in [privacy] goes with trust = "secure_sum" only. Leave it out.',
+        *(
+            Barred(
+                (
+                    Given(f"privacy.{name}"),
+                    Not(Below(f"privacy.{name}", 1)),
+                    Is("privacy.trust", _NOT_SECURE_SUM),
+                ),
+                f'{name} in [privacy] requires trust = "secure_sum". Leave it out.',
+            )
+            for name in ("colluders", "dropouts")
         ),
         Barred(
             (Given("expected.decay"), Given("expected.spectrum")),

@@ -41,7 +41,7 @@ def test_few_features_are_rebuilt_entirely_also_with_missing_entries(tmp_path: P
     assert (said["directions"], said["d"]) == (6, 6)
     assert said["error"] < 1e-9
     run = eigenfed("audit", "reconstruct", *files, "-k", 7)
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "-k 7 must be at most 6" in run.stderr
 
 
@@ -122,7 +122,7 @@ def test_noise_hides_the_record(tmp_path: Path) -> None:
     assert said["allowed"] == pytest.approx(0.4627, abs=1e-3)
     assert said["refutes"] is False
     refused = eigenfed(*call, "--epsilon", 1, "--delta", 0.2, "--clip", 10)
-    assert refused.exit_code == 3
+    assert refused.exit_code == 2
     assert "--delta 0.2 must be below 1/n = 0.00909" in refused.stderr
 
 
@@ -137,5 +137,5 @@ def test_what_membership_cannot_do_is_refused(tmp_path: Path) -> None:
         ((path, "--size", 40), "--size 40 must be at most 39"),
     ]:
         run = eigenfed("audit", "membership", *flags)
-        assert run.exit_code == 1
+        assert run.exit_code == 2
         assert message in run.stderr

@@ -34,5 +34,5 @@ def test_the_demo_says_where_the_result_is_and_keeps_what_is_there(tmp_path: Pat
     assert "no row left a hospital" in run.stdout
     assert "Running krylov" in run.stderr
     again = eigenfed("demo", "-o", out)
-    assert again.exit_code == 1
+    assert again.exit_code == 2
     assert "--force" in again.stderr

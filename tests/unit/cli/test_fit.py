@@ -10,6 +10,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from command_line import FEATURES, answer, as_csv, as_npy, eigenfed, rows, without_sign
+from eigenfed import methods
 
 SITES = ("north", "south", "west")
 
@@ -102,7 +103,7 @@ def test_an_id_column_is_left_out_and_without_the_option_named(tmp_path: Path) -
     (tmp_path / "a.csv").write_text("\n".join(named) + "\n")
     assert answer("fit", tmp_path / "a.csv", "-k", 2, "--id-column", "id")["d"] == 6
     run = eigenfed("fit", tmp_path / "a.csv", "-k", 2)
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "a.csv" in run.stderr
     assert "'id'" in run.stderr
     assert "--id-column" in run.stderr
@@ -113,7 +114,7 @@ def test_features_that_only_some_have_are_dropped_where_asked(
 ) -> None:
     fewer = as_csv(tmp_path / "east.csv", rows(40)[:, 1:], FEATURES[1:])
     run = eigenfed("fit", *tables, fewer, "-k", 2)
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "--features common" in run.stderr
     found = answer("fit", *tables, fewer, "-k", 2, "--features", "common", "-o", tmp_path / "o")
     assert found["d"] == 5
@@ -150,14 +151,35 @@ def test_privacy_options_reach_the_run(files: list[Path]) -> None:
     assert "80, public" in said["text"]
 
 
+def test_options_of_the_method_reach_the_fit(files: list[Path]) -> None:
+    words = ("--method", "power", "--option", "local_steps=2", "--option", "decay=false")
+    facts = answer("fit", *files, "-k", 2, *words)
+    assert facts["method"] == "power"
+    assert facts["asked"]["options"] == {"local_steps": 2, "decay": False}
+
+
+def test_methods_are_listed_with_their_options() -> None:
+    for command in (("fit",), ("plan",), ("audit", "reconstruct")):
+        run = eigenfed(*command, "--list-methods")
+        assert run.exit_code == 0
+        for name, summary in methods().items():
+            assert f"{name:<12}{summary}\n" in run.stdout
+        assert "--option local_steps=4\n" in run.stdout
+
+
 @pytest.mark.parametrize(
     ("count", "flags", "message"),
     [
-        (3, ("--epsilon", "1", "--delta", "0.01"), "--delta 0.01 must be below 1/n = 0.00111"),
         (2, ("--epsilon", "1", "--delta", "1e-6"), "needs 3 sites at least and there are 2"),
         (2, ("--secure",), "--secure needs 3 sites at least and there are 2"),
         (3, ("--secure", "--method", "merge"), "--method merge needs replies of single sites"),
-        (3, ("--epsilon", "1", "--delta", "1e-6", "--tolerate", "1"), "--tolerate 1 must be at"),
+        (3, ("--epsilon", "1", "--delta", "1e-6", "--dropouts", "1"), "--dropouts 1 must be at"),
+        (3, ("--epsilon", "1", "--delta", "1e-6", "--colluders", "2"), "--colluders 2 must be at"),
+        (
+            3,
+            ("--secure", "--method", "power", "--option", "local_steps=2"),
+            "--method power --option local_steps=2 needs replies of single sites",
+        ),
         (3, ("--epsilon", "1", "--delta", "1e-6", "--method", "krylov"), "--method krylov cannot"),
     ],
 )
@@ -184,11 +206,32 @@ def test_missing_entries_under_privacy_are_refused(tmp_path: Path) -> None:
     [
         (("--epsilon", "-1", "--delta", "1e-6"), "--epsilon -1.0 must be a finite number above 0"),
         (("--delta", "1e-6"), "--delta goes with --epsilon only"),
-        (("--tolerate", "0"), "--tolerate goes with --epsilon only"),
+        (("--colluders", "0"), "--colluders goes with --epsilon only"),
+        (("--dropouts", "0"), "--dropouts goes with --epsilon only"),
+        (("--count", "private"), "--count goes with --epsilon only"),
+        (("--option", "local_steps=2"), "is one of a method, and none is named. Pass --method."),
+        (
+            ("--method", "power", "--option", "steps=2"),
+            "must be KEY=VALUE with an option of power, which has local_steps, align, decay,",
+        ),
+        (("--method", "krylov", "--option", "steps=2"), "an option of krylov, which has none"),
+        (("--method", "power", "--option", "decay"), "--option decay must be KEY=VALUE"),
+        (("--method", "power", "--option", "decay=no"), "decay='no' of the method 'power' must"),
+        (("--method", "power", "--option", "local_steps=0"), "local_steps=0 must be"),
+        (
+            ("--method", "power", "--option", "decay=true", "--option", "decay=false"),
+            "--option decay is given twice",
+        ),
         (("--trust", "local"), "--trust goes with --epsilon only"),
         (("--epsilon", "1", "--delta", "1e-6", "--clip", "0"), "--clip 0.0 must be"),
         (("--force",), "--force goes with -o or --write-back only"),
         (("--method", "magic"), "'magic' is not one of"),
+        (("--epsilon", "1", "--delta", "2"), "--delta 2.0 must be above 0 and below 1"),
+        (("--epsilon", "1", "--delta", "0.01"), "--delta 0.01 must be below 1/n = 0.00111"),
+        (
+            ("--epsilon", "1", "--delta", "1e-6", "--secure", "--trust", "local"),
+            "--secure requires --trust secure_sum",
+        ),
     ],
 )
 def test_options_that_break_a_rule_of_their_own_exit_with_2(
@@ -210,7 +253,7 @@ def test_a_folder_with_something_in_it_is_kept(files: list[Path], tmp_path: Path
     answer("fit", *files, "-k", 2, "-o", out)
     before = (out / "result.json").read_bytes()
     run = eigenfed("fit", *files, "-k", 1, "-o", out)
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "--force" in run.stderr
     assert (out / "result.json").read_bytes() == before
     assert answer("fit", *files, "-k", 1, "-o", out, "--force")["k"] == 1
@@ -256,7 +299,7 @@ def test_records_that_do_not_fit_are_refused(
         ("named", lacking, "'age'"),
     ]:
         run = eigenfed("project", tmp_path / folder, file)
-        assert run.exit_code == 1, message
+        assert run.exit_code == 2, message
         assert message in run.stderr
 
 

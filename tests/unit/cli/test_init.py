@@ -114,7 +114,15 @@ def test_the_steps_that_are_printed_lead_to_a_result(
     monkeypatch.chdir(tmp_path)
     page = eigenfed("init", "my heart", "-k", 2).stdout
     assert "not there yet" in page
-    command = shlex.split(page.strip().splitlines()[-1])
+    begin, command = (
+        shlex.split(line) for line in page.splitlines() if line.startswith("  eigenfed ")
+    )
+    early = eigenfed(*command[1:])
+    assert early.exit_code == 1
+    assert "There is no ledger at my heart/sites/island/island.ledger." in early.stderr
+    assert "eigenfed ledger create 'my heart/sites/island/island.ledger'" in early.stderr
+    begun = eigenfed(*begin[1:])
+    assert begun.exit_code == 0, begun.stderr
     early = eigenfed(*command[1:])
     assert early.exit_code == 1
     assert "island.csv is not there" in early.stderr

@@ -13,12 +13,8 @@ import pytest
 
 from command_line import as_csv, as_npy, eigenfed, rows
 from eigenfed.cli import audit, options
-from eigenfed.cli.answers import code_of
 from eigenfed.cli.main import cli
-from eigenfed.errors import DataError, SiteLost, SiteRefused
-from eigenfed.privacy.keys import Refusal
-from eigenfed.privacy.terms import TRUSTS
-from eigenfed.protocol.pca import METHODS
+from eigenfed.privacy.terms import COUNTS, TRUSTS
 from eigenfed.study.distinguishing import PUBLISHED
 
 
@@ -51,11 +47,14 @@ def test_the_commands_are_those_that_work() -> None:
         "report",
         "stream",
         "merge",
+        "ledger create",
+        "ledger release",
         "ledger show",
         "ledger verify",
         "audit reconstruct",
         "audit epsilon",
         "audit membership",
+        "audit coordinator",
         "demo",
     }
 
@@ -135,7 +134,7 @@ def test_a_wrong_call_is_one_line_and_exits_with_2(tmp_path: Path) -> None:
 def test_a_failure_is_one_line_without_a_traceback(tmp_path: Path) -> None:
     (path,) = as_npy(tmp_path, rows(), ("a",))
     run = real("fit", str(path), "-k", "40")
-    assert (run.returncode, run.stdout) == (1, "")
+    assert (run.returncode, run.stdout) == (2, "")
     assert run.stderr.startswith("eigenfed: -k 40 must be at most 6, ")
     assert run.stderr.endswith("Lower -k.\n")
     assert run.stderr.count("\n") == 1
@@ -144,7 +143,7 @@ def test_a_failure_is_one_line_without_a_traceback(tmp_path: Path) -> None:
 def test_debug_shows_the_traceback_and_keeps_the_code(tmp_path: Path) -> None:
     (path,) = as_npy(tmp_path, rows(), ("a",))
     run = eigenfed("fit", path, "-k", 40, "--debug")
-    assert run.exit_code == 1
+    assert run.exit_code == 2
     assert "Traceback (most recent call last)" in run.stderr
     assert run.stderr.splitlines()[-1].startswith("eigenfed: -k 40 must be at most 6")
 
@@ -153,7 +152,7 @@ def test_a_failure_is_one_json_object_too(tmp_path: Path) -> None:
     (path,) = as_npy(tmp_path, rows(), ("a",))
     run = eigenfed("fit", path, "-k", 40, "--json")
     said = json.loads(run.stdout)
-    assert said["exit"] == run.exit_code == 1
+    assert said["exit"] == run.exit_code == 2
     assert run.stderr == f"eigenfed: {said['error']}\n"
 
 
@@ -196,28 +195,10 @@ def test_quiet_leaves_the_result_only(tmp_path: Path) -> None:
     assert quiet.stdout == loud.stdout
 
 
-@pytest.mark.parametrize(
-    ("error", "code"),
-    [
-        (SiteRefused("north", "leakage", "product", 3), 3),
-        (SiteRefused("north", "budget", "private_scatter", 3), 3),
-        (SiteRefused("north", "failed", "product", 3), 1),
-        (SiteRefused("north", "unknown_op", "product", 3), 1),
-        (Refusal("budget"), 3),
-        (Refusal("ledger", "It cannot be used."), 1),
-        (SiteLost(("north",), "product", 3), 1),
-        (DataError("It is cut short."), 1),
-        (ValueError("anything"), 1),
-    ],
-)
-def test_no_for_the_sake_of_privacy_exits_with_3(error: Exception, code: int) -> None:
-    assert code_of(error) == code
-
-
 def test_choices_are_those_of_the_library() -> None:
     """They are written out, as importing them would bring everything."""
-    assert options.METHODS == METHODS
     assert options.TRUSTS == TRUSTS
+    assert options.COUNTS == COUNTS
     assert tuple(PUBLISHED) == audit.PUBLISHED
 
 

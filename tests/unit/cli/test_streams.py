@@ -121,6 +121,15 @@ def test_the_bound_of_a_merged_summary_holds(tmp_path: Path) -> None:
     assert 0 < sine <= said["sine_bound"]
 
 
+def test_the_bound_of_a_stream_that_keeps_the_whole_scatter_is_rounding() -> None:
+    rows = np.random.default_rng(4).standard_normal((500, 50)) * 0.95 ** np.arange(50)
+    lines = "\n".join(",".join(map(repr, row)) for row in rows.tolist())
+    assert answer("stream", "-", "-k", 5, given=lines)["sine_bound"] < 1e-10
+    flat = "\n".join(",".join(row) for row in np.eye(4, dtype=int).astype(str).tolist())
+    run = eigenfed("stream", "-", "-k", 2, given=flat)
+    assert "unknown: the spectrum is too flat" in run.stdout
+
+
 def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:
     for name, d in {"a": 2, "b": 3}.items():
         summary = Summary.empty(d, 2).update(np.eye(d))
@@ -128,7 +137,7 @@ def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"not a summary")
     out = tmp_path / "out"
     for files, code, message in [
-        (("a", "b"), 1, f"{tmp_path / 'b'}: other has 3 features and must have 2"),
+        (("a", "b"), 2, f"{tmp_path / 'b'}: other has 3 features and must have 2"),
         (("a", "junk"), 1, f"{tmp_path / 'junk'}: "),
         (("a", "a"), 2, "is named twice"),
     ]:

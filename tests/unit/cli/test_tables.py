@@ -5,7 +5,6 @@ import pytest
 
 from eigenfed import FederatedPCA
 from eigenfed.cli.tables import fit_text, summary_text
-from eigenfed.cli.wording import in_options
 from eigenfed.report.wording import size
 from eigenfed.study.facts import described
 
@@ -61,20 +60,3 @@ def test_bytes_are_told_in_units() -> None:
         "2.5 MB",
         "7.0 GB",
     ]
-
-
-@pytest.mark.parametrize(
-    ("said", "shown"),
-    [
-        ("secure=True goes with it. Pass secure=False.", "--secure goes with it. Drop --secure."),
-        ("Impute it first or pass center=True.", "Impute it first or drop --no-center."),
-        ("epsilon=-1.0 must be above 0.", "--epsilon -1.0 must be above 0."),
-        ("delta=1e-06 must be lower. Lower delta.", "--delta 1e-06 must be lower. Lower --delta."),
-        ("pass features='common' to go on", "pass --features common to go on"),
-        ("pass id_column='' if", "pass --id-column NAME if"),
-        ("id_column='id' is not", "--id-column id is not"),
-        ("a file of rows", "a file of rows"),
-    ],
-)
-def test_messages_name_options(said: str, shown: str) -> None:
-    assert in_options(said) == shown

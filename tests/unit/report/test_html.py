@@ -102,6 +102,26 @@ def test_a_private_page_states_the_guarantee(tmp_path: Path) -> None:
         assert line in words(page, "privacy")
     assert "matrix with noise" in words(page, "convergence")
     assert "figures with noise" in words(page, "by-site")
+    text = (tmp_path / "r/report.html").read_text()
+    for name in ("outsiders", "participants"):
+        assert f"{report.facts['privacy'][f'epsilon_{name}']:.3g}</dd>" in text
+
+
+def test_a_trusted_coordinator_is_told_without_a_guarantee_against_it(tmp_path: Path) -> None:
+    central = Privacy(5.0, 1e-3, clip=20.0, trust="central")
+    pages = result(tmp_path / "r", tables(), k=2, scores=False, privacy=central)
+    assert "<dd>no guarantee</dd>" in pages.shared.read_text()
+
+
+def test_a_private_number_of_rows_is_not_told_as_it_is(tmp_path: Path) -> None:
+    private = Privacy(5.0, 1e-3, clip=20.0, count="private")
+    exact = sum(map(len, tables().values()))
+    told = set()
+    for seed in range(6):
+        folder = tmp_path / str(seed)
+        result(folder, tables(), k=2, scores=False, privacy=private)
+        told.add(read_report(folder).facts["n"])
+    assert told != {exact}
 
 
 def test_a_mechanism_that_guarantees_nothing_is_called_that(tmp_path: Path) -> None:

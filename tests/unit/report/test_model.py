@@ -76,14 +76,23 @@ def test_scores_that_are_not_of_the_result_are_refused(tmp_path: Path) -> None:
         read_scores(tmp_path, ["a"], 2)
 
 
-@pytest.mark.parametrize("key", ["certificate", "eigenvalues", "sites", "by_site", "shown_scores"])
-def test_a_result_without_a_part_of_it_is_refused(tmp_path: Path, key: str) -> None:
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("certificate", "are not those of one whole run"),
+        ("eigenvalues", "is no result of format 1"),
+        ("sites", "are not those of one whole run"),
+        ("by_site", "are not those of one whole run"),
+        ("shown_scores", "are not those of one whole run"),
+    ],
+)
+def test_a_result_without_a_part_of_it_is_refused(tmp_path: Path, key: str, words: str) -> None:
     result(tmp_path / "r", tables())
     path = tmp_path / "r/result.json"
     facts = json.loads(path.read_text())
     del facts[key]
     path.write_text(json.dumps(facts))
-    with pytest.raises(DataError, match="are not those of one whole run"):
+    with pytest.raises(DataError, match=words):
         read_report(tmp_path / "r")
 
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from command_line import eigenfed
-from eigenfed import Power, Privacy
+from eigenfed import Covariance, Power, Privacy
 from eigenfed.privacy.published import DPdisPCA
 from eigenfed.report.model import read_report
 from eigenfed.report.repeat import command, python
 from reports import result, tables
 
-PRIVATE = Privacy(5.0, 1e-3, clip=20.0, tolerate=1)
+PRIVATE = Privacy(5.0, 1e-3, clip=20.0, colluders=1)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,9 @@ PRIVATE = Privacy(5.0, 1e-3, clip=20.0, tolerate=1)
         {"center": False, "secure": True},
         {"method": "subspace"},
         {"privacy": PRIVATE},
+        {"privacy": Privacy(5.0, 1e-3, clip=20.0, dropouts=1, count="private")},
+        {"method": Power(local_steps=2, decay=False)},
+        {"method": Covariance(precision="single")},
     ],
 )
 def test_the_command_repeats_the_run(tmp_path: Path, settings: dict[str, Any]) -> None:

@@ -4,10 +4,12 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from eigenfed import Privacy
+from eigenfed import Covariance, FederatedPCA, Krylov, Power, Privacy, Randomized
 from eigenfed.errors import EigenfedError, InputError
+from eigenfed.protocol.method import Method
 from eigenfed.study.forecast import Question, forecast
 from eigenfed.study.forecast_spectrum import assumed, falling, listed
 from eigenfed.study.plan import question_of, verdict
@@ -53,7 +55,7 @@ def test_what_is_passed_replaces_what_the_file_says(tmp_path: Path) -> None:
     file = read_study(study(tmp_path))
     asked = question_of(file, features=60, spectrum=(5.0, 4.0, 3.0, 2.0), secure=True, method=None)
     assert (asked.features, asked.decay, asked.spectrum) == (60, None, (5.0, 4.0, 3.0, 2.0))
-    assert (asked.method, asked.secure, asked.by_site) == ("krylov", True, False)
+    assert (asked.method, asked.secure, asked.by_site) == (Krylov(), True, False)
     assert question_of(file, privacy=Privacy(1.0, 1e-6)).by_site is False
 
 
@@ -86,7 +88,7 @@ def test_every_site_of_the_file_must_have_rows(tmp_path: Path) -> None:
         ({"secure": True, "rows": {"a": 50, "b": 50}}, "3 sites at least"),
         ({"privacy": Privacy(1.0, 0.1)}, "delta=0.1 must be below"),
         ({"privacy": Privacy(1.0, 1e-6), "method": "krylov"}, "cannot be made private"),
-        ({"privacy": Privacy(1.0, 1e-6), "scale": True, "features": 3000}, "method='covariance'"),
+        ({"privacy": Privacy(1.0, 1e-6), "scale": True, "method": "power"}, "method='covariance'"),
     ],
 )
 def test_what_a_fit_would_refuse_is_refused(wrong: dict[str, Any], words: str) -> None:
@@ -95,12 +97,28 @@ def test_what_a_fit_would_refuse_is_refused(wrong: dict[str, Any], words: str) -
         forecast(Question(**asked))
 
 
+@pytest.mark.parametrize(
+    ("method", "rounds"),
+    [(Power(local_steps=1), False), (Covariance(precision="single"), True), (Randomized(4), True)],
+)
+def test_options_of_a_method_are_forecast(method: Method, rounds: bool) -> None:
+    """Rounds are compared where they do not hang on the random start."""
+    rng = np.random.default_rng(0)
+    tables = {name: rng.standard_normal((n, 40)) * 0.7 ** np.arange(40) for name, n in ROWS.items()}
+    pca = FederatedPCA(3, method=method, random_state=0).fit_sites(tables)
+    found = forecast(Question(ROWS, 40, 3, method, decay=0.49))
+    (case,) = found.cases
+    assert found.method == method
+    assert abs(case.traffic.rounds - pca.n_rounds_) <= (0 if rounds else 2)
+    assert case.traffic.all_bytes == pytest.approx(pca.bytes_up_ + pca.bytes_down_, rel=0.05)
+
+
 def test_many_features_are_forecast_without_many_numbers() -> None:
     tracemalloc.start()
     found = forecast(Question(ROWS, 10_000_000, 4, decay=0.9))
     assert tracemalloc.get_traced_memory()[1] < 500e6
     tracemalloc.stop()
-    assert found.method == "krylov"
+    assert found.method == Krylov()
     products = found.cases[0].traffic.rounds - 2
     assert found.cases[0].traffic.up == pytest.approx((8 * products + 2) * 8e7, rel=0.01)
 

@@ -1,5 +1,6 @@
 """Memory as forecast beside traced peaks of real runs, and the arithmetic of time."""
 
+import os
 import tracemalloc
 from dataclasses import dataclass, field
 
@@ -8,15 +9,18 @@ import pytest
 
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.estimators.protocols import protocol_of
 from eigenfed.privacy.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.terms import Privacy
+from eigenfed.protocol.codec import unpack
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.pca import Plan
+from eigenfed.protocol.gate import Site
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.method import Shape, method_named
+from eigenfed.protocol.pca import pca
 from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.site import Site
-from eigenfed.study.forecast_cost import Sizes, coordinator_bytes, network_s, site_bytes
+from eigenfed.protocol.study import Opening, Study
+from eigenfed.study.forecast_cost import network_s, private_cost
 from eigenfed.transport.local import Answering, LocalTransport
 
 SITES = ("a", "b", "c")
@@ -47,13 +51,14 @@ class Played:
 
 
 def taped(
-    plan: Plan, sources: dict[str, Source], privacy: Privacy | None
+    study: Study, sources: dict[str, Source]
 ) -> tuple[dict[str, Taped], LocalTransport, Decomposition]:
-    run = federation(sources, Conditions(), secure=False, privacy=privacy)
+    run = federation(study, sources, Conditions())
     tapes = {name: Taped(site) for name, site in run.sites.items()}
     transport = LocalTransport(tapes, run=run.transport.run)
+    transport.open_with(run.opening)
     rng = np.random.default_rng(1)
-    return tapes, transport, drive(protocol_of(plan, privacy, SITES, run.total, rng), transport)
+    return tapes, transport, drive(pca(run.study, rng=rng, total=run.total), transport)
 
 
 def peaks(
@@ -63,12 +68,13 @@ def peaks(
     rng = np.random.default_rng(0)
     spread = np.sqrt(0.9 ** np.arange(d))
     sources = {name: Source(rng.standard_normal((n, d)) * spread) for name in SITES}
-    plan = Plan(k, method)
-    tapes, transport, found = taped(plan, sources, privacy)
+    study = Study(SITES, k, method, privacy=privacy)
+    tapes, transport, found = taped(study, sources)
     ledger, policy = None, Policy()
     if privacy is not None:
         ledger, policy = Ledger(None), Policy(budget=Budget(privacy.epsilon, privacy.delta))
-    site = Site("a", sources["a"], ledger=ledger, policy=policy)
+    coordinator = unpack(Opening, Message.from_bytes(tapes["a"].asks[0], "open").arrays).coordinator
+    site = Site("a", sources["a"], coordinator=coordinator.tobytes(), ledger=ledger, policy=policy)
     tracemalloc.start()
     for ask in tapes["a"].asks:
         site.answer(bytes(bytearray(ask)))
@@ -77,8 +83,8 @@ def peaks(
     played = LocalTransport(
         {name: Played(tape.replies) for name, tape in tapes.items()}, run=transport.run
     )
-    run = federation(sources, Conditions(), secure=False, privacy=privacy)
-    protocol = protocol_of(plan, privacy, SITES, run.total, np.random.default_rng(1))
+    played.open_with(tapes["a"].asks[0])
+    protocol = pca(study, rng=np.random.default_rng(1))
     tracemalloc.start()
     drive(protocol, played)
     at_coordinator = tracemalloc.get_traced_memory()[1]
@@ -105,9 +111,12 @@ def test_memory_is_within_thirty_percent(
 ) -> None:
     privacy = Privacy(9.0, 1e-6, trust="local") if private else None
     at_site, at_coordinator, found = peaks(n, d, k, method, privacy)
-    sizes = Sizes(n, d, k, len(SITES), found.method, found.products, private=private)
-    assert site_bytes(sizes) == pytest.approx(at_site, rel=0.3)
-    assert coordinator_bytes(sizes) == pytest.approx(at_coordinator, rel=0.3)
+    cores = os.cpu_count() or 1
+    shape = Shape(n, d, k, len(SITES), products=found.products or None, cores=cores)
+    chosen = method_named(method)
+    cost = private_cost(chosen, shape) if private else chosen.cost(shape)
+    assert cost.site_bytes == pytest.approx(at_site, rel=0.3)
+    assert cost.coordinator_bytes == pytest.approx(at_coordinator, rel=0.3)
 
 
 def test_time_on_the_wire_is_rounds_and_bytes() -> None:

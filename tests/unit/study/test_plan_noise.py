@@ -6,6 +6,7 @@ import pytest
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
+from eigenfed.protocol.study import Study
 from eigenfed.study.forecast_noise import Kept, kept
 from eigenfed.study.forecast_spectrum import falling
 
@@ -31,7 +32,8 @@ def captured(
 
 
 def told(privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, method: str) -> Kept:
-    return kept(privacy, rows, falling(decay, d, d), k, method=method, center=True, scale=False)
+    study = Study(tuple(sorted(rows)), k, method, privacy=privacy)
+    return kept(study, rows, falling(decay, d, d))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +109,8 @@ def test_a_run_that_would_end_early_is_told_with_its_reason() -> None:
 def test_scaling_is_refused_where_variances_drown() -> None:
     rows, privacy = {"a": 300, "b": 300, "c": 300}, Privacy(1.0, 1e-6)
     spectrum = falling(0.97, 300, 300)
-    found = kept(privacy, rows, spectrum, 2, method="covariance", center=True, scale=True)
+    study = Study(tuple(rows), 2, "covariance", privacy=privacy, scale=True)
+    found = kept(study, rows, spectrum)
     assert "variances" in found.problem
     tables = {
         name: np.random.default_rng(i).standard_normal((n, 300))

@@ -10,7 +10,7 @@ import pytest
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.power_options import Power
+from eigenfed.protocol.power import Power
 from eigenfed.report.html import write_pages
 from eigenfed.study.results import write_result
 from eigenfed.study.run_log import read_log

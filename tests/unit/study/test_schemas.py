@@ -22,12 +22,15 @@ from eigenfed.study.toml import template, toml
 TABLES = {"study": STUDY, "site": SITE}
 BASES: dict[str, dict[str, Any]] = {
     "study": {"name": "heart", "sites": ["a", "b"], "components": 2},
-    "site": {"name": "a", "data": "a.csv"},
+    "site": {"name": "a", "data": "a.csv", "policy": {"min_rows": 20}},
 }
 VALUES: tuple[Any, ...] = (
     *(True, False, 0, 1, 2, 4.0, -1, 0.5, 1.0, 1e-6, 2.5, 2**40),
     *("", "a", "auto", "merge", "same", "local", "zero_out", "a b", "-a", "age > 3", "a\nb"),
     *([], ["a"], ["a", "a"], ["a", "b", "c"], ["scatter"], ["age > 3"], ["age"], [1], [["a"]]),
+    *({"name": "power"}, {"name": "power", "local_steps": 2.0}, {"name": "auto"}),
+    *({"name": "power", "local_steps": "2"}, {"name": "power", "steps": 2}, {"local_steps": 2}),
+    *(["krylov"], ["magic"], ["f" * 64], ["F" * 64], "power"),
     *({}, {"a": 3}, {"a": 0}, {"a b": 3}, {"epsilon": 1, "delta": 1e-6}, {"epsilon": 1}),
 )
 
@@ -101,7 +104,10 @@ def test_both_say_the_same_of_every_two_keys_together(name: str) -> None:
         (("sites",), ["a", "b", "c"]),
         (("quorum",), 2),
         (("privacy", "trust"), "local"),
-        (("privacy", "tolerate"), 1),
+        (("privacy", "colluders"), 1),
+        (("privacy", "dropouts"), 1),
+        (("method",), {"name": "merge"}),
+        (("method",), {"name": "power", "local_steps": 1}),
     ] * (name == "study")
     verdicts = set()
     for one, other in combinations(choices, 2):

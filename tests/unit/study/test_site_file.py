@@ -11,7 +11,9 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.study.site_file import read_site
 from eigenfed.study.site_keys import SITE
 
-BASE = 'name = "north"\ndata = "rows/north.csv"\n'
+TOP = 'name = "north"\ndata = "rows/north.csv"\n'
+POLICY = "[policy]\nmin_rows = 20\n"
+DIGEST = "0123456789abcdef" * 4
 
 
 def written(folder: Path, text: str) -> Path:
@@ -21,41 +23,50 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
-    site = read_site(written(tmp_path, BASE))
+    site = read_site(written(tmp_path, TOP + POLICY))
     assert site.data == tmp_path / "rows/north.csv"
     assert (site.id_column, site.where, site.ledger) == (None, (), None)
-    assert (site.dataset, site.share_scores) == ("data", False)
-    assert site.policy == Policy()
+    assert (site.dataset, site.share_scores, site.approved) == ("data", False, None)
+    assert site.policy == Policy(min_rows=20)
 
 
-def test_a_policy_table_without_keys_is_a_policy_without_limits(tmp_path: Path) -> None:
-    assert read_site(written(tmp_path, BASE + "[policy]\n")).policy == Policy()
+@pytest.mark.parametrize("text", [TOP, TOP + "[policy]\nmax_rounds = 3\n"])
+def test_a_site_must_state_its_least_number_of_rows(tmp_path: Path, text: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read_site(written(tmp_path, text))
+    assert str(caught.value).endswith(
+        "north.toml: policy.min_rows is needed and must be a whole number of at least 2. Write "
+        "min_rows = 20 below [policy], for example."
+    )
 
 
 def test_every_key_is_read(tmp_path: Path) -> None:
-    text = BASE + (
+    text = TOP + (
         'id_column = ""\nwhere = ["age >= 18", "cohort == 2"]\nledger = "/books/north.ledger"\n'
-        'dataset = "visits 2026"\nshare_scores = true\n[policy]\nmax_rank_fraction = 0.5\n'
-        "max_variance_fraction = 0.9\nmax_rounds = 30\nmin_rows = 20\nforbidden = "
-        '["scatter", "product"]\nsecure_only = true\nleast_roster_change = 2\nsound_only = true\n'
-        "tolerate = 1\ntrusts_coordinator = true\n[policy.budget]\nepsilon = 2\ndelta = 1e-6\n"
+        f'dataset = "visits 2026"\napproved = ["{DIGEST}"]\nshare_scores = true\n[policy]\n'
+        "max_rank_fraction = 0.5\nmax_variance_fraction = 0.9\nmax_rounds = 30\nmin_rows = 20\n"
+        'max_runs = 7\nmethods = ["krylov", "merge"]\nsecure_only = true\n'
+        "least_roster_change = 2\nsound_only = true\ncolluders = 1\ntrusts_coordinator = true\n"
+        "[policy.budget]\nepsilon = 2\ndelta = 1e-6\n"
         'relation = "zero_out"\n'
     )
     site = read_site(written(tmp_path, text))
     assert (site.id_column, site.where) == ("", ("age >= 18", "cohort == 2"))
     assert site.ledger == Path("/books/north.ledger")
     assert (site.dataset, site.share_scores) == ("visits 2026", True)
+    assert site.approved == frozenset({DIGEST})
     assert site.policy == Policy(
         max_rank_fraction=0.5,
         max_variance_fraction=0.9,
         max_rounds=30,
         min_rows=20,
-        forbidden=frozenset({"scatter", "product"}),
+        max_runs=7,
+        methods=frozenset({"krylov", "merge"}),
         secure_only=True,
         least_roster_change=2,
         budget=Budget(2.0, 1e-6, "zero_out"),
         sound_only=True,
-        tolerate=1,
+        colluders=1,
         trusts_coordinator=True,
     )
 
@@ -78,15 +89,24 @@ def test_a_policy_can_be_written_in_full() -> None:
         ('ledger = "l"\ndataset = "\\u200b"', "in dataset, dataset = "),
         ('dataset = "d"', "dataset is the ledger's name for the rows, and there is no ledger."),
         ('share_scores = "no"', 'share_scores = "no" must be true or false.'),
-        ("[policy]\nmin_rows = -1", "policy.min_rows = -1 must be a whole number of at least 0."),
+        ("[policy]\nmin_rows = 1", "policy.min_rows = 1 must be a whole number of at least 2."),
         ("[policy]\nmax_rounds = 0", "policy.max_rounds = 0 must be a whole number of at least 1"),
         (
             "[policy]\nmax_rank_fraction = 1.5",
             "policy.max_rank_fraction = 1.5 must be a number of at least 0 and at most 1.",
         ),
         (
-            '[policy]\nforbidden = ["scater"]',
-            'policy.forbidden = ["scater"] must be a list of operations that there are, each once.',
+            '[policy]\nmethods = ["scater"]',
+            'policy.methods = ["scater"] must be a list of methods that there are, each once.',
+        ),
+        ("[policy]\nmax_runs = 0", "policy.max_runs = 0 must be a whole number of at least 1."),
+        (
+            'approved = ["abc"]',
+            'approved = ["abc"] must be a list of digests, each once, of 64 hex',
+        ),
+        (
+            f'approved = ["{DIGEST}", "{DIGEST}"]',
+            f'approved = ["{DIGEST}", "',
         ),
         ("[policy]\nmin_row = 3", "'min_row' is no key of [policy]. Write 'min_rows' if that is"),
         (
@@ -111,7 +131,9 @@ def test_a_key_that_breaks_its_rule_is_named_with_rule_and_remedy(
     tmp_path: Path, text: str, fault: str
 ) -> None:
     key = text.split(" ")[0]
-    base = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(f"{key} "))
+    base = "".join(line + "\n" for line in TOP.splitlines() if not line.startswith(f"{key} "))
+    if "min_rows" not in text:
+        text = text.replace("[policy]", POLICY) if "[policy]" in text else text + "\n" + POLICY
     with pytest.raises(DataError) as caught:
         read_site(written(tmp_path, base + text + "\n"))
     assert str(caught.value).startswith(f"{tmp_path / 'north.toml'}: {fault}")

@@ -1,10 +1,12 @@
 """Study files: what they mean, and one sentence for each way to get them wrong."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
-from eigenfed.errors import DataError, InputError
+from eigenfed import Power
+from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.study.study_file import Expected, read_study
 
 BASE = 'name = "heart"\nsites = ["north", "south", "island"]\ncomponents = 4\n'
@@ -43,19 +45,42 @@ def test_every_key_is_read(tmp_path: Path) -> None:
             + 'method = "power"\ncenter = false\nscale = true\nfeatures = ["a b", "c"]\n'
             + "quorum = 3\ndeadline_s = 2\nseed = 9\nsecure = false\nby_site = false\n"
             + '[privacy]\nepsilon = 2\ndelta = 1e-7\nrelation = "zero_out"\nclip = 3\n'
-            + 'trust = "secure_sum"\ntolerate = 0\nshares = { mean = 0.5 }\n'
+            + 'trust = "secure_sum"\ncolluders = 1\ndropouts = 0\ncount = "private"\n'
+            + "shares = { mean = 0.5, count = 0.1 }\n"
             + "[expected]\nrows = { north = 30 }\nfeatures = 12\nlatency_ms = 0\n"
             + 'bandwidth_mbps = 1.5\nspectrum = "spectrum.txt"\n',
         )
     )
-    assert (study.method, study.center, study.scale) == ("power", False, True)
+    assert (study.method, study.center, study.scale) == (Power(), False, True)
     assert (study.features, study.quorum, study.deadline_s) == (("a b", "c"), 3, 2.0)
     assert study.seed == 9
     assert study.privacy is not None
     assert (study.privacy.epsilon, study.privacy.delta, study.privacy.clip) == (2.0, 1e-7, 3.0)
     assert study.privacy.relation == "zero_out"
+    assert (study.privacy.colluders, study.privacy.dropouts) == (1, 0)
+    assert (study.privacy.count, dict(study.privacy.shares or {})["count"]) == ("private", 0.1)
     assert study.privacy.split(["mean", "covariance"])["mean"] == pytest.approx(0.5 / 1.25)
     assert study.expected == Expected({"north": 30}, 12, 0.0, 1.5, None, (4.0, 2.0, 0.5))
+
+
+def test_a_method_may_be_a_table_with_options(tmp_path: Path) -> None:
+    text = BASE + '[method]\nname = "power"\nlocal_steps = 2\ndecay = false\n'
+    assert read_study(written(tmp_path, text)).method == Power(local_steps=2, decay=False)
+
+
+def test_the_study_that_sites_approve_has_all_that_they_agree_on(tmp_path: Path) -> None:
+    text = BASE + 'features = ["age", "sbp"]\nseed = 3\n'
+    file = read_study(written(tmp_path, text))
+    agreed = file.study
+    assert (agreed.name, agreed.sites) == ("heart", ("island", "north", "south"))
+    assert (agreed.components, agreed.method, agreed.privacy) == (4, "auto", None)
+    assert agreed.features == hashlib.sha256(b"age\nsbp").hexdigest()
+    changed = text.replace("seed = 3", "seed = 4").replace('"north", "south"', '"south", "north"')
+    assert read_study(written(tmp_path, changed)).study.digest == agreed.digest
+    for old, new in (("sbp", "dbp"), ("components = 4", "components = 3"), ("heart", "liver")):
+        changed = text.replace(old, new)
+        assert read_study(written(tmp_path, changed)).study.digest != agreed.digest
+    assert read_study(written(tmp_path, BASE)).study.features == ""
 
 
 def test_a_manifest_beside_the_file_lists_the_features(tmp_path: Path) -> None:
@@ -102,8 +127,23 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
         (
             'method = "magic"',
             'method = "magic" must be one of "auto", "covariance", "krylov", "randomized", '
-            '"subspace", "power", "merge". Write "auto" if in doubt.',
+            '"subspace", "power", "merge", or a table of a name and options. Write "auto" if in '
+            "doubt.",
         ),
+        (
+            'method = { name = "power", steps = 4 }',
+            "in method, The method 'power' has no option 'steps'. It has local_steps, align, dec",
+        ),
+        (
+            'method = { name = "power", local_steps = "4" }',
+            "in method, local_steps = \"4\" of the method 'power' must be of type int. Pass one.",
+        ),
+        (
+            'method = { name = "power", local_steps = 0 }',
+            "in method, local_steps = 0 must be",
+        ),
+        ('method = { name = "auto" }', 'method = { name = "auto" } must be one of "auto", "cov'),
+        ("method = { local_steps = 4 }", 'method = { local_steps = 4 } must be one of "auto", "c'),
         ('secure = "yes"', 'secure = "yes" must be true or false. Write one of them, without q'),
         ("center = 1", "center = 1 must be true or false."),
         ('engine = "flower"', 'engine = "flower" must be "in_process". Leave it out.'),
@@ -124,6 +164,10 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
         ('manifest = "f"\nfeatures = "same"', "manifest and features both say which features"),
         ("by_site = true\nsecure = true", "by_site = true lets sites tell of their own rows"),
         ('method = "merge"\nsecure = true', "method must be one that needs sums only"),
+        (
+            'secure = true\nmethod = { name = "covariance", precision = "single" }',
+            "method must be one that needs sums only",
+        ),
         ("quorum = 2\nsecure = true", "quorum must be at least 3 with secure = true"),
     ],
 )
@@ -154,10 +198,19 @@ def test_a_key_that_breaks_its_rule_is_named_with_rule_and_remedy(
             'epsilon = 1\ndelta = 1e-6\ntrust = "me"',
             'privacy.trust = "me" must be one of "secure_sum", "local", "central".',
         ),
-        ("epsilon = 1\ndelta = 1e-6\ntolerate = 1", "privacy.tolerate = 1 must be at most 0 wi"),
+        ("epsilon = 1\ndelta = 1e-6\ndropouts = 1", "privacy.dropouts = 1 must be at most 0 wi"),
+        ("epsilon = 1\ndelta = 1e-6\ncolluders = 2", "privacy.colluders = 2 must be at most 1 w"),
         (
-            'epsilon = 1\ndelta = 1e-6\ntolerate = 1\ntrust = "local"',
-            'tolerate in [privacy] goes with trust = "secure_sum" only. Leave it out.',
+            'epsilon = 1\ndelta = 1e-6\ncolluders = 1\ntrust = "local"',
+            'colluders in [privacy] requires trust = "secure_sum". Leave it out.',
+        ),
+        (
+            'epsilon = 1\ndelta = 1e-6\ndropouts = 1\ntrust = "local"',
+            'dropouts in [privacy] requires trust = "secure_sum". Leave it out.',
+        ),
+        (
+            'epsilon = 1\ndelta = 1e-6\ncount = "none"',
+            'privacy.count = "none" must be one of "public", "private".',
         ),
         (
             "epsilon = 1\ndelta = 1e-6\nshares = { men = 1 }",
@@ -178,7 +231,12 @@ def test_privacy_that_breaks_its_rules_is_refused(tmp_path: Path, text: str, fau
     ("base", "extra", "fault"),
     [
         (PRIVATE, "by_site = true\n", "by_site = true tells of a site's rows without noise"),
-        (PRIVATE, 'method = "krylov"\n', "method must be one of auto, covariance, power with [pr"),
+        (PRIVATE, 'method = "krylov"\n', "method must be one that can be made private, without op"),
+        (
+            PRIVATE,
+            'method = { name = "power", local_steps = 2 }\n',
+            "method must be one that can be made private, without options, with [privacy].",
+        ),
         (PRIVATE, "quorum = 2\n", "quorum must be at least 3 with [privacy]"),
         (
             PRIVATE.replace(', "island"', ""),
@@ -256,7 +314,9 @@ def test_checks_of_the_library_itself_are_told_as_the_file_s(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(epsilon: float, delta: float) -> float:
-        raise InputError(f"epsilon={epsilon} asks for next to no noise at all. Pass less.")
+        raise InputError(
+            Argument("epsilon", epsilon), " asks for next to no noise at all", remedy="Pass less."
+        )
 
     monkeypatch.setattr("eigenfed.privacy.terms.mu_of", refusing)
     assert fault_of(tmp_path, PRIVATE).endswith(

@@ -1,0 +1,35 @@
+"""The list of slow tests names tests that are there, and leaves something of every area."""
+
+from pathlib import Path
+
+import pytest
+
+from slow import SLOW, is_slow
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("file", SLOW)
+def test_what_is_listed_is_there(file: str) -> None:
+    text = (ROOT / file).read_text("utf-8")
+    gone = [name for name in SLOW[file] if f"\ndef {name}(" not in text]
+    assert not gone, f"tests/slow.py names what {file} has no more"
+
+
+@pytest.mark.parametrize(
+    "area", [path.name for path in (ROOT / "tests").iterdir() if path.is_dir()]
+)
+def test_every_area_has_files_that_are_not_left_out_whole(area: str) -> None:
+    files = sorted((ROOT / "tests" / area).rglob("test_*.py"))
+    kept = [path for path in files if SLOW.get(str(path.relative_to(ROOT)), ("some",))]
+    assert kept or not files
+
+
+def test_a_test_is_slow_with_all_its_parameters_or_with_its_whole_file() -> None:
+    file, names = next((file, names) for file, names in SLOW.items() if names)
+    whole = next(file for file, names in SLOW.items() if not names)
+    assert is_slow(f"{file}::{names[0]}")
+    assert is_slow(f"{file}::{names[0]}[a-1]")
+    assert is_slow(f"{whole}::test_anything")
+    assert not is_slow(f"{file}::{names[0]}_too")
+    assert not is_slow("tests/unit/test_slow_list.py::test_anything")
