@@ -8,13 +8,19 @@ JOBS ?= 2
 BROWSER := /usr/bin/chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check browser docs bench lock format clean
+.PHONY: help demo quick test check browser docs bench lock format clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 demo: $(READY) ## three hospitals compute one PCA; the page compares it with the pooled one
 	@$(RUN) examples/three_hospitals.py
+
+quick: $(READY) ## the inner loop, in a minute: format, lint, types, and the fast tests of every area
+	$(RUN) -m ruff format --check .
+	$(RUN) -m ruff check .
+	$(RUN) -m mypy
+	$(RUN) -m pytest -q -n $(JOBS) -m "not slow and not browser"
 
 test: check $(if $(BROWSER),browser) ## format, lint, types, layers, then every test, doctest and the coverage rule
 	EIGENFED_BROWSER=$(BROWSER) $(RUN) -m pytest -n $(JOBS) --cov --cov-report= $(if $(BROWSER),,-m "not browser")

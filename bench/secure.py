@@ -7,28 +7,21 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.table import Line, fastest
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.privacy.fixed_point import error
 from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.core import Ask, Protocol, ask_each, drive
+from eigenfed.protocol.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Answer, Op, op
-from eigenfed.protocol.registry import OPS
+from eigenfed.protocol.moments import MagnitudeRequest, MomentsRequest, limits_of
 from eigenfed.protocol.secure_sum import SecureSum
-from eigenfed.protocol.site import Site
+from eigenfed.protocol.study import Study, open_message
 from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import LocalTransport
 
 _WORDS = 1 << 20
 _BOUND = 8.0
-
-
-@op(Release("numbers of a site", "any", Leaves.SUM_ONLY, Reveals.MEANS))
-def numbers(source: Source, payload: Arrays, state: Arrays) -> Answer:
-    """Return the site's row."""
-    return Answer({"x": np.asarray(source.X[0])}, state)
 
 
 class Timed:
@@ -42,7 +35,7 @@ class Timed:
         """Answer, with an eye on the clock."""
         start = time.thread_time()
         answer = self.site.answer(data)
-        if Message.from_bytes(data, "ask").label == "numbers":
+        if Message.from_bytes(data, "ask", "open").label == "moments":
             self.busy_s += time.thread_time() - start
         return answer
 
@@ -57,26 +50,45 @@ class Sum(NamedTuple):
 
 def sources(count: int, words: int) -> dict[str, Source]:
     rng = np.random.default_rng(0)
-    return {f"s{i:02}": Source.of(rng.uniform(-1, 1, (1, words))) for i in range(count)}
+    # A reply has two numbers for each feature: its total, and how many rows have it.
+    return {f"s{i:02}": Source.of(rng.uniform(-1, 1, (1, words // 2))) for i in range(count)}
 
 
 def summed(rows: Mapping[str, Source], *, secure: bool) -> Sum:
-    """Sum over sites once; keys are made for this sum alone."""
-    known: dict[str, Op] = {**OPS, numbers.name: numbers}
+    """Sum the totals of sites once; keys are made for this sum alone."""
+    study = Study(tuple(sorted(rows)), 1, "krylov", secure=secure)
+    coordinator = Identity.generate()
     identities = {name: Identity.generate() for name in rows}
     roster = Roster.of(identities)
     sites = {
-        name: Timed(Site(name, source, ops=known, identity=identities[name], roster=roster))
+        name: Timed(
+            Site(
+                name,
+                source,
+                coordinator=coordinator.public,
+                identity=identities[name],
+                roster=roster,
+            )
+        )
         for name, source in rows.items()
     }
     transport = LocalTransport(sites)
+    transport.open_with(open_message(transport.run, study, study.method, coordinator))
     total: Total = SecureSum(roster, run=transport.run, ahead=1) if secure else plain_sum
-
-    def protocol() -> Protocol[Array]:
-        return (yield from total(Ask("numbers", bounds={"x": _BOUND})))["x"]
-
-    found = drive(protocol(), transport)
+    found = drive(totals(total, study), transport)
     return Sum(found, transport, min(site.busy_s for site in sites.values()))
+
+
+def totals(total: Total, study: Study) -> Protocol[Array]:
+    """Sum totals, and before that learn magnitudes where sums need bounds: nothing else."""
+    request = MomentsRequest()
+    if total.bounded:
+        replies = yield from ask_each(Ask(MagnitudeRequest()))
+        entry = max(reply.entry for reply in replies.values())
+        weight = max(reply.weight for reply in replies.values())
+        total.agree(limits_of(entry, weight, len(study.sites), 1))
+        request = MomentsRequest(entry=entry, weight=weight)
+    return (yield from total(Ask(request))).total
 
 
 def is_right(found: Array, rows: Mapping[str, Source]) -> bool:

@@ -1,4 +1,4 @@
-"""The page on the command line is what the commands say of themselves, and each says enough."""
+"""Pages that are written from commands and methods are what these say of themselves."""
 
 import subprocess
 import sys
@@ -11,7 +11,8 @@ import pytest
 from command_line import eigenfed
 from eigenfed.cli.main import cli
 
-PAGE = Path(__file__).parents[2] / "docs/cli.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = DOCS / "cli.md"
 
 
 def commands(
@@ -31,8 +32,9 @@ def is_up_to_date(page: Path) -> bool:
     return subprocess.run(check, capture_output=True, check=False).returncode == 0
 
 
-def test_page_is_up_to_date() -> None:
-    assert is_up_to_date(PAGE), "Run cog -r docs/cli.md."
+@pytest.mark.parametrize("name", ["cli.md", "choose.md"])
+def test_page_is_up_to_date(name: str) -> None:
+    assert is_up_to_date(DOCS / name), f"Run cog -r docs/{name}."
 
 
 def test_check_finds_a_page_that_is_not(tmp_path: Path) -> None:

