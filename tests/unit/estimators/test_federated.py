@@ -449,7 +449,7 @@ def test_rows_that_were_split_in_another_way_before_need_another_name() -> None:
     by_columns = FederatedPCA(1, split="features")
     by_columns.fit_sites(tables, keys=keys, ledgers={"a": ledger})
     by_rows = FederatedPCA(1, method="krylov")
-    with pytest.raises(InputError, match="split in another way.*datasets"):
+    with pytest.raises(InputError, match=r"split in another way.*datasets"):
         by_rows.fit_sites({"a": X[:10], "b": X[10:]}, ledgers={"a": ledger})
     named = {"a": "by rows"}
     by_rows.fit_sites({"a": X[:10], "b": X[10:]}, ledgers={"a": ledger}, datasets=named)
