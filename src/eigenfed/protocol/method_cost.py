@@ -4,7 +4,7 @@ The factors with which methods use them were measured, and tests hold them to wi
 peaks.
 """
 
-from eigenfed.protocol.method import Shape
+from eigenfed.protocol.method import Cost, Shape
 
 SKINNY = 4.0
 """How many times longer a multiplication takes with few columns: it waits for memory."""
@@ -55,3 +55,28 @@ def product_work(shape: Shape, answered: int, width: int) -> float:
     """Return the multiplications of products: with the rows and back, and keeping blocks apart."""
     d = float(shape.features)
     return answered * (SKINNY * 4.0 * shape.rows * d + 4.0 * d * max(width, answered / 2.0))
+
+
+def iterated_cost(shape: Shape, width: int, rounds: int, held: float) -> Cost:
+    """Return what one block of directions a round takes.
+
+    Parameters
+    ----------
+    shape : Shape
+    width : int
+        Directions of a block.
+    rounds : int
+        Usual number of rounds, where the shape does not tell it.
+    held : float
+        How many blocks the coordinator holds, beside the replies that come in.
+    """
+    rounds = shape.products or rounds
+    answered = rounds * width
+    return Cost(
+        rounds + shape.certify,
+        answered,
+        float(shape.features) * answered,
+        product_site_bytes(shape, answered, width),
+        (held + replies_in_hand(shape)) * shape.column_bytes(width),
+        product_work(shape, answered, width),
+    )

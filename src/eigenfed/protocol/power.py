@@ -44,7 +44,7 @@ from eigenfed.protocol.local_steps import (
     WeightRequest,
 )
 from eigenfed.protocol.method import Cost, Method, Run, Shape
-from eigenfed.protocol.method_cost import product_site_bytes, product_work, replies_in_hand
+from eigenfed.protocol.method_cost import iterated_cost
 from eigenfed.protocol.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.products import Products, relative
 from eigenfed.protocol.result import Decomposition
@@ -196,16 +196,7 @@ class Power(Method):
     def cost(self, shape: Shape) -> Cost:
         """Count one block a round, with as many local steps as come before an average."""
         width = self.width(shape.components, shape.features)
-        rounds = shape.products or _USUAL_ROUNDS
-        answered = rounds * width
-        return Cost(
-            rounds + shape.certify,
-            answered,
-            float(shape.features) * answered,
-            product_site_bytes(shape, answered, width),
-            (10.0 + replies_in_hand(shape)) * shape.column_bytes(width),
-            product_work(shape, answered, width),
-        )
+        return iterated_cost(shape, width, _USUAL_ROUNDS, held=10.0)
 
     @property
     def is_full(self) -> bool:

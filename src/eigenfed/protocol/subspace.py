@@ -32,7 +32,7 @@ from eigenfed.protocol.certificate import products_of
 from eigenfed.protocol.core import Ask, Protocol
 from eigenfed.protocol.finish import finished, ritz
 from eigenfed.protocol.method import Cost, Method, Run, Shape
-from eigenfed.protocol.method_cost import product_site_bytes, product_work, replies_in_hand
+from eigenfed.protocol.method_cost import iterated_cost
 from eigenfed.protocol.moments import framed
 from eigenfed.protocol.one_shot import OPS as SUMMARY_OPS
 from eigenfed.protocol.one_shot import Merge, one_shot_basis
@@ -214,16 +214,7 @@ class Subspace(Method):
     def cost(self, shape: Shape) -> Cost:
         """Count one block a round."""
         width = min(shape.components, shape.features)
-        rounds = shape.products or _USUAL_ROUNDS
-        answered = rounds * width
-        return Cost(
-            rounds + shape.certify,
-            answered,
-            float(shape.features) * answered,
-            product_site_bytes(shape, answered, width),
-            (6.3 + replies_in_hand(shape)) * shape.column_bytes(width),
-            product_work(shape, answered, width),
-        )
+        return iterated_cost(shape, width, _USUAL_ROUNDS, held=6.3)
 
 
 def random_rows(rng: np.random.Generator) -> dict[str, Any]:

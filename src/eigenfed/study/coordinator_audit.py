@@ -134,13 +134,13 @@ def _lies(found: HostileFindings) -> str:
 def _exact(audited: Audited) -> str:
     agreed, greedy = audited.found.agreed, audited.found.greedy
     lines = [
-        "What the study itself tells: " + _told(agreed),
-        "What a greedy coordinator gets, who goes on as long as it is let: " + _told(greedy),
+        "An honest coordinator learns: " + _told(agreed),
+        "A greedy one, who goes on for as long as the script allows, learns: " + _told(greedy),
     ]
     if audited.study.masked:
         lines.append(
-            "These figures are of what the site puts into the sums. The coordinator reads sums "
-            "over all sites only; if all the others show it their parts, it has the site's."
+            "These figures are about what the site puts into the sums. The coordinator reads sums "
+            "over all sites only. It has the site's part if all the others show it theirs."
         )
     lines.append(
         "No row leaves by itself, but these are exact sums: somebody who knows all rows but one "
@@ -153,10 +153,10 @@ def _told(told: Told) -> str:
     end = f" Then the site ended it ({told.refused})." if told.refused else ""
     replies = f"{told.rounds} repl{'y' if told.rounds == 1 else 'ies'}"
     if told.error is None:
-        return f"in {replies} nothing exact of the covariance.{end}"
+        return f"nothing exact of the covariance, in {replies}.{end}"
     return (
-        f"in {replies} the site's covariance along {told.rank_fraction:.0%} of "
-        f"directions exactly. The best guess at all of it is off by {told.error:.1%} of its size "
+        f"the site's covariance along {told.rank_fraction:.0%} of directions, exactly, in "
+        f"{replies}. The best guess at all of it is off by {told.error:.1%} of its size "
         f"and holds {told.variance_fraction:.0%} of the variance.{end}"
     )
 
@@ -167,7 +167,7 @@ def _private(audited: Audited) -> str:
         return "The study runs a published mechanism: see what is true of it before you take part."
     outside, inside = epsilons_against(privacy, len(audited.study.sites))
     return (
-        f"What the study itself tells, and all that a liar gets: replies with noise, of epsilon "
+        f"An honest coordinator and a lying one learn the same: replies with noise, of epsilon "
         f"{privacy.epsilon:g} at delta {privacy.delta:g} in all. Against people outside the study "
         f"epsilon is {outside:.3g}, against participants {inside:.3g}. How much each reply may "
         "spend follows from the study; a coordinator cannot ask for less noise."
@@ -200,5 +200,5 @@ def _advice(audited: Audited) -> str:
     if study.privacy is None and policy.budget is None:
         advice.append("[policy.budget] lets nothing leave without noise")
     if not advice:
-        return "Nothing in the site's file is left open that could be closed."
+        return "No setting of the site's file would let out less."
     return "To let out less: " + "; ".join(advice) + "."
