@@ -34,6 +34,7 @@ from eigenfed.protocol.moments import (
     SpreadRequest,
     SquaresRequest,
 )
+from eigenfed.protocol.one_shot import SummaryRequest
 from eigenfed.protocol.ops import Request
 from eigenfed.protocol.private_site import RowsRequest, TotalRequest, WithinRequest
 from eigenfed.protocol.products import ProductRequest
@@ -470,3 +471,16 @@ def test_nothing_is_asked_twice_or_out_of_order() -> None:
     assert lone.ask(RemainderRequest(last=True)).code == "script"
     lone.reply(LevelRequest(basis=basis(K)))
     assert lone.ask(LevelRequest(basis=basis(K))).code == "script"
+
+
+def test_how_far_rows_of_few_directions_fill_the_meter_does_not_show_in_refusals() -> None:
+    """A summary of rows of rank 1 counts as many directions as one of any other rows."""
+    of = Study(("a",), 1, "merge")
+    codes = set()
+    for rows in (table(), np.outer(np.arange(N), np.ones(D))):
+        lone = opened(rows, of, policy=Policy(max_rank_fraction=0.5))
+        lone.reply(MomentsRequest())
+        lone.reply(SummaryRequest(**frame()))
+        assert lone.site.meter.rank_fraction == 2 / D
+        codes.add(lone.ask(ProductRequest(basis=basis(2))).code)
+    assert codes == {"leakage"}

@@ -133,10 +133,31 @@ class Meter:
         return self._settled[1]
 
     @property
+    def rank(self) -> int:
+        """Rank of all directions answered."""
+        if self.whole:
+            return self.d
+        rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2]
+        return min(rank, self.d)
+
+    @property
     def rank_fraction(self) -> float:
         """Rank of all directions answered over the number of features."""
-        rank = min(self.basis.shape[1] + self.uncounted + self._settled[2], self.d)
-        return 1.0 if self.whole else rank / self.d
+        return self.rank / self.d
+
+    def filled(self, rank: int) -> "Meter":
+        """Return a meter of this rank at least.
+
+        Examples
+        --------
+        >>> Meter.empty(4).filled(2).rank
+        2
+        """
+        missing = min(rank, self.d) - self.rank
+        if missing <= 0:
+            return self
+        settled = self.settled()
+        return replace(settled, settled_faint=settled.settled_faint + missing)
 
     @property
     def variance_fraction(self) -> float:

@@ -314,13 +314,10 @@ class Site:
         return reply
 
     def _key(self, message: Message, asked: str) -> Key:
-        roster = ""
-        if self._participant is not None:
-            roster = self._participant.roster.digest.hex()
+        roster = "" if self._participant is None else self._participant.roster.digest.hex()
+        place = self._records.dataset, message.run, message.round_, message.label
         try:
-            return Key(
-                self._records.dataset, message.run, message.round_, message.label, asked, roster
-            )
+            return Key(*place, asked, roster)
         except InputError:
             raise refusal("malformed") from None
 
@@ -345,7 +342,7 @@ class Site:
 
     def _answer_about_rows(self, run: _Run, key: Key, message: Message) -> bytes:
         admitted = self._admit(run, message)
-        request, state = self._settle(run, admitted)
+        request, state, own = self._settle(run, admitted)
         place = self._take_place(key.run, admitted)
         charge = self._charge(run, key, admitted, request)
         # From here on rows are touched, and nothing is refused any more.
@@ -355,7 +352,7 @@ class Site:
                 answer = admitted.op.run(self._source, request, state, run.terms)
             reply = pack(answer.reply)
             _check_finite(reply)
-            self._count_in_meter(admitted.op, answer)
+            self._count_in_meter(admitted.op, answer, own)
             if charge is not None and charge.parties:
                 reply = charge.noise.added(reply, charge.mu, charge.parties)
             if place is not None:
@@ -391,19 +388,20 @@ class Site:
             raise refusal("invalid") from None
         return _Admitted(op, request, following, envelope)
 
-    def _settle(self, run: _Run, admitted: _Admitted) -> tuple[Request[Any], State]:
-        """Return the request with nothing in it that would pass uncounted, and the state with it.
+    def _settle(self, run: _Run, admitted: _Admitted) -> tuple[Request[Any], State, int]:
+        """Return the request without what would pass uncounted, the state, and what rows decide.
 
-        Refuses directions beyond what the policy lets be told.
+        The last is how many directions are asked about that follow from the rows. Refuses
+        directions beyond what the policy lets be told.
         """
         request = admitted.request
         state, directions = request.agreed(run.terms, run.state), request.directions()
         if directions is not None and len(directions) != self.meter.d:
             raise refusal("invalid")
         if not self._policy.limits_leakage:
-            return request, state
+            return request, state, 0
         self.meter = self.meter.settled()
-        scale = None if state.sent is None else state.sent[1]
+        scale, own = None if state.sent is None else state.sent[1], 0
         if directions is not None:
             # Directions that differ from known ones by next to nothing would not be counted.
             counted = self.meter.counted(directions, scale)
@@ -412,11 +410,11 @@ class Site:
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
         else:
-            added = request.own_directions(run.terms, state)
-            rank = min(self.meter.rank_fraction + added / self.meter.d, 1.0) if added else 0.0
+            own = request.own_directions(run.terms, state)
+            rank = min(self.meter.rank_fraction + own / self.meter.d, 1.0) if own else 0.0
         if rank > self._policy.max_rank_fraction:
             raise refusal("leakage")
-        return request, state
+        return request, state, own
 
     def _take_place(self, run: str, admitted: _Admitted) -> Place | None:
         """Take a place in a secure sum, where the reply goes into one."""
@@ -442,10 +440,12 @@ class Site:
         run.charged += 1
         return _Charge(noise, mu, privacy.parties(len(run.terms.study.sites)))
 
-    def _count_in_meter(self, op: Op[Any, Any], answer: Answer[Any]) -> None:
+    def _count_in_meter(self, op: Op[Any, Any], answer: Answer[Any], own: int) -> None:
         """Count what the reply reveals; beyond the policy's limit the run ends."""
-        meter = self.meter.counting(op.release.reveals, answer.revealed)
-        policy = self._policy
+        meter, policy = self.meter.counting(op.release.reveals, answer.revealed), self._policy
+        if own:
+            # As many as were asked about, whatever the rows' rank is: later refusals hang on it.
+            meter = meter.filled(self.meter.rank + own)
         if meter is not self.meter and policy.max_variance_fraction < 1.0:
             meter = meter.settled()
             if meter.variance_fraction > policy.max_variance_fraction:
