@@ -13,7 +13,7 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.audit.coordinator import seen
 from eigenfed.data.source import Source
-from eigenfed.errors import PrivacyError
+from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.accounts import ABORTS_ALLOWED
 from eigenfed.privacy.identity import Identity
 from eigenfed.privacy.ledger import Budget, Ledger
@@ -33,9 +33,10 @@ from eigenfed.protocol.moments import (
     MomentsRequest,
     SpreadRequest,
     SquaresRequest,
+    limits_of,
 )
 from eigenfed.protocol.one_shot import SummaryRequest
-from eigenfed.protocol.ops import Request
+from eigenfed.protocol.ops import Request, State, Terms
 from eigenfed.protocol.private_site import RowsRequest, TotalRequest, WithinRequest
 from eigenfed.protocol.products import ProductRequest
 from eigenfed.protocol.study import Study, open_message
@@ -199,6 +200,17 @@ def test_5_no_magnitude_makes_the_step_so_coarse_that_single_values_are_rounded_
     for told in ((59, weight), (entry + 21, weight), (entry, weight + 41), (1023, 1023)):
         request = MomentsRequest(entry=told[0], weight=told[1])
         assert seen(lone.send("moments", pack(request) | envelope)).code == "invalid"
+
+
+def test_4_a_mean_beyond_the_magnitudes_agreed_on_is_refused_without_the_rows() -> None:
+    """About such a mean, whether the reply fits its bounds would tell of the rows."""
+    of = Study(SITES, K, "krylov", secure=True, scale=True)
+    terms, state = Terms(of, N, D, parties=3), State(limits=limits_of(4, 6, 3, D))
+    SquaresRequest(mean=np.full(D, 16.0)).check(terms, state)
+    for mean in (np.full(D, 17.0), np.full(D, -17.0), np.eye(D)[0] * 1e9):
+        for request in (SquaresRequest(mean=mean), SpreadRequest(mean=mean, scale=np.ones(D))):
+            with pytest.raises(InputError, match="largest entry"):
+                request.check(terms, state)
 
 
 def test_4_replies_leave_a_secure_study_inside_sums_only() -> None:

@@ -45,6 +45,7 @@ _LARGEST_POWER = 1023
 _FINE = 1e-13
 _REACH = 2.1
 """Means are no larger than entries, but for rounding: no deviation is farther than this times."""
+_ROUNDED = 1.01
 _COARSEST = 40
 """By how many powers of two what all sites may bring can exceed what this one declared. More would
 round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
@@ -176,7 +177,7 @@ class SquaresRequest(Request[SquaresReply]):
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean or sums of another shape."""
-        check_mean(terms, self.mean)
+        check_mean(terms, self.mean, state.limits)
         if self.found is None:
             return
         check_finite("found", self.found, (terms.d,))
@@ -227,7 +228,7 @@ class FramedRequest(Request[Any]):
         if given != (state.sent is None):
             raise InputError("The mean and scale of a run come once, with the first request.")
         if self.mean is not None and self.scale is not None:
-            check_mean(terms, self.mean)
+            check_mean(terms, self.mean, state.limits)
             check_scale(terms, self.scale)
         elif given:
             raise InputError("The mean and scale of a run come together.")
@@ -284,9 +285,15 @@ def _frame(source: Source, state: State) -> Frame:
     return Frame(mean, scale, float(inside.sum()), float(raw.sum()), np.sqrt(n) * away)
 
 
-def check_mean(terms: Terms, mean: Array) -> None:
-    """Refuse a mean of another shape, or one other than 0 where rows are not centred."""
+def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
+    """Refuse a mean of another shape, or one other than 0 where rows are not centred.
+
+    Where magnitudes were agreed on, no mean lies beyond them: about one that does, whether a reply
+    fits its bounds would tell of the rows.
+    """
     terms.check_vector("mean", mean)
+    if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / _REACH:
+        raise InputError("mean must lie within the largest entry that a site has declared.")
     if not terms.study.center and mean.any():
         raise InputError("The study does not centre, and the mean must be 0.")
 
@@ -413,6 +420,9 @@ def all_moments(total: Total, study: Study) -> Protocol[Moments]:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
     observed = np.where(count > 0, count, 1.0)
     mean = first.total / observed
+    if limits is not None:
+        # No mean is beyond the largest entry, but for what fixed point makes of next to no weight.
+        mean = np.clip(mean, -limits.entry / _REACH, limits.entry / _REACH)
     center_at = mean if study.center else np.zeros_like(mean)
     deviations, sums = np.ones_like(mean), np.full_like(mean, math.inf)
     if study.scale:
