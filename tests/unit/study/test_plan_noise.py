@@ -74,13 +74,17 @@ def test_where_nothing_is_left_both_say_so() -> None:
 
 
 def test_few_features_stand_for_many_under_noise() -> None:
-    """Real runs with 1400 features, of which the forecast draws 1000; they differ by 0.004."""
+    """Real runs with 1400 features, of which the forecast draws 1000.
+
+    Their median is about 0.04 below the forecast; one run in ten, whose private radius came out
+    large, is 0.1 below it.
+    """
     privacy, rows = Privacy(3.0, 1e-6, trust="central"), {"a": 700, "b": 700}
     rng = np.random.default_rng(0)
     values = falling(0.8, 1400, 1400).values(1400)
     tables = {name: rng.standard_normal((n, 1400)) * np.sqrt(values) for name, n in rows.items()}
-    runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(2)]
-    real = float(np.mean([np.sum(run**2 @ values) / values[:3].sum() for run in runs]))
+    runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(7)]
+    real = float(np.median([np.sum(run**2 @ values) / values[:3].sum() for run in runs]))
     found = told(privacy, rows, 0.8, 1400, 3, "covariance")
     assert 0.3 < real < 0.97
     assert found.captured == pytest.approx(real, abs=0.08)
