@@ -11,7 +11,7 @@ from sklearn.decomposition import PCA
 from bench.table import Line, fastest
 from eigenfed import Covariance, FederatedPCA
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 
 
 def images(n: int = 60_000, d: int = 784) -> Array:

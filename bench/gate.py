@@ -8,9 +8,9 @@ from threadpoolctl import threadpool_limits
 from bench.table import Line, fastest
 from eigenfed.data.source import Source
 from eigenfed.privacy.leakage import Meter
-from eigenfed.protocol.moments import MomentsRequest, moments
-from eigenfed.protocol.ops import State, Terms
-from eigenfed.protocol.products import ProductRequest, product
+from eigenfed.protocol.exact.moments import MomentsRequest, moments
+from eigenfed.protocol.exact.products import ProductRequest, product
+from eigenfed.protocol.operations import State, Terms
 from eigenfed.protocol.study import Study
 
 _N, _D, _K, _SITES = 60_000, 784, 10, 5

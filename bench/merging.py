@@ -1,4 +1,4 @@
-"""Merging summaries against the one-SVD merge of 001 Alg. 4."""
+"""Merging summaries against the one-SVD merge of [Grammenos2020, supplement] Alg. 4."""
 
 from collections.abc import Iterator
 from functools import reduce
@@ -9,7 +9,7 @@ from threadpoolctl import threadpool_limits
 from bench.table import Line, fastest
 from eigenfed import Summary
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 
 _COUNT, _D, _RANK, _K = 1000, 1000, 40, 20
 
@@ -41,7 +41,7 @@ def lines() -> Iterator[Line]:
         (whole,) = fastest(lambda: reduce(Summary.merge, parts), repeats=3)
     apart = sines(reduce(Summary.merge, few).vt[:_K], merge_as_printed(few)[:_K])[0]
     yield Line(
-        f"SVD merge of 001 Alg. 4 / ours, d={_D}, rank {_RANK}",
+        f"SVD merge of [Grammenos2020, supplement] Alg. 4 / ours, d={_D}, rank {_RANK}",
         peer / ours,
         "report",
         0.0,

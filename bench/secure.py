@@ -9,15 +9,14 @@ import numpy as np
 from bench.table import Line, fastest
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.privacy.fixed_point import error
-from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.protocol.core import Ask, Protocol, ask_each, drive
-from eigenfed.protocol.gate import Site
+from eigenfed.privacy.secagg.fixed_point import error
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.core import Call, Protocol, Total, call_each, drive, plain_sum
+from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, limits_of
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import MagnitudeRequest, MomentsRequest, limits_of
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message
-from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import LocalTransport
 
 _WORDS = 1 << 20
@@ -35,7 +34,7 @@ class Timed:
         """Answer, with an eye on the clock."""
         start = time.thread_time()
         answer = self.site.answer(data)
-        if Message.from_bytes(data, "ask", "open").label == "moments":
+        if Message.from_bytes(data, "request", "open").label == "moments":
             self.busy_s += time.thread_time() - start
         return answer
 
@@ -83,12 +82,12 @@ def totals(total: Total, study: Study) -> Protocol[Array]:
     """Sum totals, and before that learn magnitudes where sums need bounds: nothing else."""
     request = MomentsRequest()
     if total.bounded:
-        replies = yield from ask_each(Ask(MagnitudeRequest()))
+        replies = yield from call_each(Call(MagnitudeRequest()))
         entry = max(reply.entry for reply in replies.values())
         weight = max(reply.weight for reply in replies.values())
         total.agree(limits_of(entry, weight, len(study.sites), 1))
         request = MomentsRequest(entry=entry, weight=weight)
-    return (yield from total(Ask(request))).total
+    return (yield from total(Call(request))).total
 
 
 def is_right(found: Array, rows: Mapping[str, Source]) -> bool:

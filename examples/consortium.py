@@ -11,11 +11,11 @@ from pathlib import Path
 import numpy as np
 
 from eigenfed import EigenfedError
-from eigenfed.privacy.events import Kind
-from eigenfed.privacy.ledger import Ledger
+from eigenfed.privacy.ledger.events import Kind
+from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.report.html import write_pages
 from eigenfed.study.rehearsal import rehearsal_of
-from eigenfed.study.results import write_result
+from eigenfed.study.results.result_folder import write_result
 
 ROWS = {"island": 400, "north": 5000, "south": 3000}
 FEATURES = ["age", "bmi", "systolic", "diastolic", "hdl", "ldl", "glucose"]

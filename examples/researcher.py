@@ -11,8 +11,8 @@ from sklearn.decomposition import PCA
 from eigenfed import FederatedPCA, Merge, Power, StreamingPCA, Subspace
 from eigenfed.arrays import Array
 from eigenfed.baselines import FrequentDirections, PowerStream, dr_svd, uda, wda
-from eigenfed.linalg.angles import sines
-from eigenfed.privacy.published import AnalyzeGauss, DPdisPCA, SuLQ
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, SuLQ
 
 K = 5
 

@@ -12,11 +12,11 @@ from sklearn.decomposition import PCA
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
 from eigenfed.baselines import uda
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.report.html import write_pages
-from eigenfed.study.hospitals import FEATURES, ROWS, K, records
-from eigenfed.study.results import write_result
-from eigenfed.study.rows import Projected
+from eigenfed.study.demo_data import FEATURES, ROWS, K, records
+from eigenfed.study.results.result_folder import write_result
+from eigenfed.study.scores import Projected
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from sklearn.decomposition import PCA, IncrementalPCA
 
 from eigenfed import StreamingPCA, Summary
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 
 CHANNELS, K, EXTRA = 300, 5, 20
 ROWS = {"harbour": 4013, "ridge": 2511, "valley": 977}

@@ -7,8 +7,8 @@ import numpy as np
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.ops import Answer, Request, State, Terms, op
-from eigenfed.protocol.script import repeat
+from eigenfed.protocol.gate.script import repeat
+from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from federation import Testing
 
 SECRET = "patient 4711 has 12345.678901"

@@ -13,20 +13,18 @@ import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.privacy.identity import Identity
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.codec import pack, unpack
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.core import Call, Protocol, Total, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.gate.script import Script
+from eigenfed.protocol.messages import Message, pack, unpack
 from eigenfed.protocol.method import Cost, Method, Run, Shape
 from eigenfed.protocol.methods import choose_method
-from eigenfed.protocol.ops import Op, R, Request, State
+from eigenfed.protocol.operations import Op, R, Request, State
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.script import Script
 from eigenfed.protocol.study import Study, open_message
-from eigenfed.protocol.totals import Total, plain_sum
 from eigenfed.transport.local import Answering, LocalTransport
 
 T = TypeVar("T")
@@ -136,14 +134,14 @@ def coordinated(
     return pca(study, rng=np.random.default_rng(seed), total=total)
 
 
-def watched(protocol: Protocol[T], seen: Callable[[Ask[Any]], None]) -> Protocol[T]:
+def watched(protocol: Protocol[T], seen: Callable[[Call[Any]], None]) -> Protocol[T]:
     """Run a protocol, and look on after each ask that was answered."""
     try:
-        ask = next(protocol)
+        call = next(protocol)
         while True:
-            replies = yield ask
-            seen(ask)
-            ask = protocol.send(replies)
+            replies = yield call
+            seen(call)
+            call = protocol.send(replies)
     except StopIteration as end:
         found: T = end.value
         return found
@@ -191,26 +189,26 @@ class Talk:
         return Message.from_bytes(self.site.answer(data), "reply", "refusal")
 
     def written(self, request: Request[Any], round_: int) -> bytes:
-        return Message("ask", self.run, round_, request.op, pack(request)).to_bytes()
+        return Message("request", self.run, round_, request.op, pack(request)).to_bytes()
 
     def send(self, op: str, arrays: Arrays, round_: int | None = None) -> Message:
         """Send any arrays under any name."""
         self.round_ = self.round_ + 1 if round_ is None else round_
-        return self.answered(Message("ask", self.run, self.round_, op, arrays).to_bytes())
+        return self.answered(Message("request", self.run, self.round_, op, arrays).to_bytes())
 
-    def ask(self, request: Request[Any], round_: int | None = None) -> Message:
+    def request(self, request: Request[Any], round_: int | None = None) -> Message:
         return self.send(request.op, pack(request), round_)
 
     def reply(self, request: Request[R], round_: int | None = None) -> R:
         """Ask what must be answered."""
-        message = self.ask(request, round_)
+        message = self.request(request, round_)
         assert message.kind == "reply", message.label
         found: R = unpack(request.reply, message.arrays)
         return found
 
     def code(self, request: Request[Any], round_: int | None = None) -> str:
         """Ask what must be refused, and return with which code."""
-        message = self.ask(request, round_)
+        message = self.request(request, round_)
         assert message.kind == "refusal"
         assert not message.arrays
         return message.label
@@ -253,10 +251,10 @@ class InTurn:
     def sites(self) -> tuple[str, ...]:
         return tuple(self._sites)
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
-        assert ask.to is None
-        assert not ask.differs
-        data = Message("ask", "run", round_, ask.op, ask.for_site("")).to_bytes()
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
+        assert call.to is None
+        assert not call.differs
+        data = Message("request", "run", round_, call.op, call.for_site("")).to_bytes()
         for name, site in self._sites.items():
             answer = site.answer(data, intact=True)
             yield name, Message.from_bytes(answer, "reply", intact=True).arrays

@@ -6,17 +6,16 @@ from hashlib import sha256
 from typing import Any
 
 from eigenfed.arrays import Arrays
-from eigenfed.audit.coordinator import Check, Outcome, Step, run_probed, seen
+from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, run_probed, seen
 from eigenfed.data.source import Source
-from eigenfed.privacy.identity import Identity, Roster
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Request
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.operations import Request
 from eigenfed.protocol.study import Study, open_message
 
 RUN = "audit"
@@ -61,9 +60,9 @@ class Lone:
     def send(self, op: str, arrays: Arrays) -> bytes:
         """Send a message of the next round."""
         self.round_ += 1
-        return self.site.answer(Message("ask", self.run, self.round_, op, arrays).to_bytes())
+        return self.site.answer(Message("request", self.run, self.round_, op, arrays).to_bytes())
 
-    def ask(self, request: Request[Any]) -> Outcome:
+    def request(self, request: Request[Any]) -> Outcome:
         """Send a request, and return what can be seen of the answer."""
         return seen(self.send(request.op, pack(request)))
 

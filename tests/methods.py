@@ -6,7 +6,7 @@ import numpy as np
 
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.method import Method
 from oracles import pooled
 

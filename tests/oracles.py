@@ -27,7 +27,7 @@ def pooled(X: Array, weights: Array | None = None, *, centered: bool = True) -> 
 
 
 def power_law(n: int, d: int, alpha: float, seed: int = 0) -> Array:
-    """Draw Synth(alpha) of 001 D.1: variances i**-alpha in a random basis."""
+    """Draw Synth(alpha) of [Grammenos2020] D.1: variances i**-alpha in a random basis."""
     rng = np.random.default_rng(seed)
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
     rows: Array = (rng.standard_normal((n, d)) * np.arange(1, d + 1) ** (-alpha / 2)) @ basis.T

@@ -9,21 +9,21 @@ import numpy as np
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, Federation, federation
-from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.ledger import Budget, Ledger
-from eigenfed.privacy.noise import Noise
+from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.site_ledger import SiteLedger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.site_ledger import SiteLedger
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
+from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Answer, Op, Request, State, Terms
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.private_schedule import spending
-from eigenfed.protocol.private_site import (
+from eigenfed.protocol.private.budget_schedule import spending
+from eigenfed.protocol.private.private_site import (
     CountRequest,
     MomentRequest,
     RowsRequest,
@@ -38,9 +38,8 @@ from eigenfed.protocol.private_site import (
     private_total,
     private_within,
 )
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.secure.sum_format import as_rows, written
 from eigenfed.protocol.study import Study, open_message
-from eigenfed.protocol.sum_format import as_rows, written
 
 
 def made(n: int = 3000, d: int = 6, seed: int = 0) -> Array:
@@ -98,24 +97,24 @@ class Asking:
         message = open_message(self.run, self.study, self.study.chosen, self.coordinator)
         return as_message(self.site.answer(message))
 
-    def ask(
+    def request(
         self, request: Request[Any], envelope: Arrays | None = None, *, again: bool = False
     ) -> Message:
         """Ask in the next round, or in the last one again."""
         self.round_ += not again
         fields = pack(request) | (envelope or {})
-        message = Message("ask", self.run, self.round_, request.op, fields)
+        message = Message("request", self.run, self.round_, request.op, fields)
         return as_message(self.site.answer(message.to_bytes()))
 
     def reply(self, request: Request[Any], envelope: Arrays | None = None) -> Arrays:
         """Return the reply, which must not be a refusal."""
-        message = self.ask(request, envelope)
+        message = self.request(request, envelope)
         assert message.kind == "reply", message.label
         return message.arrays
 
     def code(self, request: Request[Any], envelope: Arrays | None = None) -> str:
         """Return the code of the refusal that it must be."""
-        message = self.ask(request, envelope)
+        message = self.request(request, envelope)
         assert message.kind == "refusal", message.label
         assert not message.arrays
         return message.label
@@ -247,13 +246,13 @@ class Summing:
         message = open_message(self.run, self.study, self.study.chosen, self.coordinator)
         return {name: as_message(site.answer(message)) for name, site in self.sites.items()}
 
-    def ask(self, op: str, fields: Mapping[str, Arrays]) -> dict[str, Message]:
+    def request(self, op: str, fields: Mapping[str, Arrays]) -> dict[str, Message]:
         """Ask some sites in one round, each with fields of its own."""
         self.round_ += 1
         return {
             name: as_message(
                 self.sites[name].answer(
-                    Message("ask", self.run, self.round_, op, arrays).to_bytes()
+                    Message("request", self.run, self.round_, op, arrays).to_bytes()
                 )
             )
             for name, arrays in fields.items()
@@ -261,7 +260,7 @@ class Summing:
 
     def replies(self, op: str, fields: Mapping[str, Arrays]) -> dict[str, Arrays]:
         """Ask, and expect a reply of each."""
-        answers = self.ask(op, fields)
+        answers = self.request(op, fields)
         assert {message.kind for message in answers.values()} == {"reply"}, answers
         return {name: message.arrays for name, message in answers.items()}
 
@@ -294,7 +293,7 @@ class Summing:
     def signed(self, survivors: tuple[str, ...]) -> dict[str, Message]:
         """Have survivors sign that they are all that is left."""
         listed = {"number": np.array([self.number]), "survivors": self.flags(survivors)}
-        return self.ask("sum_survivors", dict.fromkeys(survivors, listed))
+        return self.request("sum_survivors", dict.fromkeys(survivors, listed))
 
     def unmasked(
         self, survivors: tuple[str, ...], signatures: Mapping[str, Message], to: tuple[str, ...]
@@ -307,7 +306,7 @@ class Summing:
             "signers": self.flags(signatures),
             "signatures": as_rows(signed),
         }
-        return self.ask("sum_unmask", dict.fromkeys(to, fields))
+        return self.request("sum_unmask", dict.fromkeys(to, fields))
 
 
 # Neighbouring tables ----------------------------------------------------------------------------

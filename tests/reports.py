@@ -11,8 +11,8 @@ import pandas as pd
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
 from eigenfed.report.html import Pages, write_pages
-from eigenfed.study.results import write_result
-from eigenfed.study.rows import Projected
+from eigenfed.study.results.result_folder import write_result
+from eigenfed.study.scores import Projected
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

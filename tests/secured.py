@@ -8,15 +8,11 @@ import numpy as np
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.privacy.identity import Identity, Roster
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.codec import Integers, pack
-from eigenfed.protocol.core import Ask, Protocol, ask_each, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.method import Method
-from eigenfed.protocol.moments import (
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.core import Call, Protocol, call_each, drive
+from eigenfed.protocol.exact.moments import (
     MagnitudeRequest,
     MomentsReply,
     MomentsRequest,
@@ -24,12 +20,15 @@ from eigenfed.protocol.moments import (
     all_moments,
     limits_of,
 )
-from eigenfed.protocol.ops import Answer, Limits, Request, State, Terms, op
-from eigenfed.protocol.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.script import either, repeat
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.gate.script import either, repeat
+from eigenfed.protocol.messages import Integers, Message, pack
+from eigenfed.protocol.method import Method
+from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
+from eigenfed.protocol.secure.aggregation import SecureSum
+from eigenfed.protocol.secure.sum_format import Envelope, as_rows, written
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.sum_format import Envelope, as_rows, written
 from eigenfed.transport.local import Answering, LocalTransport
 from federation import Testing, gate, opened, opening, study_of
 
@@ -131,8 +130,8 @@ class Failing:
     replied: list[Message] = field(default_factory=list)
 
     def answer(self, data: bytes) -> bytes:
-        ask = Message.from_bytes(data, "ask", "open")
-        self.is_gone |= ask.label == self.from_op
+        call = Message.from_bytes(data, "request", "open")
+        self.is_gone |= call.label == self.from_op
         if self.is_gone:
             raise ConnectionError
         answered = self.site.answer(data)
@@ -199,28 +198,28 @@ def secured(tables: Mapping[str, Any], *, policy: Policy | None = None, **more: 
 def moments_sum(total: SecureSum, quorum: int | None = None) -> Protocol[MomentsReply]:
     """Agree on magnitudes, and make the first secure sum of a run."""
     request = yield from agreed(total)
-    return (yield from total(Ask(request, quorum=quorum)))
+    return (yield from total(Call(request, quorum=quorum)))
 
 
 def agreed(total: SecureSum) -> Protocol[MomentsRequest]:
     """Agree on magnitudes, and return the request for moments that follows from them."""
-    replies = yield from ask_each(Ask(MagnitudeRequest()))
+    replies = yield from call_each(Call(MagnitudeRequest()))
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
     total.agree(limits_of(entry, weight, len(replies), 1))
     return MomentsRequest(entry=entry, weight=weight)
 
 
-def summing(total: SecureSum, study: Study, *asks: Ask[Any]) -> Protocol[list[Any]]:
+def summing(total: SecureSum, study: Study, *asks: Call[Any]) -> Protocol[list[Any]]:
     """Bring a run past the moments, and sum each ask in turn."""
     yield from all_moments(total, study)
     found = []
-    for ask in asks:
-        found.append((yield from total(ask)))
+    for call in asks:
+        found.append((yield from total(call)))
     return found
 
 
-def summed(federation: Federation, *asks: Ask[Any], **failing: Failing) -> list[Any]:
+def summed(federation: Federation, *asks: Call[Any], **failing: Failing) -> list[Any]:
     """Sum numbers that a test chooses over the sites, each ask in turn."""
     study = federation.study(Showing())
     transport = federation.transport(study, **failing)
@@ -258,18 +257,18 @@ class Coordinator:
         assert weight is not None
         return limits_of(entry, weight, len(self.names), 1)
 
-    def ask(self, site: str, op: str, payload: Arrays) -> Message:
+    def request(self, site: str, op: str, payload: Arrays) -> Message:
         self.round_ += 1
-        data = Message("ask", self.run, self.round_, op, payload).to_bytes()
+        data = Message("request", self.run, self.round_, op, payload).to_bytes()
         return Message.from_bytes(self.federation.sites[site].answer(data), "reply", "refusal")
 
     def reply(self, site: str, op: str, payload: Arrays) -> Arrays:
-        message = self.ask(site, op, payload)
+        message = self.request(site, op, payload)
         assert message.kind == "reply", message.label
         return message.arrays
 
     def code(self, site: str, op: str, payload: Arrays) -> str:
-        message = self.ask(site, op, payload)
+        message = self.request(site, op, payload)
         assert message.kind == "refusal"
         return message.label
 

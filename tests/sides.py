@@ -9,12 +9,12 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.moments import FramedRequest
-from eigenfed.protocol.ops import Answer, State, Terms, op
-from eigenfed.protocol.orthonormalise import OPS, NoReply
-from eigenfed.protocol.script import either, optional, repeat, sequence
-from eigenfed.protocol.sided import Sided
+from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.orthonormalise import OPS, NoReply
+from eigenfed.protocol.exact.site_vectors import Sided
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.gate.script import either, optional, repeat, sequence
+from eigenfed.protocol.operations import Answer, State, Terms, op
 from federation import Testing
 
 

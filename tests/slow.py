@@ -7,7 +7,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "docs/choose.md": (),
     "docs/privacy.md": (),
     "docs/streaming.md": (),
-    "src/eigenfed/study/forecast_noise.py": (),
+    "src/eigenfed/study/planning/noise_forecast.py": (),
     "tests/docs/test_cli_reference.py": (),
     "tests/docs/test_examples.py": (),
     "tests/docs/test_pages.py": (),

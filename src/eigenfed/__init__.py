@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.estimators.streaming import StreamingPCA
     from eigenfed.linalg.summary import Summary
+    from eigenfed.privacy.guarantee import Privacy
     from eigenfed.privacy.policy import Policy
-    from eigenfed.privacy.terms import Privacy
-    from eigenfed.protocol.covariance import Covariance
-    from eigenfed.protocol.krylov import Krylov
-    from eigenfed.protocol.one_shot import Merge
-    from eigenfed.protocol.power import Power
-    from eigenfed.protocol.randomized import Randomized
-    from eigenfed.protocol.subspace import Subspace
+    from eigenfed.protocol.exact.covariance import Covariance
+    from eigenfed.protocol.exact.krylov import Krylov
+    from eigenfed.protocol.exact.merge import Merge
+    from eigenfed.protocol.exact.power import Power
+    from eigenfed.protocol.exact.randomized import Randomized
+    from eigenfed.protocol.exact.subspace import Subspace
 
 # What goes wrong at a site may be said in words that hold data: without a handler of the host's
 # own, the words go nowhere rather than to whatever terminal is there.
@@ -64,13 +64,13 @@ _HOMES = {
     "StreamingPCA": "estimators.streaming",
     "Summary": "linalg.summary",
     "Policy": "privacy.policy",
-    "Privacy": "privacy.terms",
-    "Covariance": "protocol.covariance",
-    "Krylov": "protocol.krylov",
-    "Merge": "protocol.one_shot",
-    "Power": "protocol.power",
-    "Randomized": "protocol.randomized",
-    "Subspace": "protocol.subspace",
+    "Privacy": "privacy.guarantee",
+    "Covariance": "protocol.exact.covariance",
+    "Krylov": "protocol.exact.krylov",
+    "Merge": "protocol.exact.merge",
+    "Power": "protocol.exact.power",
+    "Randomized": "protocol.exact.randomized",
+    "Subspace": "protocol.exact.subspace",
 }
 
 

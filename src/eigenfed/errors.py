@@ -311,7 +311,7 @@ class Refusal(PrivacyError):
     Attributes
     ----------
     code : str
-        What may leave the site instead; `eigenfed.protocol.codes` has the meaning of each code.
+        What may leave the site instead; `eigenfed.protocol.messages` has the meaning of each code.
     recorded : bool
         Whether the ledger has written it down already.
     """

@@ -70,7 +70,7 @@ def test_names_are_there_before_they_are_used_and_others_are_not() -> None:
     assert set(eigenfed.__all__) <= set(dir(eigenfed))
     code = "from eigenfed import *; import sys; print(FederatedPCA.__name__, Power.__module__)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.power"]
+    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.exact.power"]
     with pytest.raises(AttributeError, match=r"^module 'eigenfed' has no attribute 'PCA'$"):
         eigenfed.PCA  # type: ignore[attr-defined]  # noqa: B018
 

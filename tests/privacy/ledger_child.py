@@ -18,8 +18,8 @@ from types import FrameType
 from typing import Any
 
 from eigenfed.errors import EigenfedError
-from eigenfed.privacy.events import Spent
-from eigenfed.privacy.ledger import Budget, Key, Ledger, Refusal
+from eigenfed.privacy.ledger.events import Spent
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 RELEASE = Release("scatter", "d x d", Leaves.NOISED, Reveals.NOISE)
@@ -42,7 +42,7 @@ def rounds(path: str, name: str, crowd: int) -> None:
     with Ledger(path, create=True) as ledger:
         ledger.set_budget("cohort", Budget(epsilon=2.0, delta=1e-6))
         for round_ in range(ROUNDS):
-            key = Key("cohort", "run", round_, "scatter", ask_digest=f"ask{round_}")
+            key = ReplyKey("cohort", "run", round_, "scatter", ask_digest=f"ask{round_}")
             reply = ledger.reply(key)
             if reply is None:
                 ledger.spend(key, MU, **TERMS)
@@ -60,7 +60,7 @@ def hammer(path: str, name: str, crowd: int) -> None:
     """Spend in rounds of a run of its own until refused, once all of the crowd have begun."""
     with Ledger(path) as ledger:
         for round_ in range(1000):
-            key = Key("cohort", name, round_, "scatter", ask_digest="ask")
+            key = ReplyKey("cohort", name, round_, "scatter", ask_digest="ask")
             ledger.spend(key, MU, **TERMS)
             say("spent", name, round_)
             while len(runs(ledger)) < crowd:

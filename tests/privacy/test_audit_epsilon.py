@@ -19,20 +19,19 @@ from eigenfed.audit.epsilon import (
     likelihood_ratio,
 )
 from eigenfed.errors import InputError
-from eigenfed.privacy.calibration import delta_of, epsilon_of, mu_of
-from eigenfed.privacy.gaussian import discrete_gaussian
-from eigenfed.privacy.noise import Noise
-from eigenfed.privacy.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
-from eigenfed.privacy.published.noise import normal
-from eigenfed.privacy.sensitivity import RELATIONS
+from eigenfed.privacy.dp.accounting import delta_of, epsilon_of, mu_of
+from eigenfed.privacy.dp.discrete_gaussian import Noise, discrete_gaussian
+from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.protocol.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.published.bounded import SizesRequest, bounded_rows
-from eigenfed.protocol.published.covariances import (
+from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.published.dpdispca import (
     NoisyCovarianceRequest,
     NoisyFactorRequest,
     noisy_covariance,
     noisy_factor,
 )
-from eigenfed.protocol.published.power import NoisyStepRequest, noisy_step
+from eigenfed.protocol.published.fedpower import NoisyStepRequest, noisy_step
 from private_runs import apart, as_published, worst_pairs
 
 SILENT = 1e200
@@ -268,7 +267,7 @@ def one_more(rest: Array, row: Array) -> Array:
 
 
 def test_lemma_2_2_as_printed_calls_one_row_enough_and_is_false() -> None:
-    """000 Lemma 2 item 2, whose bracket is inverted: d=20, epsilon=1, delta=0.01, mask 0.1."""
+    """[Grammenos2020] Lemma 2.2, whose bracket is inverted: epsilon=1, delta=0.01, mask 0.1."""
     d = 20
     value = StreamingModSuLQ(1.0, 0.01, mask=0.1, clip=1.0)
     n = value.batch_size(d)
@@ -304,7 +303,7 @@ def dpdispca_pair(n: int = 1000, d: int = 2) -> tuple[Array, Array]:
 
 @pytest.mark.parametrize(("epsilon", "trials"), [(2.0, 12_000_000), (4.0, 10_000_000)])
 def test_dpdispca_is_refuted_at_delta_1e_5(epsilon: float, trials: int) -> None:
-    """002 Theorem 1, where a site sends its matrix: nothing is assumed but the runs themselves.
+    """[Imtiaz2018] Theorem 1, where a site sends its matrix: nothing is assumed but the runs.
 
     Of the matrix only the difference of the two changed entries is drawn: the noise of the
     others, and that of their sum, is independent of it.
@@ -333,7 +332,7 @@ def test_dpdispca_is_refuted_at_delta_1e_5(epsilon: float, trials: int) -> None:
 
 @pytest.mark.parametrize("epsilon", [2.0, 4.0])
 def test_the_factors_that_dpdispca_sends_are_no_more_private(epsilon: float) -> None:
-    """002's own message of rank 2 of 4, for which a Gaussian's curve is assumed and not proved."""
+    """The message of [Imtiaz2018], rank 2 of 4: a Gaussian's curve is assumed and not proved."""
     value, n, d, rank = DPdisPCA(epsilon, 1e-5, rank=2, clip=1.0), 1000, 4, 2
     # With many rows along e1 and e2 the leading directions are known, and so is the change.
     rest = np.repeat(np.eye(d), [450, 450, 0, 99], axis=0)
@@ -378,7 +377,7 @@ def test_the_factor_that_is_audited_is_the_one_that_a_site_sends() -> None:
 
 
 def test_division_by_the_largest_norm_is_refuted() -> None:
-    """002 section 4: one row of norm 2 among rows of norm 1 shrinks all others by 4."""
+    """[Imtiaz2018] section 4: one row of norm 2 among rows of norm 1 shrinks all others by 4."""
     value, n, d = DPdisPCA(1.0, 1e-5), 1000, 3
     rest = np.tile(np.eye(d)[0], (n - 1, 1))
     sent = []
@@ -406,7 +405,7 @@ def test_division_by_the_largest_norm_is_refuted() -> None:
 def power_pair(value: NoisyFedPower, start: Array, steps: int) -> tuple[Array, Array, float]:
     """Noisy steps of 100 rows, of which one of zeros becomes e1; and the noise without it.
 
-    X'X changes in one diagonal entry by 1, as 004 has its neighbours.
+    X'X changes in one diagonal entry by 1, as [Guo2024] has its neighbours.
     """
     d, n = start.shape[0], 100
     rest = np.zeros((n - 1, d))
@@ -422,7 +421,7 @@ def power_pair(value: NoisyFedPower, start: Array, steps: int) -> tuple[Array, A
 
 
 def test_fedpower_with_two_local_steps_is_refuted() -> None:
-    """004 Theorem 4 with p=2: the direction itself follows the rows, and no noise is for that."""
+    """[Guo2024] Theorem 4 with p=2: the direction itself follows the rows, without noise."""
     value = NoisyFedPower(1.0, 1e-5, iterations=2, local_steps=2, rank=1, clip=1.0)
     start = np.array([[1.0], [1 / 900], [0.0]])
     first, second, sd = power_pair(value, start, steps=1)
@@ -443,7 +442,7 @@ def test_fedpower_with_two_local_steps_is_refuted() -> None:
 
 
 def test_fedpower_with_single_steps_and_many_columns_is_refuted() -> None:
-    """004 Theorem 4 with p=1 and Z a Hadamard matrix: r=16 columns change, not one."""
+    """[Guo2024] Theorem 4 with p=1 and Z a Hadamard matrix: r=16 columns change, not one."""
     d = 16
     value = NoisyFedPower(1.0, 1e-5, iterations=1, rank=d, clip=1.0)
     start = hadamard(d) / 4.0
@@ -473,7 +472,7 @@ def test_fedpower_with_single_steps_and_many_columns_is_refuted() -> None:
 
 
 def mirrored_data(matrix: Array, noise: Array) -> Array:
-    """The published code of 000: the data's triangle is mirrored and not the noise's."""
+    """The code of [Grammenos2020]: the data's triangle is mirrored and not the noise's."""
     released = matrix + np.triu(noise)
     return released + np.triu(matrix, 1).swapaxes(-1, -2)
 

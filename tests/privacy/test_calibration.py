@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.calibration import composed, delta_of, epsilon_of, mu_of
+from eigenfed.privacy.dp.accounting import composed, delta_of, epsilon_of, mu_of
 
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0)
 DELTAS = (1e-2, 1e-5, 1e-8, 1e-12)

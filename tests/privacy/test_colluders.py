@@ -14,19 +14,17 @@ from eigenfed import FederatedPCA
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError, SiteLost, SiteRefused
-from eigenfed.privacy.calibration import epsilon_of, mu_of
-from eigenfed.privacy.noise import Noise
-from eigenfed.privacy.statement import Statement, epsilons_against, sound_statement
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.core import Ask, Protocol, ask_each, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import State, Terms
-from eigenfed.protocol.participant import Participant
-from eigenfed.protocol.private_site import MomentRequest, RowsRequest, private_scatter
-from eigenfed.protocol.private_sums import Spender
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
+from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.guarantee import Privacy, Statement, epsilons_against, sound_statement
+from eigenfed.protocol.core import Call, Protocol, call_each, drive
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.operations import State, Terms
+from eigenfed.protocol.private.private_pca import Spender
+from eigenfed.protocol.private.private_site import MomentRequest, RowsRequest, private_scatter
+from eigenfed.protocol.secure.aggregation import SecureSum
+from eigenfed.protocol.secure.participant import Participant
 from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.local import LocalTransport
 from private_runs import COORDINATOR, Summing, made
@@ -89,7 +87,7 @@ class Gone:
     gone: bool = False
 
     def answer(self, data: bytes) -> bytes:
-        self.gone |= Message.from_bytes(data, "ask", "open").label == self.from_op
+        self.gone |= Message.from_bytes(data, "request", "open").label == self.from_op
         if self.gone:
             raise ConnectionError
         return self.site.answer(data)
@@ -121,7 +119,7 @@ def opened_sum(study: Study, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, .
     request, noise = request_of(study), noise_of(study)
 
     def protocol() -> Protocol[Array]:
-        replies = yield from ask_each(Ask(RowsRequest()))
+        replies = yield from call_each(Call(RowsRequest()))
         held = {site: reply.n for site, reply in replies.items() if reply.n is not None}
         spender = Spender(study, total, held)
         found = yield from spender.sum_of(request, noise, 1.0, float(request.grid(D)) ** 2)
@@ -227,7 +225,7 @@ def test_colluders_cannot_sign_honest_sites_away() -> None:
         "number": np.array([it.number]),
         "survivors": it.flags(few),
     }
-    asked = it.ask("sum_survivors", dict.fromkeys(few, listed))
+    asked = it.request("sum_survivors", dict.fromkeys(few, listed))
     assert {message.label for message in asked.values()} == {"few_sites"}
     forged = {
         name: Message("reply", "", 0, "", {"signature": np.zeros(64, dtype=np.uint8)})

@@ -22,11 +22,11 @@ from eigenfed import (
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.privacy.gaussian import discrete_gaussian
-from eigenfed.privacy.ledger import Budget
-from eigenfed.privacy.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
+from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
+from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.private import private_pca
+from eigenfed.protocol.private.private_pca import private_pca
+from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import Study
 
 DIGITS: Array = load_digits().data.astype(np.float64)
@@ -300,7 +300,7 @@ def test_rows_far_from_zero_cost_little(n: int, least: float) -> None:
 
 
 @pytest.mark.parametrize(("n", "epsilon", "scale"), [(800, 1.0, False), (3000, 4.0, True)])
-def test_clarity_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -> None:
+def test_signal_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -> None:
     rng = np.random.default_rng(0)
     rows = rng.standard_normal((n, 20)) * np.sqrt(0.6 ** np.arange(20) + 0.05)
     if scale:
@@ -313,15 +313,15 @@ def test_clarity_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) 
         run = FederatedPCA(2, scale=scale, privacy=Privacy(epsilon, 1e-6, trust="central")).fit(
             rows
         )
-        assert run.clarity_ is not None
-        told.append(run.clarity_)
+        assert run.signal_ is not None
+        told.append(run.signal_)
         true.append(np.sum(run.components_ * exact, axis=1) ** 2)
     np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.15)
 
 
-def test_clarity_is_that_of_a_noisy_matrix_only() -> None:
-    assert FederatedPCA(2).fit(DIGITS).clarity_ is None
+def test_signal_is_that_of_a_noisy_matrix_only() -> None:
+    assert FederatedPCA(2).fit(DIGITS).signal_ is None
     power = Privacy(8.0, 1e-6, trust="central")
-    assert FederatedPCA(2, method="power", privacy=power).fit(DIGITS).clarity_ is None
+    assert FederatedPCA(2, method="power", privacy=power).fit(DIGITS).signal_ is None
     few = Privacy(0.5, 1e-6, trust="central")
-    assert FederatedPCA(2, privacy=few).fit(far_from_zero(660)).clarity_ is None
+    assert FederatedPCA(2, privacy=few).fit(far_from_zero(660)).signal_ is None

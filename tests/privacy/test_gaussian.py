@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from eigenfed.errors import InputError
-from eigenfed.privacy import gaussian
-from eigenfed.privacy.calibration import delta_of
-from eigenfed.privacy.gaussian import discrete_gaussian, effective, whole_sd
+from eigenfed.privacy.dp import discrete_gaussian as gaussian
+from eigenfed.privacy.dp.accounting import delta_of
+from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian, effective, whole_sd
 
 Bits = Callable[[int], bytes]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.privacy.grid import (
+from eigenfed.privacy.dp.clipping import (
     LARGEST,
     about,
     coarsest,

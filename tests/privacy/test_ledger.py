@@ -11,9 +11,18 @@ import pytest
 from dp_accounting import NeighboringRelation, pld, rdp
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.calibration import composed, mu_of
-from eigenfed.privacy.events import Budgeted, Event, Kind, Refused, Replied, Spent, Summed, What
-from eigenfed.privacy.ledger import Budget, Key, Ledger, Refusal, Spending
+from eigenfed.privacy.dp.accounting import composed, mu_of
+from eigenfed.privacy.ledger.events import (
+    Budgeted,
+    Event,
+    Kind,
+    Refused,
+    Replied,
+    Spent,
+    Summed,
+    What,
+)
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey, Spending
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 EXACT = Release("totals", "d", Leaves.EXACT, Reveals.MEANS)
@@ -22,12 +31,14 @@ SHAPES = {"scatter": (2, 2)}
 SITES = frozenset("abcdefg")
 
 
-def key(round_: int = 0, run: str = "run", dataset: str = "cohort", **new: Any) -> Key:
+def key(round_: int = 0, run: str = "run", dataset: str = "cohort", **new: Any) -> ReplyKey:
     given: dict[str, Any] = {"op": "scatter", "ask_digest": "ask", "roster_digest": "roster"}
-    return Key(dataset, run, round_, **(given | new))
+    return ReplyKey(dataset, run, round_, **(given | new))
 
 
-def spend(ledger: Ledger, key: Key, mu: float = 0.1, relation: str = "replace_one") -> Spending:
+def spend(
+    ledger: Ledger, key: ReplyKey, mu: float = 0.1, relation: str = "replace_one"
+) -> Spending:
     return ledger.spend(
         key, mu, sensitivity=1.0, sd=1.0 / mu, relation=relation, mechanism="gaussian"
     )
@@ -61,7 +72,7 @@ def test_the_same_spend_again_is_known_and_counts_once() -> None:
     "other",
     [key(op="moments"), key(ask_digest="another"), key(roster_digest="another")],
 )
-def test_a_round_is_answered_for_one_ask_only(other: Key) -> None:
+def test_a_round_is_answered_for_one_ask_only(other: ReplyKey) -> None:
     ledger = Ledger(None)
     spend(ledger, key())
     for do in (
@@ -77,7 +88,7 @@ def test_a_round_is_answered_for_one_ask_only(other: Key) -> None:
     assert ledger.reply(key()) is None
 
 
-def commit(ledger: Ledger, key: Key, reply: bytes = b"reply", paid: bool = True) -> bytes:
+def commit(ledger: Ledger, key: ReplyKey, reply: bytes = b"reply", paid: bool = True) -> bytes:
     return ledger.commit(key, reply, NOISED if paid else EXACT, SHAPES, paid=paid)
 
 
@@ -142,7 +153,7 @@ def test_forgetting_is_by_run_and_round() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 10, 11])
 def test_long_replies_are_kept_in_parts(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenfed.privacy.ledger_file._PART_BYTES", 5)
+    monkeypatch.setattr("eigenfed.privacy.ledger.storage._PART_BYTES", 5)
     ledger, reply = Ledger(None), bytes(range(size))
     commit(ledger, key(), reply, paid=False)
     assert ledger.reply(key()) == reply

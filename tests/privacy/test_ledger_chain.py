@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import DataError
-from eigenfed.privacy.events import BEFORE_FIRST, Event, Opened, chained
-from eigenfed.privacy.keys import Key
-from eigenfed.privacy.ledger import Budget, Ledger, Refusal
+from eigenfed.privacy.ledger.entries import ReplyKey
+from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chained
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 EXACT = Release("scatter", "d x d", Leaves.EXACT, Reveals.SCATTER)
@@ -44,8 +44,8 @@ def head_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.head")
 
 
-def key(round_: int) -> Key:
-    return Key("cohort", "run", round_, "scatter", ask_digest="ask")
+def key(round_: int) -> ReplyKey:
+    return ReplyKey("cohort", "run", round_, "scatter", ask_digest="ask")
 
 
 def tamper(path: Path, change: Callable[[Rows], Rows]) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import EigenfedError
-from eigenfed.privacy.events import Kind, Replied, Spent
-from eigenfed.privacy.ledger import Budget, Key, Ledger, Refusal, Spending
-from eigenfed.privacy.site_ledger import REFUSALS_RECORDED
+from eigenfed.privacy.ledger.events import Kind, Replied, Spent
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey, Spending
+from eigenfed.privacy.ledger.site_ledger import REFUSALS_RECORDED
 
 MU = 0.1
 ROUNDS = 3
@@ -151,7 +151,7 @@ def test_a_spend_that_finds_no_room_is_not_counted_and_can_be_made_later(tmp_pat
     ledger = Ledger(tmp_path / "ledger", create=True)
     pages = ledger._file._connection.execute("PRAGMA page_count").fetchone()[0]
     ledger._file._connection.execute(f"PRAGMA max_page_count = {pages}")
-    keys = [Key("cohort", "run", i, "scatter", ask_digest="ask") for i in range(1000)]
+    keys = [ReplyKey("cohort", "run", i, "scatter", ask_digest="ask") for i in range(1000)]
     heads = [ledger.head]
 
     def spend_all() -> None:
@@ -263,7 +263,7 @@ def test_threads_on_one_ledger_never_exceed_the_budget(name: str | None, tmp_pat
 
     def spend(run: str) -> None:
         for round_ in range(affordable):
-            key = Key("cohort", run, round_, "scatter", ask_digest="ask")
+            key = ReplyKey("cohort", run, round_, "scatter", ask_digest="ask")
             try:
                 outcomes.append(ledger.spend(key, MU, **TERMS).value)
             except Refusal as refusal:
@@ -291,7 +291,7 @@ def test_closed_while_threads_write_it_refuses_what_comes_later(tmp_path: Path) 
         def spend(run: str, ledger: Ledger = ledger, begun: threading.Barrier = begun) -> None:
             begun.wait()
             for round_ in range(40):
-                key = Key("cohort", run, round_, "scatter", ask_digest="ask")
+                key = ReplyKey("cohort", run, round_, "scatter", ask_digest="ask")
                 try:
                     outcomes.append(ledger.spend(key, MU, **TERMS).value)
                 except Refusal as refusal:
@@ -314,7 +314,7 @@ def test_another_process_that_holds_the_ledger_for_long_makes_it_refuse(tmp_path
     path = tmp_path / "ledger"
     ledger, other = Ledger(path, timeout_s=0.05, create=True), Ledger(path)
     with other._file.transaction(write=True), pytest.raises(Refusal, match="SQLITE_BUSY"):
-        ledger.spend(Key("cohort", "run", 0, "scatter", ask_digest="ask"), MU, **TERMS)
+        ledger.spend(ReplyKey("cohort", "run", 0, "scatter", ask_digest="ask"), MU, **TERMS)
     assert ledger.totals("cohort").spends == 0
 
 
@@ -322,7 +322,7 @@ def test_a_spend_whose_last_step_fails_was_never_made(tmp_path: Path) -> None:
     """A reader lets a writer begin and write, and holds up its commit."""
     path = tmp_path / "ledger"
     ledger, reader = Ledger(path, timeout_s=0.05, create=True), Ledger(path, readonly=True)
-    key = Key("cohort", "run", 0, "scatter", ask_digest="ask")
+    key = ReplyKey("cohort", "run", 0, "scatter", ask_digest="ask")
     with reader._file.transaction(write=False):
         with reader._file.rows(since=1) as rows:
             list(rows)

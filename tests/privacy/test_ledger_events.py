@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy import events
-from eigenfed.privacy.events import (
+from eigenfed.privacy.ledger import events
+from eigenfed.privacy.ledger.entries import Budget, Declared, ReplyKey
+from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
     Aborted,
     Budgeted,
@@ -28,9 +29,8 @@ from eigenfed.privacy.events import (
     What,
     chained,
 )
-from eigenfed.privacy.keys import Budget, Declared, Key
 
-KEY = Key("cohort", "run 1", 4, "scatter", ask_digest="5d41", roster_digest="402a")
+KEY = ReplyKey("cohort", "run 1", 4, "scatter", ask_digest="5d41", roster_digest="402a")
 WHEN = "2026-11-15T12:00:00+00:00"
 KEY_BYTES = (
     b'"key":{"ask_digest":"5d41","dataset":"cohort","op":"scatter","roster_digest":"402a",'
@@ -197,16 +197,16 @@ def test_a_spend_cannot_claim_less_than_its_noise_gives() -> None:
 def test_names_are_short_and_printable(name: str, value: Any) -> None:
     given: dict[str, Any] = {"dataset": "d", "run": "r", "op": "o", "ask_digest": "a"}
     if (name, value) == ("roster_digest", ""):
-        assert Key(**given, round_=0, roster_digest="").roster_digest == ""
+        assert ReplyKey(**given, round_=0, roster_digest="").roster_digest == ""
         return
     with pytest.raises(InputError, match=f"^{name}"):
-        Key(**(given | {name: value}), round_=0)
+        ReplyKey(**(given | {name: value}), round_=0)
 
 
 @pytest.mark.parametrize("value", [-1, 0.5, True, "0", None, 2**31])
 def test_rounds_are_counted_from_zero(value: Any) -> None:
     with pytest.raises(InputError, match=r"^round_="):
-        Key("d", "r", value, "o", "a")
+        ReplyKey("d", "r", value, "o", "a")
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import DataError
-from eigenfed.privacy.chain import Broken
-from eigenfed.privacy.events import (
+from eigenfed.privacy.ledger.entries import ReplyKey
+from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
     Budgeted,
     Event,
@@ -21,11 +21,10 @@ from eigenfed.privacy.events import (
     What,
     chained,
 )
-from eigenfed.privacy.keys import Key
-from eigenfed.privacy.ledger import Budget, Ledger, Refusal
-from eigenfed.privacy.ledger_file import _SCHEMA, APPLICATION
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
+from eigenfed.privacy.ledger.storage import _SCHEMA, APPLICATION, Broken
+from eigenfed.privacy.ledger.witness import Head, Mismatch, Witness
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.privacy.witness import Head, Mismatch, Witness
 
 NOISED = Release("scatter", "d x d", Leaves.NOISED, Reveals.NOISE)
 TERMS: dict[str, Any] = {
@@ -36,8 +35,8 @@ TERMS: dict[str, Any] = {
 }
 
 
-def key(round_: int) -> Key:
-    return Key("cohort", "run", round_, "scatter", ask_digest="ask")
+def key(round_: int) -> ReplyKey:
+    return ReplyKey("cohort", "run", round_, "scatter", ask_digest="ask")
 
 
 def answer(ledger: Ledger, round_: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenfed.privacy.rosters import Sites, isolated_by
+from eigenfed.privacy.secagg.differencing import Sites, isolated_by
 
 SITES = "abcdefgh"
 

@@ -9,21 +9,20 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.accounts import ABORTS_ALLOWED
-from eigenfed.privacy.events import Aborted, Kind, Refused, RefusedMore, Released, RunOpened
-from eigenfed.privacy.keys import Key
-from eigenfed.privacy.ledger import Budget, Ledger, Refusal
-from eigenfed.privacy.null_ledger import NullLedger
+from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
+from eigenfed.privacy.ledger.entries import ReplyKey
+from eigenfed.privacy.ledger.events import Aborted, Kind, Refused, RefusedMore, Released, RunOpened
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
+from eigenfed.privacy.ledger.site_ledger import REFUSALS_RECORDED, NullLedger, SiteLedger
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.privacy.site_ledger import REFUSALS_RECORDED, SiteLedger
 
 BOTH: list[Callable[[], SiteLedger]] = [lambda: Ledger(None), NullLedger]
 EXACT = Release("totals", "d", Leaves.EXACT, Reveals.MEANS)
 TERMS: dict[str, Any] = {"sensitivity": 1.0, "sd": 10.0, "mechanism": "gaussian"}
 
 
-def key(round_: int = 0, run: str = "run", dataset: str = "cohort") -> Key:
-    return Key(dataset, run, round_, "scatter", ask_digest="ask")
+def key(round_: int = 0, run: str = "run", dataset: str = "cohort") -> ReplyKey:
+    return ReplyKey(dataset, run, round_, "scatter", ask_digest="ask")
 
 
 def open_run(ledger: SiteLedger, run: str, **new: Any) -> bool:
@@ -150,7 +149,7 @@ def test_refused_spends_replies_and_sums_count_among_them() -> None:
 def test_names_of_runs_that_are_made_up_do_not_grow_the_ledger_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigenfed.privacy.site_ledger.RUNS_ALLOWED", 2)
+    monkeypatch.setattr("eigenfed.privacy.ledger.site_ledger.RUNS_ALLOWED", 2)
     ledger = Ledger(None)
     for run in range(100):
         ledger.refuse(key(run=f"{run}"), "forbidden")

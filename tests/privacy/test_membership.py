@@ -15,9 +15,9 @@ from eigenfed.audit.membership import (
     most_advantage,
 )
 from eigenfed.errors import InputError
-from eigenfed.privacy.calibration import delta_of, mu_of
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.result import Decomposition
+from eigenfed.privacy.dp.accounting import delta_of, mu_of
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.study import Study
 from private_runs import run
 

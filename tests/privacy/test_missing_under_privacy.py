@@ -14,14 +14,13 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.linalg.angles import sines
-from eigenfed.privacy.ledger import Ledger
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import Op, State
-from eigenfed.protocol.private_schedule import spending
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.operations import Op, State
+from eigenfed.protocol.private.budget_schedule import spending
 from eigenfed.protocol.study import Study
 from private_runs import (
     CENTER,
@@ -93,7 +92,7 @@ def seen_of(it: Asking, ledger: Ledger) -> list[tuple[Any, ...]]:
     """All that shows from outside of a whole run but the numbers themselves; and what it cost."""
     seen = [visible(it.opened())]
     for op in ("rows", *(step.op for step in spending(it.study)), "rows"):
-        seen.append(visible(it.ask(request_for(it.study, op, FEATURES, N))))
+        seen.append(visible(it.request(request_for(it.study, op, FEATURES, N))))
     return [*seen, (ledger.totals("data").spends, ledger.held("data"))]
 
 
@@ -122,7 +121,7 @@ def test_a_trusted_coordinator_is_sent_sums_all_the_same(gaps: Callable[[Array],
         it = asking(study, Source.of(table(made(N, FEATURES))), ledger=Ledger(None))
         it.opened()
         for op in ("rows", "private_total", "private_scatter"):
-            assert it.ask(request_for(study, op, FEATURES, N)).kind == "reply"
+            assert it.request(request_for(study, op, FEATURES, N)).kind == "reply"
 
 
 @pytest.mark.parametrize("gaps", GAPS, ids=lambda gaps: gaps.__name__)

@@ -15,19 +15,17 @@ from eigenfed.arrays import Array
 from eigenfed.data.files import open_source
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteRefused
-from eigenfed.privacy.calibration import mu_of
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.dp.accounting import mu_of
+from eigenfed.privacy.dp.sensitivity import COUNT_UNIT, RELATIONS
+from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.radii import COUNT_UNIT
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import SHARES, Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.methods import choose_method
-from eigenfed.protocol.ops import Op, State
-from eigenfed.protocol.private_schedule import Spend, budget_split, spending
-from eigenfed.protocol.private_site import CountRequest, RowsRequest
+from eigenfed.protocol.operations import Op, State
+from eigenfed.protocol.private.budget_schedule import Spend, budget_split, spending
+from eigenfed.protocol.private.private_site import CountRequest, RowsRequest
 from eigenfed.protocol.study import Study
 from private_runs import (
     COUNTING,
@@ -208,7 +206,7 @@ def seen_of(it: Asking, n: int) -> list[tuple[Any, ...]]:
     """All that shows from outside of a whole run but the numbers themselves."""
     d, seen = 6, [visible(it.opened())]
     for op in ("rows", *(step.op for step in spending(it.study))):
-        seen.append(visible(it.ask(request_for(it.study, op, d, n))))
+        seen.append(visible(it.request(request_for(it.study, op, d, n))))
     return seen
 
 

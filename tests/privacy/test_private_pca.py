@@ -14,27 +14,26 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError, ProtocolError, SiteRefused
 from eigenfed.estimators.in_process import Conditions
-from eigenfed.linalg.angles import sines
-from eigenfed.privacy.calibration import mu_of
-from eigenfed.privacy.ledger import Budget, Ledger
-from eigenfed.privacy.noise import Noise
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.privacy.dp.accounting import mu_of
+from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import SHARES, Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.ops import State, Terms
-from eigenfed.protocol.private_schedule import spending
-from eigenfed.protocol.private_site import (
+from eigenfed.protocol.core import plain_sum
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.operations import State, Terms
+from eigenfed.protocol.private.budget_schedule import spending
+from eigenfed.protocol.private.private_pca import Spender
+from eigenfed.protocol.private.private_site import (
     BallRequest,
     MomentRequest,
     RowsRequest,
     noise_of_scatter,
     private_scatter,
 )
-from eigenfed.protocol.private_sums import Spender
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 from private_runs import (
     Asking,
     Ran,
@@ -194,7 +193,7 @@ def before(op: str, ledger: Ledger | None = None, n: int = 1000) -> Asking:
 def sent(it: Asking, request: Any, changed: Arrays) -> Message:
     """Send a request with fields that its type would not take."""
     it.round_ += 1
-    message = Message("ask", it.run, it.round_, request.op, pack(request) | changed)
+    message = Message("request", it.run, it.round_, request.op, pack(request) | changed)
     return as_message(it.site.answer(message.to_bytes()))
 
 
@@ -219,7 +218,7 @@ def test_what_decides_the_noise_is_no_field_of_a_request(op: str) -> None:
         assert (answer.kind, answer.label) == ("refusal", "malformed")
         assert not answer.arrays
     assert ledger.totals("data").spends == spends
-    assert it.ask(request).kind == "reply"
+    assert it.request(request).kind == "reply"
     assert ledger.totals("data").spends == spends + 1
 
 
@@ -244,7 +243,7 @@ def test_a_request_that_would_void_the_guarantee_is_refused_and_costs_nothing(op
     for changed in wrong:
         assert it.code(replace(request, **changed)) == "invalid"
     assert ledger.totals("data").spends == spends
-    assert it.ask(request).kind == "reply"
+    assert it.request(request).kind == "reply"
 
 
 @pytest.mark.parametrize("op", ["private_within", "private_total", "private_scatter"])
@@ -309,7 +308,7 @@ def test_requests_end_where_the_schedule_does(op: str) -> None:
     ledger = Ledger(None)
     study = short_study(op)
     it = walked(asking(study, Source.of(made(1000, D)), ledger=ledger), op, D)
-    codes = [it.ask(request_for(study, step.op, D)).label for step in spending(study)]
+    codes = [it.request(request_for(study, step.op, D)).label for step in spending(study)]
     assert codes == [step.op for step in spending(study)]
     for again in (op, "private_scatter", "rows"):
         assert it.code(request_for(study, again, D)) == "script"
@@ -323,21 +322,21 @@ def test_a_retry_brings_the_same_noise_and_is_paid_for_once() -> None:
     X, study = Source.of(made(1000, D)), short_study()
     it = walked(asking(study, X, ledger=ledger), "private_scatter", D)
     request = request_for(study, "private_scatter", D)
-    first = it.ask(request)
+    first = it.request(request)
     assert first.kind == "reply"
     np.testing.assert_array_equal(
-        first.arrays["triangle"], it.ask(request, again=True).arrays["triangle"]
+        first.arrays["triangle"], it.request(request, again=True).arrays["triangle"]
     )
     assert ledger.totals("data").spends == 1
     restarted = asking(study, X, ledger=ledger)
     restarted.round_ = it.round_
-    once_more = restarted.ask(request, again=True)
+    once_more = restarted.request(request, again=True)
     np.testing.assert_array_equal(first.arrays["triangle"], once_more.arrays["triangle"])
     assert ledger.totals("data").spends == 1
     other = request_for(study, "private_scatter", D, radius=6.0)
-    assert it.ask(other, again=True).label == "answered"
-    assert restarted.ask(other, again=True).label == "answered"
-    assert restarted.ask(other).label == "closed"
+    assert it.request(other, again=True).label == "answered"
+    assert restarted.request(other, again=True).label == "answered"
+    assert restarted.request(other).label == "closed"
 
 
 def answered(X: Array, study: Study, request: MomentRequest) -> Arrays:
@@ -390,7 +389,7 @@ def test_no_refusal_hangs_on_a_part_of_the_noise() -> None:
     it.replies("rows", {name: {} for name in study.sites})
     request = request_for(study, "private_scatter", D, n=150, radius=1e-50)
     bounded = pack(request) | {"secure.bound.triangle": np.array([1.0])}
-    refused = it.ask(request.op, dict.fromkeys(study.sites, bounded))
+    refused = it.request(request.op, dict.fromkeys(study.sites, bounded))
     assert {message.label for message in refused.values()} == {"malformed"}
     masked = it.masked(request)
     assert all(reply["triangle"].dtype == np.int64 for reply in masked.values())

@@ -17,8 +17,7 @@ from sklearn.datasets import load_digits
 
 from eigenfed import InputError, Privacy, PrivacyError, StreamingPCA, Summary
 from eigenfed.arrays import Array
-from eigenfed.privacy.private_stream import PrivateStream
-from eigenfed.privacy.warmup import MeanStep, RadiusStep
+from eigenfed.privacy.dp.private_stream import MeanStep, PrivateStream, RadiusStep
 
 PRIVACY = Privacy(1.0, 1e-5)
 

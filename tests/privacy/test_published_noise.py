@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenfed.privacy.published.noise import keyed, normal, symmetric
+from eigenfed.protocol.published.continuous_noise import keyed, normal, symmetric
 
 
 def test_the_noise_is_normal_with_the_standard_deviation_asked_for() -> None:
@@ -59,7 +59,7 @@ def test_symmetric_noise_is_everywhere_and_mirrored() -> None:
 
 
 def test_mirroring_the_data_instead_of_the_noise_would_release_the_data_bare() -> None:
-    """What the published code of 000 does, beside what is done here."""
+    """What the published code of [Grammenos2020] does, beside what is done here."""
     rng = np.random.default_rng(2)
     rows = rng.standard_normal((40, 5))
     moment = rows.T @ rows / 40

@@ -14,35 +14,35 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteRefused
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.linalg.angles import sines
-from eigenfed.privacy.calibration import delta_of
-from eigenfed.privacy.ledger import Budget
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.privacy.dp.accounting import delta_of
+from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.published import (
+from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.release import Leaves, Reveals
+from eigenfed.protocol.core import Record, drive
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import pack
+from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.published import (
     AnalyzeGauss,
     DPdisPCA,
     ModSuLQ,
     NoisyFedPower,
-    Published,
     StreamingModSuLQ,
     SuLQ,
 )
-from eigenfed.privacy.release import Leaves, Reveals
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.core import Record, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.methods import all_operations
-from eigenfed.protocol.published import OPS, published_pca, published_script
 from eigenfed.protocol.published.bounded import SizesReply
-from eigenfed.protocol.published.covariances import (
+from eigenfed.protocol.published.dpdispca import (
     BoundedScatterRequest,
     NoisyCovarianceRequest,
     bounded_scatter,
     noisy_covariance,
 )
-from eigenfed.protocol.published.power import NoisyStepReply, NoisyStepRequest, noisy_step
-from eigenfed.protocol.published.stream import MaskedStreamRequest, masked_stream
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.published.fedpower import NoisyStepReply, NoisyStepRequest, noisy_step
+from eigenfed.protocol.published.published_pca import OPS, published_pca, published_script
+from eigenfed.protocol.published.sulq import MaskedStreamRequest, masked_stream
 from eigenfed.protocol.study import Study
 from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.transcript import Transcript
@@ -132,7 +132,7 @@ def test_a_public_bound_shortens_longer_rows_only() -> None:
 
 
 def test_dividing_by_the_largest_norm_lets_one_row_rescale_all_others() -> None:
-    """002 section 4: nothing of the rest changed, and the first entry falls to a quarter."""
+    """[Imtiaz2018] section 4: nothing else changed, and the first entry falls to a quarter."""
     calm = np.zeros((1000, 4))
     calm[:, 0] = 1.0
     loud = calm.copy()
@@ -189,7 +189,7 @@ def test_pooled_noise_is_in_both_triangles_and_as_large_as_printed(value: ModSuL
 
 @pytest.mark.parametrize("n", [10, 40])
 def test_a_site_adds_the_noise_of_the_study_for_its_own_number_of_rows(n: int) -> None:
-    """Nobody tells it how much: 002's formula, of the rows that the site has."""
+    """Nobody tells it how much: [Imtiaz2018]'s formula, of the rows that the site has."""
     value = DPdisPCA(1.0, 1e-5, release="covariance", clip=1.0)
     request = NoisyCovarianceRequest(mean=np.zeros(80), bound=1.0)
     triangle = as_published(value, noisy_covariance, request, np.zeros((n, 80))).reply.triangle
@@ -251,7 +251,7 @@ def test_a_run_that_is_taken_up_again_draws_no_second_noise(value: Published) ->
 
 
 def test_dpdispca_averages_sites_evenly_whatever_their_rows() -> None:
-    """002 line 9: 1/S, which is biased where sites differ in size."""
+    """[Imtiaz2018] line 9: 1/S, which is biased where sites differ in size."""
     X = np.concatenate([np.tile([1.0, 0.0], (90, 1)), np.tile([0.0, 1.0], (10, 1))])
     value = DPdisPCA(HUGE, 1e-5, release="covariance", clip=1.0)
     result, _, _ = run(value, {"a": X[:90], "b": X[90:]}, 2, center=False)
@@ -261,7 +261,7 @@ def test_dpdispca_averages_sites_evenly_whatever_their_rows() -> None:
 def test_dpdispca_takes_negative_eigenvalues_for_positive_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """002 line 5 takes singular values: a strongly negative eigenvalue becomes a direction."""
+    """[Imtiaz2018] line 5 takes singular values: a negative eigenvalue becomes a direction."""
     monkeypatch.setattr(secrets, "token_bytes", lambda size: bytes(size))
     # All noise is then the same number far below zero, whose eigenvector is all ones.
     X = np.tile([1.0, -1.0, 0.0], (50, 1))
@@ -309,7 +309,7 @@ def test_with_a_public_bound_and_no_centring_nothing_bare_leaves_but_sizes() -> 
 
 
 def merged_as_printed(first: tuple[Array, Array], second: tuple[Array, Array], r: int) -> Array:
-    """000 Alg. 2, line by line; returns U S."""
+    """[Grammenos2020] Alg. 2, line by line; returns U S."""
     (u1, s1), (u2, s2) = first, second
     z = u1.T @ u2
     q, rest = np.linalg.qr(u2 - u1 @ z)
@@ -452,7 +452,7 @@ def stepped(X: Array, start: Array) -> NoisyStepReply:
 
 
 def test_local_steps_change_far_more_than_the_noise_is_made_for() -> None:
-    """004 Theorem 4 at p = 2, s = 100: one diagonal entry of X'X moves by 1, and Z with it."""
+    """[Guo2024] Theorem 4, p = 2, s = 100: a diagonal entry of X'X moves by 1, and so does Z."""
     base = np.tile([0.0, np.sqrt(0.99), 0.0], (100, 1))
     neighbour = base.copy()
     neighbour[:, 0] = np.tile([0.1, -0.1], 50)
@@ -475,7 +475,7 @@ def test_the_scale_of_the_noise_tells_of_the_rows_after_local_steps() -> None:
 
 
 def walked(parts: list[Array], start: Array, p: int, iterations: int, align: bool) -> Array:
-    """004 Alg. 2 without noise, line by line; returns the orthonormal output, (d, r)."""
+    """[Guo2024] Alg. 2 without noise, line by line; returns the orthonormal output, (d, r)."""
     n = sum(len(part) for part in parts)
     shares = [len(part) / n for part in parts]
     moments = [part.T @ part / len(part) for part in parts]

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.calibration import delta_of, epsilon_of, mu_of
-from eigenfed.privacy.published import (
+from eigenfed.privacy.dp.accounting import delta_of, epsilon_of, mu_of
+from eigenfed.privacy.published_claims import CovarianceNoise, Published, Truth
+from eigenfed.protocol.published import (
     AnalyzeGauss,
-    CovarianceNoise,
     DPdisPCA,
     ModSuLQ,
     NoisyFedPower,
-    Published,
     StreamingModSuLQ,
     SuLQ,
-    Truth,
 )
 
 ROOT_2 = math.sqrt(2.0)
@@ -34,7 +32,7 @@ def needed_sd(epsilon: float, delta: float, d: int) -> float:
     return (ROOT_2 if d > 1 else 1.0) / mu_of(epsilon, delta)
 
 
-# 002 -------------------------------------------------------------------------------------------
+# [Imtiaz2018] -------------------------------------------------------------------------------------
 
 CLAIMED = (0.1, 0.5, 1.0, 2.0, 4.0, 8.0)
 TABLE = {
@@ -113,7 +111,7 @@ def test_analyze_gauss_holds_up_to_epsilon_4_and_says_what_a_replaced_row_gets(
     assert f"epsilon is {replaced:.4g}." in truth.why
 
 
-# 000 and 001 -----------------------------------------------------------------------------------
+# [Grammenos2020] and its supplement ---------------------------------------------------------------
 
 
 def least_ratio(formula: str) -> float:
@@ -209,7 +207,7 @@ def test_eq_8_is_the_default_of_alg_3() -> None:
     assert default.noise_sd(9, 4) == eight.noise_sd(9, 4)
 
 
-# 004 -------------------------------------------------------------------------------------------
+# [Guo2024] ----------------------------------------------------------------------------------------
 
 
 def hadamard(order: int) -> np.ndarray[Any, Any]:

@@ -19,19 +19,19 @@ from scipy.optimize import minimize
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.privacy.grid import coarsest, exact_rows, grid_for
-from eigenfed.privacy.ledger import Ledger
-from eigenfed.privacy.sensitivity import (
+from eigenfed.privacy.dp.clipping import coarsest, exact_rows, grid_for
+from eigenfed.privacy.dp.sensitivity import (
     RELATIONS,
     of_count,
     of_second_moment,
     of_sketch,
     of_total,
 )
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.ops import Op, State, Terms
-from eigenfed.protocol.private_site import (
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.protocol.messages import pack
+from eigenfed.protocol.operations import Op, State, Terms
+from eigenfed.protocol.private.private_site import (
     BallRequest,
     GridRequest,
     MomentRequest,

@@ -1,4 +1,4 @@
-"""The merges and bounds of 000 and 001, as printed, against ours."""
+"""The merges and bounds of [Grammenos2020] and its supplement, as printed, against ours."""
 
 import numpy as np
 import pytest
@@ -11,19 +11,19 @@ from oracles import power_law
 
 
 def basic_merge(u1: Array, s1: Array, u2: Array, s2: Array, r: int, fade: float) -> Array:
-    """001 Alg. 4: singular values of the stacked, scaled bases."""
+    """[Grammenos2020, supplement] Alg. 4: singular values of the stacked, scaled bases."""
     stacked = np.hstack([fade * u1 * s1, u2 * s2])
     return np.linalg.svd(stacked)[1][:r]
 
 
 def faster_merge(u1: Array, s1: Array, u2: Array, s2: Array, r: int, fade: float) -> Array:
-    """001 Alg. 5: the same through a QR factorisation."""
+    """[Grammenos2020, supplement] Alg. 5: the same through a QR factorisation."""
     _, triangle = np.linalg.qr(np.hstack([fade * u1 * s1, u2 * s2]))
     return np.linalg.svd(triangle)[1][:r]
 
 
 def merge_as_printed(u1: Array, s1: Array, u2: Array, s2: Array, r: int) -> tuple[Array, Array]:
-    """000 Alg. 2."""
+    """[Grammenos2020] Alg. 2."""
     z = u1.T @ u2
     q, triangle = np.linalg.qr(u2 - u1 @ z)
     inner = np.block([[np.diag(s1), z * s2], [np.zeros((len(triangle), len(s1))), triangle * s2]])
@@ -63,7 +63,7 @@ def distance_up_to_rotation(summary: Summary, Y: Array) -> float:
 )
 @settings(max_examples=200)
 def test_trees_keep_the_bound_of_theorem_3(seed: int, depth: int, r: int, alpha: float) -> None:
-    """001 Theorem 3, with every node of a binary tree cut to rank r."""
+    """[Grammenos2020, supplement] Theorem 3, with every node of a binary tree cut to rank r."""
     Y = power_law(10 * 2**depth, 20, alpha, seed)
     empty = Summary.empty(20, r, centered=False)
     level = [empty.update(leaf) for leaf in np.split(Y, 2**depth)]

@@ -77,7 +77,7 @@ def test_adaptive_rank_keeps_the_bracket_of_001_eq_16(alpha: float, start: int) 
 
 @pytest.mark.parametrize("memory", ["low_rank", "gram"])
 def test_a_grown_rank_is_as_good_as_one_had_from_the_start(memory: str) -> None:
-    """Appending a canonical vector, as 000 prints it, leaves 2.37 times the best residual."""
+    """Appending a canonical vector, as in [Grammenos2020], leaves 2.37 times the best residual."""
     X = power_law(4000, 400, 1.0)
     pca = StreamingPCA(2, rank="adaptive", center=False, memory=memory).fit(X)
     r = pca.n_components_

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eigenfed import Summary
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from oracles import pooled
 from strategies import Case, cases
 
@@ -92,7 +92,7 @@ def test_a_rank_that_covers_the_data_loses_nothing(case: Case) -> None:
 
 @given(case=cases(scales=(1.0,)), seed=st.integers(0, 1000))
 def test_order_of_rows_and_merges_does_not_matter(case: Case, seed: int) -> None:
-    """001 Lemma 10, exact when the rank kept covers the rank of the data."""
+    """[Grammenos2020] Lemma 10, exact when the rank kept covers the rank of the data."""
     order = np.random.default_rng(seed).permutation(len(case.X))
     shuffled = Case(case.X[order], case.weights[order], case.cuts)
     left, right = merged(case, 12), merged(shuffled, 12)

@@ -9,9 +9,9 @@ import scipy.sparse as sp
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import InputError, PrivacyError, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.by_site import LevelRequest, compared
-from eigenfed.protocol.covariance import ScatterRequest
-from eigenfed.protocol.moments import MomentsRequest
+from eigenfed.protocol.exact.by_site import LevelRequest, compared
+from eigenfed.protocol.exact.covariance import ScatterRequest
+from eigenfed.protocol.exact.moments import MomentsRequest
 from federation import Talk, gate, study_of, talk
 
 RNG = np.random.default_rng(3)

@@ -12,13 +12,12 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.leakage import Answered, Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
-from eigenfed.protocol.certificate import RemainderRequest
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import FramedRequest, MomentsRequest, SquaresRequest
-from eigenfed.protocol.orthonormalise import GramRequest, NormRequest
-from eigenfed.protocol.products import ProductRequest
+from eigenfed.protocol.exact.certificate import RemainderRequest
+from eigenfed.protocol.exact.moments import FramedRequest, MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.orthonormalise import GramRequest, NormRequest
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, pack
 from federation import Talk, gate, study_of, talk
 
 D = 6
@@ -98,7 +97,7 @@ def test_directions_count_in_the_units_of_the_rows_whatever_the_scale() -> None:
     for i in range(D):
         talking = begun(site, f"r{i}", scale=True)
         column = np.ones((D, 1)) / np.sqrt(D)
-        labels.append(talking.ask(about(column, rng.uniform(0.5, 2.0, D))).label)
+        labels.append(talking.request(about(column, rng.uniform(0.5, 2.0, D))).label)
     assert labels == ["product"] * 3 + ["leakage"] * 3
     assert site.meter.rank_fraction == 0.5
 
@@ -162,7 +161,7 @@ def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
     site = gate("a", ROWS)
     talks = [begun(site, f"r{i}") for i in range(D)]
     threads = [
-        threading.Thread(target=talking.ask, args=(about(np.eye(D)[:, [i]]),))
+        threading.Thread(target=talking.request, args=(about(np.eye(D)[:, [i]]),))
         for i, talking in enumerate(talks)
     ]
     for thread in threads:
@@ -218,6 +217,6 @@ def test_operations_of_other_methods_and_splits_have_no_place_in_a_run(op: str) 
 def test_nothing_is_answered_outside_a_run() -> None:
     site = gate("a", ROWS)
     for op in ("moments", "product", "scatter", "sum_keys", "nothing"):
-        data = site.answer(Message("ask", "never opened", 0, op, {}).to_bytes())
+        data = site.answer(Message("request", "never opened", 0, op, {}).to_bytes())
         assert Message.from_bytes(data, "refusal").label == "closed"
     assert site.egress == []

@@ -13,24 +13,23 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.covariance import ScatterRequest
-from eigenfed.protocol.gate import Site
+from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.covariance import ScatterRequest
+from eigenfed.protocol.exact.moments import FramedRequest, MomentsRequest, all_moments, framed
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.gate.script import either
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import Method, registered
-from eigenfed.protocol.moments import FramedRequest, MomentsRequest, all_moments, framed
-from eigenfed.protocol.ops import Answer, Op, Request, State, Terms, op
-from eigenfed.protocol.private_site import RowsRequest, TotalRequest
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.script import either
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.operations import Answer, Op, Request, State, Terms, op
+from eigenfed.protocol.private.private_site import RowsRequest, TotalRequest
+from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 from federation import Testing, coordinated, gate, opened, study_of
 from secured import secured
 
@@ -219,7 +218,7 @@ def test_the_canary_sees_a_leak(leak: Op[Any, Any]) -> None:
 
     def leaking() -> Protocol[None]:
         moments = yield from all_moments(plain_sum, of)
-        yield Ask(leak.request(**moments.frame))
+        yield Call(leak.request(**moments.frame))
 
     drive(leaking(), opened(sites, of))
     X = tables()["a"]
@@ -259,10 +258,10 @@ def test_errors_carry_no_value_to_the_coordinator(
     sites = tapped(policy=policy)
 
     def asking() -> Protocol[None]:
-        yield Ask(MomentsRequest())
+        yield Call(MomentsRequest())
         for tap in sites.values():
             tap.replied.clear()
-        yield Ask(request_)
+        yield Call(request_)
 
     with pytest.raises(EigenfedError, match=code) as caught:
         drive(asking(), opened(sites, study(method)))
@@ -356,8 +355,8 @@ def test_refusals_of_private_asks_carry_no_value(
     n = 2**62 if spoilt == "grid" else len(X)
 
     def asking() -> Protocol[None]:
-        yield Ask(RowsRequest())
-        yield Ask(TotalRequest(center=np.zeros(D), radius=3.0, n=n))
+        yield Call(RowsRequest())
+        yield Call(TotalRequest(center=np.zeros(D), radius=3.0, n=n))
 
     with caplog.at_level(logging.DEBUG), pytest.raises(EigenfedError, match=code) as caught:
         drive(asking(), opened({"a": tap}, of))
@@ -375,8 +374,8 @@ def test_a_missing_entry_changes_nothing_that_could_be_seen(tmp_path: Path) -> N
     of = study_of("a", 1, privacy=Privacy(8.0, 1e-3, trust="local", clip=3.0))
 
     def asking() -> Protocol[None]:
-        yield Ask(RowsRequest())
-        yield Ask(TotalRequest(center=np.zeros(D), radius=3.0, n=len(X)))
+        yield Call(RowsRequest())
+        yield Call(TotalRequest(center=np.zeros(D), radius=3.0, n=len(X)))
 
     drive(asking(), opened({"a": tap}, of))
     assert [line.op for line in tap.site.egress] == ["rows", "private_total"]

@@ -7,16 +7,20 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, SiteRefused
-from eigenfed.linalg.angles import sines
-from eigenfed.linalg.orthonormal import column_lengths
-from eigenfed.protocol.certificate import angle, largest_outside, products_of, remainder
+from eigenfed.linalg.orthonormal import column_lengths, sines
 from eigenfed.protocol.core import Protocol, drive
-from eigenfed.protocol.finish import finished
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.certificate import (
+    angle,
+    finished,
+    largest_outside,
+    products_of,
+    remainder,
+)
+from eigenfed.protocol.exact.products import product
+from eigenfed.protocol.gate.script import sequence
 from eigenfed.protocol.method import Run, registered
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.products import product
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.script import sequence
 from federation import (
     InTurn,
     Testing,

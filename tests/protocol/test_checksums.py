@@ -7,15 +7,15 @@ import pytest
 
 from eigenfed import arrays
 from eigenfed.errors import DataError
-from eigenfed.protocol.core import Ask
-from eigenfed.protocol.gate import Site
+from eigenfed.protocol.core import Call
+from eigenfed.protocol.exact.moments import MomentsRequest
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import MomentsRequest
 from eigenfed.transport.local import Answering, LocalTransport
 from federation import gate, opened, study_of, talk
 
 ROWS = np.arange(12.0).reshape(4, 3)
-ASK = Ask(MomentsRequest())
+CALL = Call(MomentsRequest())
 
 
 class Elsewhere:
@@ -27,7 +27,7 @@ class Elsewhere:
 
     def answer(self, data: bytes) -> bytes:
         reply = self._site.answer(data)
-        is_opening = Message.from_bytes(data, "ask", "open", intact=True).kind == "open"
+        is_opening = Message.from_bytes(data, "request", "open", intact=True).kind == "open"
         return turned(reply) if self._damaged and not is_opening else reply
 
 
@@ -65,7 +65,7 @@ def transport(site: Answering, others: int = 0) -> LocalTransport:
 def test_in_one_process_each_message_has_its_checksum_made_once(made: list[bytes]) -> None:
     run = transport(gate("a", ROWS), others=3)
     made.clear()
-    replies = dict(run.ask(0, ASK))
+    replies = dict(run.exchange(0, CALL))
     assert len(replies) == 4
     assert len(made) == len(set(made)) == 1 + 4
 
@@ -73,7 +73,7 @@ def test_in_one_process_each_message_has_its_checksum_made_once(made: list[bytes
 def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -> None:
     run = transport(Elsewhere())
     made.clear()
-    replies = dict(run.ask(0, ASK))
+    replies = dict(run.exchange(0, CALL))
     np.testing.assert_array_equal(replies["a"]["total"], ROWS.sum(axis=0))
     assert len(made) == 4
     assert len(set(made)) == 2
@@ -81,21 +81,21 @@ def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -
 
 def test_a_reply_that_was_damaged_on_the_way_is_refused() -> None:
     with pytest.raises(DataError, match="checksum does not fit"):
-        dict(transport(Elsewhere(damaged=True)).ask(0, ASK))
+        dict(transport(Elsewhere(damaged=True)).exchange(0, CALL))
 
 
 def test_an_ask_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
     talking = talk(gate("a", ROWS), 1, "covariance")
-    ask = Message("ask", "r", 0, "moments", {"x": np.ones(1)}).to_bytes()
-    refused = talking.answered(turned(ask))
+    call = Message("request", "r", 0, "moments", {"x": np.ones(1)}).to_bytes()
+    refused = talking.answered(turned(call))
     assert (refused.kind, refused.label) == ("refusal", "malformed")
     assert not talking.site.egress
 
 
 def answered(*, intact: bool) -> tuple[Site, bytes]:
     talking = talk(gate("a", ROWS), 1, "covariance")
-    ask = talking.written(MomentsRequest(), 0)
-    return talking.site, talking.site.answer(ask, intact=intact)
+    call = talking.written(MomentsRequest(), 0)
+    return talking.site, talking.site.answer(call, intact=intact)
 
 
 def test_egress_names_the_checksum_that_the_reply_ends_with() -> None:

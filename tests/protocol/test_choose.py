@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.covariance import Covariance
-from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.exact.covariance import Covariance
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.method import Method, Shape
 from eigenfed.protocol.methods import choose_method, may_choose, predicted_work
-from eigenfed.protocol.power import Power
 from federation import study_of
 
 

@@ -11,8 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import DataError
-from eigenfed.protocol.codec import Bytes, Integers, pack, unpack
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.messages import Bytes, Integers, Message, pack, unpack
 from eigenfed.protocol.methods import all_operations
 
 
@@ -58,8 +57,8 @@ arrays = hnp.arrays(np.float64, hnp.array_shapes(min_dims=0, max_dims=3, min_sid
 )
 def test_values_come_back_as_they_were_through_a_message(data: bytes, **fields: Any) -> None:
     sent = Everything(data=np.frombuffer(data, np.uint8), **fields)
-    crossed = Message("ask", "r", 0, "x", pack(sent)).to_bytes()
-    got = unpack(Everything, Message.from_bytes(crossed, "ask").arrays)
+    crossed = Message("request", "r", 0, "x", pack(sent)).to_bytes()
+    got = unpack(Everything, Message.from_bytes(crossed, "request").arrays)
     for name, value in fields.items():
         found = getattr(got, name)
         assert type(found) is type(value)

@@ -11,11 +11,10 @@ import pytest
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, ask_each, drive
+from eigenfed.protocol.core import TOTAL, Call, Protocol, Replies, call_each, drive, plain_sum
+from eigenfed.protocol.exact.moments import MomentsRequest, all_moments
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import MomentsRequest, all_moments
-from eigenfed.protocol.ops import Request
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.operations import Request
 from eigenfed.transport.local import LocalTransport
 from federation import gate, gates, opened, study_of
 
@@ -46,14 +45,14 @@ class Scripted:
 
     def __init__(self, *rounds: Replies | Exception) -> None:
         self.rounds = rounds
-        self.asked: list[tuple[int, Ask[Any]]] = []
+        self.asked: list[tuple[int, Call[Any]]] = []
 
     @property
     def sites(self) -> tuple[str, ...]:
         return ("a", "b")
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
-        self.asked.append((round_, ask))
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
+        self.asked.append((round_, call))
         outcome = self.rounds[round_]
         if isinstance(outcome, Exception):
             raise outcome
@@ -77,13 +76,13 @@ class _Chain:
         self.chained, self.name = chained, name
 
     def answer(self, data: bytes) -> bytes:
-        ask = Message.from_bytes(data, "ask")
+        call = Message.from_bytes(data, "request")
         if self.name in self.chained.before:
             assert self.chained.done[self.chained.before[self.name]].wait(30)
         self.chained.finished.append(self.name)
         self.chained.done[self.name].set()
         value = {"x": np.array([VALUES[self.name]])}
-        return Message("reply", ask.run, ask.round_, ask.label, value).to_bytes()
+        return Message("reply", call.run, call.round_, call.label, value).to_bytes()
 
 
 class Fixed:
@@ -94,28 +93,28 @@ class Fixed:
         self.asks: list[Message] = []
 
     def answer(self, data: bytes) -> bytes:
-        ask = Message.from_bytes(data, "ask")
-        self.asks.append(ask)
+        call = Message.from_bytes(data, "request")
+        self.asks.append(call)
         if self.reply is None:
             raise ConnectionError
-        return Message("reply", ask.run, ask.round_, ask.label, self.reply).to_bytes()
+        return Message("reply", call.run, call.round_, call.label, self.reply).to_bytes()
 
 
 def one(value: float) -> Arrays:
     return {"x": np.array([float(value)])}
 
 
-def x(value: float | None = None, **how: Any) -> Ask[Numbers]:
+def x(value: float | None = None, **how: Any) -> Call[Numbers]:
     """An ask for numbers, which may bring one."""
-    return Ask(Plain(x=None if value is None else np.array([value])), **how)
+    return Call(Plain(x=None if value is None else np.array([value])), **how)
 
 
-def summing(ask: Ask[Numbers]) -> Protocol[Array]:
-    return (yield from plain_sum(ask)).x
+def summing(call: Call[Numbers]) -> Protocol[Array]:
+    return (yield from plain_sum(call)).x
 
 
-def replying(ask: Ask[Numbers]) -> Protocol[dict[str, Numbers]]:
-    return (yield from ask_each(ask))
+def replying(call: Call[Numbers]) -> Protocol[dict[str, Numbers]]:
+    return (yield from call_each(call))
 
 
 @pytest.mark.parametrize("order", ["abcd", "dcba", "cadb"])
@@ -152,7 +151,7 @@ def test_rounds_count_up_and_the_result_is_returned() -> None:
     transport = Scripted(*({"a": one(i), "b": one(10 * i)} for i in range(3)))
     assert drive(thrice(), transport) == [0.0, 11.0, 22.0]
     assert [round_ for round_, _ in transport.asked] == [0, 1, 2]
-    assert all(ask.summed for _, ask in transport.asked)
+    assert all(call.summed for _, call in transport.asked)
 
 
 def test_a_protocol_that_asks_nothing_ends() -> None:
@@ -212,13 +211,13 @@ def test_a_site_past_its_deadline_is_lost() -> None:
 def test_only_those_named_are_asked_and_each_gets_its_own() -> None:
     sites = {name: Fixed(one(1.0)) for name in "abc"}
     own = Plain(x=np.array([7.0]), y=np.array([8.0]))
-    ask = replace(x(7.0, to=("a", "c")), each={"c": own}, each_envelope={"c": one(9.0)})
-    assert list(drive(replying(ask), LocalTransport(sites))) == ["a", "c"]
+    call = replace(x(7.0, to=("a", "c")), each={"c": own}, each_envelope={"c": one(9.0)})
+    assert list(drive(replying(call), LocalTransport(sites))) == ["a", "c"]
     assert sites["b"].asks == []
     assert list(sites["a"].asks[0].arrays) == ["x"]
     assert list(sites["c"].asks[0].arrays) == ["x", "y"]
     np.testing.assert_array_equal(sites["c"].asks[0].arrays["x"], [9.0])
-    np.testing.assert_array_equal(ask.for_site("c")["y"], [8.0])
+    np.testing.assert_array_equal(call.for_site("c")["y"], [8.0])
 
 
 class Ending:
@@ -268,7 +267,7 @@ def test_a_study_that_a_site_does_not_take_is_refused_before_anything_is_asked()
     sites = gates({"a": np.eye(3), "b": np.eye(3)}, policies=policies)
     transport = opened(sites, study_of("ab", 1, "covariance"))
     with pytest.raises(SiteRefused, match=r"Site 'b' refused 'open' in round 0.*'method'"):
-        drive(replying(Ask(MomentsRequest())), transport)  # type: ignore[arg-type]
+        drive(replying(Call(MomentsRequest())), transport)  # type: ignore[arg-type]
     assert sites["b"].egress == []
 
 
@@ -297,15 +296,15 @@ class Notes:
     def __init__(self) -> None:
         self.kept: dict[int, tuple[str, Replies | SiteLost]] = {}
 
-    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
+    def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
         if round_ not in self.kept:
             return None
         digest, outcome = self.kept[round_]
-        assert digest == ask.digest()
+        assert digest == call.digest()
         return outcome
 
-    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
-        self.kept[round_] = ask.digest(), outcome
+    def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
+        self.kept[round_] = call.digest(), outcome
 
 
 def test_a_record_is_replayed_with_its_losses_and_continued() -> None:
@@ -345,9 +344,9 @@ class Other(Plain):
     op = "y"
 
 
-def asks() -> list[Ask[Any]]:
+def asks() -> list[Call[Any]]:
     v: Array = np.array([1.0, 2.0])
-    plain = Ask(Plain(x=v))
+    plain = Call(Plain(x=v))
     same, turned = Plain(x=v), Plain(x=-v)
     return [
         plain,
@@ -375,9 +374,9 @@ def asks() -> list[Ask[Any]]:
 
 
 def test_the_digest_changes_with_everything_that_is_asked() -> None:
-    digests = [ask.digest() for ask in asks()]
+    digests = [call.digest() for call in asks()]
     assert len(set(digests)) == len(digests)
-    assert digests == [ask.digest() for ask in asks()]
+    assert digests == [call.digest() for call in asks()]
 
 
 def test_the_digest_does_not_change_with_what_is_never_sent() -> None:
@@ -398,8 +397,8 @@ def test_a_transport_counts_what_crosses() -> None:
     assert (transport.rounds, transport.floats_up) == (1, 12)
     run = sites["a"].asks[0].run
     reply = Message("reply", run, 0, "x", {"x": np.zeros((2, 3))}).to_bytes()
-    ask = Message("ask", run, 0, "x", one(1.0)).to_bytes()
-    assert (transport.bytes_up, transport.bytes_down) == (2 * len(reply), 2 * len(ask))
+    call = Message("request", run, 0, "x", one(1.0)).to_bytes()
+    assert (transport.bytes_up, transport.bytes_down) == (2 * len(reply), 2 * len(call))
 
 
 def test_sites_that_are_not_there_cannot_be_asked() -> None:
@@ -412,8 +411,8 @@ class Elsewhere:
     """Answers another round than it was asked."""
 
     def answer(self, data: bytes) -> bytes:
-        ask = Message.from_bytes(data, "ask")
-        return Message("reply", ask.run, ask.round_ + 1, ask.label, one(1.0)).to_bytes()
+        call = Message.from_bytes(data, "request")
+        return Message("reply", call.run, call.round_ + 1, call.label, one(1.0)).to_bytes()
 
 
 def test_a_reply_to_another_ask_is_refused() -> None:
@@ -448,17 +447,17 @@ def test_a_loss_is_recorded_only_once_it_was_survived() -> None:
     class Losing:
         sites = ("a", "b")
 
-        def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+        def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
             raise lost
 
     class Kept:
         def __init__(self) -> None:
             self.outcomes: list[Replies | SiteLost] = []
 
-        def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
+        def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
             return None
 
-        def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
+        def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
             self.outcomes.append(outcome)
 
     def surviving() -> Protocol[str]:

@@ -8,8 +8,8 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.protocol.covariance import ScatterRequest, scatter
-from eigenfed.protocol.moments import MomentsRequest
+from eigenfed.protocol.exact.covariance import ScatterRequest, scatter
+from eigenfed.protocol.exact.moments import MomentsRequest
 from federation import deviations, fitted, gate, in_sites, run, talk
 
 RNG = np.random.default_rng(0)

@@ -14,34 +14,32 @@ from eigenfed import FederatedPCA
 from eigenfed.arrays import Array, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import SiteRefused
-from eigenfed.privacy.accounts import ABORTS_ALLOWED
-from eigenfed.privacy.calibration import epsilon_of
-from eigenfed.privacy.events import Kind, Replied
-from eigenfed.privacy.identity import Identity
+from eigenfed.privacy.dp.accounting import epsilon_of
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
+from eigenfed.privacy.ledger.events import Kind, Replied
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.published import DPdisPCA
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.codes import WHY
+from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.covariance import Covariance, ScatterRequest
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.krylov import Krylov
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.exact.covariance import Covariance, ScatterRequest
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.merge import Merge
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.gate.script import repeat
+from eigenfed.protocol.messages import WHY, Message, pack
 from eigenfed.protocol.method import Method, registered
 from eigenfed.protocol.methods import all_operations
-from eigenfed.protocol.moments import MomentsRequest, SquaresRequest
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.ops import Answer, Request, State, Terms, op
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.private_site import MomentRequest, RowsRequest, TotalRequest
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.script import repeat
+from eigenfed.protocol.operations import Answer, Request, State, Terms, op
+from eigenfed.protocol.private.private_site import MomentRequest, RowsRequest, TotalRequest
+from eigenfed.protocol.published import DPdisPCA
+from eigenfed.protocol.secure.sum_format import Envelope, KeysRequest
 from eigenfed.protocol.study import Study, open_message
-from eigenfed.protocol.sum_format import Envelope, KeysRequest
 from federation import (
     COORDINATOR,
     Talk,
@@ -149,7 +147,7 @@ def test_a_signature_is_for_one_run_study_and_method() -> None:
     assert {what: code_of(site.answer(data)) for what, data in forged.items()} == dict.fromkeys(
         forged, "unsigned"
     )
-    assert code_of(site.answer(Message("ask", "r", 0, "moments", {}).to_bytes())) == "closed"
+    assert code_of(site.answer(Message("request", "r", 0, "moments", {}).to_bytes())) == "closed"
 
 
 @pytest.mark.parametrize(
@@ -223,7 +221,7 @@ def test_a_study_that_the_policy_does_not_take_is_refused_at_the_door(
     assert Talk(site, study).opens() == code
     assert code in WHY
     assert site.egress == []
-    assert code_of(site.answer(Message("ask", "r", 0, "moments", {}).to_bytes())) == "closed"
+    assert code_of(site.answer(Message("request", "r", 0, "moments", {}).to_bytes())) == "closed"
 
 
 def test_rows_with_weights_or_chosen_by_what_is_in_them_are_not_noised_as_they_are() -> None:
@@ -280,14 +278,14 @@ def test_a_site_keeps_eight_runs_open_and_closes_the_oldest() -> None:
 
 def test_a_reply_carries_run_round_and_operation() -> None:
     talking = talk(site_of(), 1, "covariance", "r7")
-    reply = talking.ask(MomentsRequest(), round_=3)
+    reply = talking.request(MomentsRequest(), round_=3)
     assert (reply.kind, reply.run, reply.round_, reply.label) == ("reply", "r7", 3, "moments")
     np.testing.assert_allclose(reply.arrays["total"], ROWS.sum(axis=0), rtol=1e-14)
 
 
 def test_bytes_that_are_no_ask_are_malformed() -> None:
     site = site_of()
-    whole = Message("ask", "r", 0, "moments", {}).to_bytes()
+    whole = Message("request", "r", 0, "moments", {}).to_bytes()
     for data in (b"", b"GET /", whole[:-1], Message("reply", "r", 0, "moments", {}).to_bytes()):
         refusal = Message.from_bytes(site.answer(data), "refusal")
         assert (refusal.label, refusal.run, refusal.round_) == ("malformed", "", -1)
@@ -300,7 +298,7 @@ def test_names_and_rounds_that_cannot_be_recorded_are_malformed(name: str, round
     talking = talk(site_of(), 1, "covariance")
     assert talking.send("moments", {}, round_).label in ("malformed", "answered")
     assert talking.send(name, {}, 0).label in ("malformed", "script")
-    data = talking.site.answer(Message("ask", name, 0, "moments", {}).to_bytes())
+    data = talking.site.answer(Message("request", name, 0, "moments", {}).to_bytes())
     assert code_of(data) == "malformed"
 
 
@@ -348,7 +346,7 @@ def test_the_same_ask_twice_brings_the_same_bytes_and_counts_once() -> None:
 
 def test_another_ask_in_an_answered_round_is_refused() -> None:
     talking = begun(site_of())
-    talking.ask(about(np.eye(D)[:, :1]), round_=2)
+    talking.request(about(np.eye(D)[:, :1]), round_=2)
     before = talking.site.meter.to_bytes()
     assert talking.code(ProductRequest(basis=np.eye(D)[:, 1:2]), round_=2) == "answered"
     assert talking.code(ProductRequest(basis=np.eye(D)[:, 1:2]), round_=1) == "answered"
@@ -426,7 +424,7 @@ def test_refusals_hold_a_code_the_run_and_the_round_and_nothing_else() -> None:
         "leakage": ("product", pack(about(np.eye(D)))),
     }
     for code, (name, arrays) in asked.items():
-        data = site.answer(Message("ask", "r", 1, name, arrays).to_bytes())
+        data = site.answer(Message("request", "r", 1, name, arrays).to_bytes())
         assert data == Message("refusal", "r", 1, code, {}).to_bytes()
     assert len(talking.site.egress) == 1
 
@@ -477,7 +475,7 @@ def test_the_egress_log_says_all_of_what_left() -> None:
 def test_the_wire_sets_the_precision_of_what_leaves() -> None:
     double, single = (
         talk(site_of(wire=wire), 1, "covariance").site.answer(
-            Message("ask", "r", 0, "moments", {}).to_bytes()
+            Message("request", "r", 0, "moments", {}).to_bytes()
         )
         for wire in ("float64", "float32")
     )

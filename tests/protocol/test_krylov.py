@@ -5,8 +5,8 @@ import pytest
 from scipy import sparse
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
-from eigenfed.protocol.subspace import Subspace
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.exact.subspace import Subspace
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
 

@@ -14,7 +14,7 @@ from eigenfed.errors import DataError, InputError
 from eigenfed.protocol import messages
 from eigenfed.protocol.messages import VERSION, Message, check_wire
 
-KINDS = ("ask", "reply", "refusal")
+KINDS = ("request", "reply", "refusal")
 arrays = hnp.arrays(
     st.sampled_from([np.float64, np.int64, np.uint8]),
     hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
@@ -53,15 +53,17 @@ def test_the_same_message_is_the_same_bytes() -> None:
 def test_order_and_strides_do_not_show(order: Any) -> None:
     table = np.arange(12.0).reshape(3, 4)
     laid = np.asarray(table, order=order)
-    plain = Message("ask", "r", 0, "x", {"a": table}).to_bytes()
-    assert Message("ask", "r", 0, "x", {"a": laid}).to_bytes() == plain
+    plain = Message("request", "r", 0, "x", {"a": table}).to_bytes()
+    assert Message("request", "r", 0, "x", {"a": laid}).to_bytes() == plain
     skipped = np.repeat(table, 2, axis=1)[:, ::2]
-    assert Message("ask", "r", 0, "x", {"a": skipped}).to_bytes() == plain
+    assert Message("request", "r", 0, "x", {"a": skipped}).to_bytes() == plain
 
 
 def test_not_a_number_and_infinity_cross() -> None:
     odd = np.array([np.nan, np.inf, -np.inf, -0.0])
-    got = Message.from_bytes(Message("ask", "r", 0, "x", {"a": odd}).to_bytes(), "ask").arrays["a"]
+    got = Message.from_bytes(
+        Message("request", "r", 0, "x", {"a": odd}).to_bytes(), "request"
+    ).arrays["a"]
     np.testing.assert_array_equal(got.view(np.int64), odd.view(np.int64))
 
 
@@ -90,7 +92,7 @@ def test_another_kind_than_expected_is_refused(kind: str) -> None:
 
 
 def test_a_kind_in_the_text_of_a_field_does_not_pass_for_the_kind() -> None:
-    data = Message("ask", '"kind": "reply"', 0, '"kind": "reply"', {}).to_bytes()
+    data = Message("request", '"kind": "reply"', 0, '"kind": "reply"', {}).to_bytes()
     with pytest.raises(DataError):
         Message.from_bytes(data, "reply", "refusal")
 
@@ -139,15 +141,15 @@ FIELDS: dict[str, Scalar] = {"run": "r", "round": 0, "label": "x"}
     ],
 )
 def test_missing_foreign_or_mistyped_fields_are_refused(fields: dict[str, Scalar]) -> None:
-    Message.from_bytes(Container("ask", VERSION, FIELDS, {}).to_bytes(), "ask")
+    Message.from_bytes(Container("request", VERSION, FIELDS, {}).to_bytes(), "request")
     with pytest.raises(DataError, match="field"):
-        Message.from_bytes(Container("ask", VERSION, fields, {}).to_bytes(), "ask")
+        Message.from_bytes(Container("request", VERSION, fields, {}).to_bytes(), "request")
 
 
 def test_another_version_is_refused_naming_both() -> None:
-    data = Container("ask", VERSION + 1, FIELDS, {}).to_bytes()
+    data = Container("request", VERSION + 1, FIELDS, {}).to_bytes()
     with pytest.raises(DataError, match=rf"format {VERSION + 1} .* format {VERSION}\b"):
-        Message.from_bytes(data, "ask")
+        Message.from_bytes(data, "request")
 
 
 def test_a_wire_of_another_precision_is_refused() -> None:

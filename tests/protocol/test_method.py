@@ -6,7 +6,12 @@ import pytest
 
 from counting import Counting
 from eigenfed.errors import InputError
-from eigenfed.protocol.covariance import Covariance
+from eigenfed.protocol.exact.covariance import Covariance
+from eigenfed.protocol.exact.merge import Merge
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.randomized import Randomized
+from eigenfed.protocol.exact.subspace import Subspace
+from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method import (
     Method,
     Shape,
@@ -20,11 +25,6 @@ from eigenfed.protocol.method import (
     registered,
 )
 from eigenfed.protocol.methods import all_operations, operations_of, script_of
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.randomized import Randomized
-from eigenfed.protocol.script import Script
-from eigenfed.protocol.subspace import Subspace
 from federation import study_of
 
 NAMES = ["covariance", "krylov", "randomized", "subspace", "power", "merge"]

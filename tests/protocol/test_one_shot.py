@@ -11,16 +11,15 @@ from sklearn.datasets import load_digits
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteRefused
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves
-from eigenfed.protocol.core import Protocol, drive
-from eigenfed.protocol.gate import Site
+from eigenfed.protocol.core import Protocol, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.merge import Merge, one_shot_basis
+from eigenfed.protocol.exact.moments import Moments, all_moments
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Run
-from eigenfed.protocol.moments import Moments, all_moments
-from eigenfed.protocol.one_shot import Merge, one_shot_basis
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
 from federation import coordinated, gate, gates, opened, study_of
 from oracles import pooled, power_law

@@ -9,16 +9,15 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, drive
-from eigenfed.protocol.method import registered
-from eigenfed.protocol.moments import MomentsRequest
-from eigenfed.protocol.orthonormalise import (
+from eigenfed.protocol.core import TOTAL, Call, Protocol, drive, plain_sum
+from eigenfed.protocol.exact.moments import MomentsRequest
+from eigenfed.protocol.exact.orthonormalise import (
     cholesky_steps,
     closed,
     gram_schmidt_steps,
     orthonormal_columns,
 )
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.method import registered
 from federation import gate, opened, study_of
 from sides import Given, PutRequest, sides_of
 
@@ -43,8 +42,8 @@ def orthonormalised(
     k = vectors.shape[1]
 
     def protocol() -> Protocol[Array]:
-        yield Ask(MomentsRequest())
-        yield Ask(PutRequest(mean=np.zeros(k), scale=np.ones(k)))
+        yield Call(MomentsRequest())
+        yield Call(PutRequest(mean=np.zeros(k), scale=np.ones(k)))
         if by == "cholesky":
             done = yield from cholesky_steps(plain_sum, {})
         else:
@@ -85,7 +84,7 @@ def defect(vectors: Array, weights: Array | None = None) -> float:
 
 
 def schmidt(vectors: Array) -> Array:
-    """003 eq. 4 and the scaling after it, on all rows at once."""
+    """[Hartebrodt2022] eq. 4 and the scaling after it, on all rows at once."""
     made: list[Array] = []
     for v in vectors.T:
         made.append(v - sum((u @ v / (u @ u)) * u for u in made))

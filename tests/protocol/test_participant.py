@@ -10,20 +10,27 @@ import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError
-from eigenfed.privacy.fixed_point import encoded
-from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.masks import KeyPair, Mask, add_masks, derived
-from eigenfed.privacy.neighbours import Ring
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.shamir import SHARE_BYTES, recovered
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.messages import Message
+from eigenfed.privacy.secagg.fixed_point import encoded
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derived
+from eigenfed.privacy.secagg.shamir import SHARE_BYTES, recovered
+from eigenfed.privacy.secagg.topology import Ring
+from eigenfed.protocol.exact.moments import moments
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import registered
-from eigenfed.protocol.moments import moments
-from eigenfed.protocol.participant import Participant
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.sum_format import Envelope, PublicKeys, Purpose, as_rows, flat, seal_of, sign
+from eigenfed.protocol.secure.participant import Participant
+from eigenfed.protocol.secure.sum_format import (
+    Envelope,
+    PublicKeys,
+    Purpose,
+    as_rows,
+    flat,
+    seal_of,
+    sign,
+)
 from federation import Talk, gate, in_sites, opening, study_of
 from secured import (
     Coordinator,
@@ -131,7 +138,7 @@ def both_kinds(it: Coordinator, site: str, steps: tuple[str, ...]) -> list[Array
             # Signatures as they would be if the others had been told so: the worst case.
             signatures = {n: it.federation.identities[n].sign(statements[which]) for n in names}
             payload = it.opening(names, signatures)
-        message = it.ask(site, "sum_survivors" if verb == "sign" else "sum_unmask", payload)
+        message = it.request(site, "sum_survivors" if verb == "sign" else "sum_unmask", payload)
         if message.kind == "reply" and verb == "open":
             given.append(message.arrays)
     return given
@@ -171,7 +178,7 @@ def test_a_retry_of_the_same_round_brings_the_same_bytes() -> None:
     it = coordinator()
     site = it.federation.sites[it.names[0]]
     payload = {"first": np.array([0]), "count": np.array([1])}
-    data = Message("ask", "run", it.round_ + 1, "sum_keys", payload).to_bytes()
+    data = Message("request", "run", it.round_ + 1, "sum_keys", payload).to_bytes()
     assert site.answer(data) == site.answer(data)
 
 
@@ -535,7 +542,7 @@ def test_sums_over_nearly_the_same_sites_are_refused(earlier: str, now: str, ref
     sums = Remembered({frozenset(earlier)})
     it = Coordinator(lettered(now if len(now) > 7 else "abcdefg", sums, Policy()))
     it.begun()
-    message = it.ask("a", "sum_survivors", it.survivors(now))
+    message = it.request("a", "sum_survivors", it.survivors(now))
     assert (message.label == "isolates") == refused
     assert (message.kind == "reply") != refused
 
@@ -727,7 +734,7 @@ def test_only_what_is_meant_for_a_sum_goes_into_one() -> None:
     site = it.federation.sites[it.names[0]]
     study = it.federation.study(Showing(), 3)
     site.answer(opening("third", study))
-    asked = Message("ask", "third", 0, "magnitude", it.envelope()).to_bytes()
+    asked = Message("request", "third", 0, "magnitude", it.envelope()).to_bytes()
     assert Message.from_bytes(site.answer(asked), "refusal").label == "script"
     assert it.code(it.names[0], "sum_keys", it.envelope()) == "malformed"
 

@@ -13,12 +13,12 @@ from scipy.linalg import orthogonal_procrustes
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteLost
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.local_steps import (
+from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.local_steps import (
     OPS,
     LocalProductRequest,
     WalkRequest,
@@ -26,14 +26,13 @@ from eigenfed.protocol.local_steps import (
     local_product,
     local_walk,
 )
+from eigenfed.protocol.exact.moments import Moments, MomentsRequest
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import Run
-from eigenfed.protocol.moments import Moments, MomentsRequest
-from eigenfed.protocol.ops import Request, State, Terms
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.operations import Request, State, Terms
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import Answering, LocalTransport
 from federation import Talk, coordinated, gate, mnist, opened, opening, study_of, talk
 from oracles import pooled, power_law
@@ -44,15 +43,15 @@ class Recording(LocalTransport):
 
     def __init__(self, sites: dict[str, Answering]) -> None:
         super().__init__(sites)
-        self.asks: list[Ask[Any]] = []
+        self.asks: list[Call[Any]] = []
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
-        self.asks.append(ask)
-        return super().ask(round_, ask)
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
+        self.asks.append(call)
+        return super().exchange(round_, call)
 
     def sent(self, op: str, field: str) -> list[Any]:
         """Return what requests for an operation brought in a field."""
-        found = (getattr(ask.request, field) for ask in self.asks if ask.op == op)
+        found = (getattr(call.request, field) for call in self.asks if call.op == op)
         return [value for value in found if value is not None]
 
 
@@ -64,7 +63,7 @@ class Flaky:
         self.missed = 0
 
     def answer(self, data: bytes) -> bytes:
-        if Message.from_bytes(data, "ask", "open").label in ("local_walk", "local_product"):
+        if Message.from_bytes(data, "request", "open").label in ("local_walk", "local_product"):
             self._asked += 1
             if self._away(self._asked):
                 self.missed += 1
@@ -125,7 +124,7 @@ def first_basis(d: int, k: int, seed: int = 0) -> Array:
 
 
 def twin_average(parts: Sequence[Array], basis: Array, steps: int, align: str) -> Array:
-    """One average of 004 Alg. 2 as it is printed, with the largest site as baseline."""
+    """One average of [Guo2024] Alg. 2 as it is printed, with the largest site as baseline."""
     n = sum(len(part) for part in parts)
     local = [scatter / len(part) for scatter, part in zip(scatters(parts), parts, strict=True)]
     walked = []
@@ -160,8 +159,8 @@ def test_one_step_is_the_distributed_power_method_iterate_by_iterate() -> None:
 
 def test_one_step_asks_for_nothing_but_sums() -> None:
     _, transport, _ = fitted(uneven(), 2, Power(local_steps=1), certify=True)
-    assert {ask.op for ask in transport.asks} == {"moments", "product", "remainder"}
-    assert all(ask.summed for ask in transport.asks)
+    assert {call.op for call in transport.asks} == {"moments", "product", "remainder"}
+    assert all(call.summed for call in transport.asks)
 
 
 def test_one_step_stops_on_the_residual_and_its_certificate_is_true() -> None:
@@ -204,7 +203,7 @@ def test_steps_fall_to_one_as_in_equation_3_15() -> None:
 
 def test_the_baseline_is_the_site_with_most_rows() -> None:
     _, transport, sites = fitted(uneven(), 2, Power(local_steps=3))
-    shown = [set(ask.each) for ask in transport.asks if ask.op == "local_walk"]
+    shown = [set(call.each) for call in transport.asks if call.op == "local_walk"]
     assert shown == [{"s01"}] * 2
     released = {
         name: [e.shapes for e in site.egress if e.op == "local_walk"]
@@ -255,7 +254,7 @@ def test_what_is_declared_is_the_scatter_times_the_directions() -> None:
 def test_full_participation_without_alignment_runs_on_sums_alone() -> None:
     parts = uneven()
     result, transport, _ = fitted(parts, 2, Power(3, "none"))
-    assert all(ask.summed for ask in transport.asks)
+    assert all(call.summed for call in transport.asks)
     assert error(result, np.concatenate(parts)) < 1e-6
 
 
@@ -316,11 +315,11 @@ def test_sampled_sites_come_to_a_neighbourhood(scheme: str, align: str) -> None:
     result, transport, _ = fitted(parts, 2, options, max_rounds=25)
     assert error(result, np.concatenate(parts)) < 0.03
     assert result.products == 25
-    averages = [ask for ask in transport.asks if ask.op == "local_product"]
-    assert all(ask.to is not None and 1 <= len(ask.to) <= 4 for ask in averages)
-    assert len({ask.to for ask in averages}) > 3
+    averages = [call for call in transport.asks if call.op == "local_product"]
+    assert all(call.to is not None and 1 <= len(call.to) <= 4 for call in averages)
+    assert len({call.to for call in averages}) > 3
     if scheme == "scheme2":
-        assert {len(ask.to or ()) for ask in averages} == {4}
+        assert {len(call.to or ()) for call in averages} == {4}
 
 
 @pytest.mark.parametrize("scheme", ["scheme1", "scheme2"])
@@ -409,12 +408,12 @@ def test_a_lost_site_thrown_in_is_dropped_for_the_round_only() -> None:
 def test_a_lost_baseline_is_replaced_by_the_next_largest() -> None:
     run = started(Power(2, participation="scheme2", sites_per_round=3), [1.0, 3.0, 2.0])
     weights = {"a": 1.0, "b": 3.0, "c": 2.0}
-    ask = run.send({name: {"weight": np.array([w])} for name, w in weights.items()})
-    assert set(ask.each) == {"b"}
-    ask = run.send({"a": {}, "c": {}})
-    assert (ask.op, ask.to, set(ask.each)) == ("local_walk", ("a", "c"), {"c"})
-    ask = run.send({"a": {}, "c": {"basis": np.eye(3)}})
-    assert (ask.op, ask.to) == ("local_product", ("a", "c"))
+    call = run.send({name: {"weight": np.array([w])} for name, w in weights.items()})
+    assert set(call.each) == {"b"}
+    call = run.send({"a": {}, "c": {}})
+    assert (call.op, call.to, set(call.each)) == ("local_walk", ("a", "c"), {"c"})
+    call = run.send({"a": {}, "c": {"basis": np.eye(3)}})
+    assert (call.op, call.to) == ("local_product", ("a", "c"))
 
 
 def test_full_participation_does_not_go_on_without_a_site() -> None:

@@ -25,23 +25,22 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
-from eigenfed.privacy.identity import Identity, Roster
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Answered, Meter
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.core import Ask, Protocol, Replies, drive
-from eigenfed.protocol.covariance import ScatterRequest
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.core import Call, Protocol, Replies, drive
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.covariance import ScatterRequest
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.moments import MomentsRequest, SquaresRequest
-from eigenfed.protocol.ops import Request
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.operations import Request
+from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study
-from eigenfed.transport.handover import receive_source, send_source
 from eigenfed.transport.local import LocalTransport
-from eigenfed.transport.processes import ProcessTransport
+from eigenfed.transport.processes import ProcessTransport, receive_source, send_source
 from federation import COORDINATOR, coordinated, gate, gates, opening, study_of
 from oracles import pooled, power_law
 
@@ -106,8 +105,8 @@ def begin(transport: ProcessTransport, method: str = "krylov") -> None:
     transport.open_with(opening(transport.run, study))
 
 
-def asked(transport: ProcessTransport, ask: Ask[Any]) -> Replies:
-    return dict(transport.ask(transport.rounds, ask))
+def asked(transport: ProcessTransport, call: Call[Any]) -> Replies:
+    return dict(transport.exchange(transport.rounds, call))
 
 
 def assert_equal(got: Decomposition, expected: Decomposition) -> None:
@@ -132,7 +131,7 @@ def test_results_counters_and_meters_are_those_of_the_local_transport(method: st
     try:
         assert transport.sites == ("thin", "turned")
         got = drive(coordinated(study, seed=5), transport)
-        again = Message("ask", "r7", 1, "moments", {}).to_bytes()
+        again = Message("request", "r7", 1, "moments", {}).to_bytes()
         refusal = Message.from_bytes(transport._sites["thin"].answer(again), "refusal")
     finally:
         transport.close()
@@ -147,7 +146,7 @@ def test_results_counters_and_meters_are_those_of_the_local_transport(method: st
     transport.close()
     assert sorted(transport.meters) == ["thin", "turned"]
     with pytest.raises(SiteLost) as caught:
-        asked(transport, Ask(MomentsRequest()))
+        asked(transport, Call(MomentsRequest()))
     assert caught.value.sites == ("thin", "turned")
 
 
@@ -165,7 +164,7 @@ def test_threads_of_a_busy_parent_may_run_and_fail_side_by_side() -> None:
             return drive(protocol, transport)
 
     def failing() -> Protocol[None]:
-        yield Ask(MomentsRequest())
+        yield Call(MomentsRequest())
         assert "failing" in children()
         raise RuntimeError("own")
 
@@ -191,8 +190,8 @@ def test_threads_of_a_busy_parent_may_run_and_fail_side_by_side() -> None:
 def test_the_wire_sets_the_precision_both_ways(crowd: ProcessTransport) -> None:
     centre, only = np.full(D, 0.1), ("limited",)
     begin(crowd)
-    asked(crowd, Ask(MomentsRequest(), to=only))
-    reply = asked(crowd, Ask(SquaresRequest(mean=centre), to=only))["limited"]["squares"]
+    asked(crowd, Call(MomentsRequest(), to=only))
+    reply = asked(crowd, Call(SquaresRequest(mean=centre), to=only))["limited"]["squares"]
     around = rows_of("limited") - centre.astype(np.float32)
     expected = (around**2).sum(axis=0).astype(np.float32)
     np.testing.assert_allclose(reply, expected, rtol=1e-7)
@@ -202,7 +201,7 @@ def test_the_wire_sets_the_precision_both_ways(crowd: ProcessTransport) -> None:
 def test_a_killed_child_is_lost_by_name_and_the_other_goes_on(crowd: ProcessTransport) -> None:
     two = ("killed", "limited")
     begin(crowd)
-    assert tuple(asked(crowd, Ask(MomentsRequest(), to=two))) == two
+    assert tuple(asked(crowd, Call(MomentsRequest(), to=two))) == two
     process = children()["killed"]
     os.kill(process.pid or 0, signal.SIGSTOP)
     # The ask is under way when the timer ends the child that never reads it.
@@ -211,13 +210,13 @@ def test_a_killed_child_is_lost_by_name_and_the_other_goes_on(crowd: ProcessTran
     for _ in range(2):
         begin(crowd)
         with pytest.raises(SiteLost, match=r"^No answer from killed to 'moments' in round") as lost:
-            asked(crowd, Ask(MomentsRequest(), to=two))
+            asked(crowd, Call(MomentsRequest(), to=two))
         assert lost.value.sites == ("killed",)
         timer.join()
     expected = rows_of("limited").sum(axis=0)
-    for ask in (Ask(MomentsRequest(), to=two, quorum=1), Ask(MomentsRequest(), to=("limited",))):
+    for call in (Call(MomentsRequest(), to=two, quorum=1), Call(MomentsRequest(), to=("limited",))):
         begin(crowd)
-        replies = asked(crowd, ask)
+        replies = asked(crowd, call)
         assert list(replies) == ["limited"]
         np.testing.assert_allclose(replies["limited"]["total"], expected, rtol=1e-5, atol=1e-6)
 
@@ -226,7 +225,7 @@ def test_a_child_that_hangs_is_lost_by_the_deadline(crowd: ProcessTransport) -> 
     begin(crowd)
     os.kill(children()["hanging"].pid or 0, signal.SIGSTOP)
     with pytest.raises(SiteLost) as caught:
-        asked(crowd, Ask(MomentsRequest(), to=("hanging",), deadline_s=0.1))
+        asked(crowd, Call(MomentsRequest(), to=("hanging",), deadline_s=0.1))
     assert caught.value.sites == ("hanging",)
 
 
@@ -246,7 +245,7 @@ def test_policies_and_meters_arrive_and_refusals_come_back(
 
     def asking() -> None:
         for each in (MomentsRequest(), request_):
-            asked(crowd, Ask(each, to=("limited",)))
+            asked(crowd, Call(each, to=("limited",)))
 
     with pytest.raises(SiteRefused) as caught:
         asking()
@@ -258,8 +257,8 @@ def test_meters_go_on_from_those_given_and_the_lost_have_none(crowd: ProcessTran
     if lost is not None:  # the tests before this may have run in another worker
         lost.kill()
     begin(crowd)
-    asked(crowd, Ask(MomentsRequest(), to=("limited",)))
-    asked(crowd, Ask(ProductRequest(basis=np.eye(D)[:, :5], **FRAME), to=("limited",)))
+    asked(crowd, Call(MomentsRequest(), to=("limited",)))
+    asked(crowd, Call(ProductRequest(basis=np.eye(D)[:, :5], **FRAME), to=("limited",)))
     crowd.close()
     assert "killed" not in crowd.meters
     assert crowd.meters["limited"].rank_fraction == pytest.approx(5 / D)
@@ -270,9 +269,9 @@ def test_studies_that_were_not_approved_are_refused_by_the_children() -> None:
     approved = frozenset({agreed.digest})
     with started({"a": Source.of(np.eye(3))}, other, approved=approved) as transport:
         with pytest.raises(SiteRefused, match="'unapproved'"):
-            asked(transport, Ask(MomentsRequest()))
+            asked(transport, Call(MomentsRequest()))
         transport.open_with(opening(transport.run, agreed))
-        assert list(asked(transport, Ask(MomentsRequest()))) == ["a"]
+        assert list(asked(transport, Call(MomentsRequest()))) == ["a"]
 
 
 def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
@@ -351,7 +350,7 @@ def handed_over(source: Source) -> Source:
 def test_a_source_crosses_as_it_is_in_parts_of_any_size(
     source: Source, part_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("eigenfed.transport.handover._PART_BYTES", part_bytes)
+    monkeypatch.setattr("eigenfed.transport.processes._PART_BYTES", part_bytes)
     got = handed_over(source)
     assert (got.X.dtype, got.X.shape, got.names) == (source.X.dtype, source.X.shape, source.names)
     for name in ("data", "indices", "indptr") if source.is_sparse else ("X",):

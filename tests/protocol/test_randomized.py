@@ -10,12 +10,12 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.angles import sines
-from eigenfed.protocol.core import Ask, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.ops import State, Terms
-from eigenfed.protocol.randomized import Randomized, ReducedRequest, reduced
-from eigenfed.protocol.result import Decomposition
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.core import Call, drive
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.randomized import Randomized, ReducedRequest, reduced
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.operations import State, Terms
 from eigenfed.transport.local import LocalTransport
 from federation import coordinated, gate, mnist, opened, study_of, watched
 from oracles import pooled, power_law
@@ -35,8 +35,8 @@ def run(parts: Sequence[Any], k: int, *, certify: bool = False, iterations: int 
     study = study_of(sites, k, Randomized(iterations), certify=certify)
     transport, sided = opened(sites, study), list[Array]()
 
-    def seen(ask: Ask[Any]) -> None:
-        if ask.op == "sided_product":
+    def seen(call: Call[Any]) -> None:
+        if call.op == "sided_product":
             sided.append(sides_of(sites, transport.run))
 
     found = drive(watched(coordinated(study), seen), transport)
@@ -48,7 +48,7 @@ def degrees(components: Array, truth: Array) -> float:
 
 
 def centralised(around: Array, first: Array, k: int, iterations: int) -> tuple[Array, Array]:
-    """003 Alg. 5 on all rows at once, from the same random vectors; H and G as printed."""
+    """[Hartebrodt2022] Alg. 5 on all rows at once, from the same random vectors."""
     G, blocks = first, []
     for _ in range(iterations):
         H = np.linalg.qr(around.T @ G).Q

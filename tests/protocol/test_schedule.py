@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.radii import NARROW_ASKS, WIDE_ASKS
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.private_schedule import budget_split, private_script, spending
-from eigenfed.protocol.private_site import OPS
-from eigenfed.protocol.script import Script
+from eigenfed.privacy.dp.sensitivity import NARROW_ASKS, WIDE_ASKS
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.gate.script import Script
+from eigenfed.protocol.private.budget_schedule import budget_split, private_script, spending
+from eigenfed.protocol.private.private_site import OPS
 from eigenfed.protocol.study import Study
 from federation import study_of
 

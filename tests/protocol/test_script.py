@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from eigenfed.protocol.script import Script, either, optional, repeat, sequence
+from eigenfed.protocol.gate.script import Script, either, optional, repeat, sequence
 
 
 def admits(script: Script, asked: str) -> bool:

@@ -11,10 +11,10 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError, SiteLost
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import Ask, Protocol, drive
+from eigenfed.protocol.core import Call, Protocol, drive
+from eigenfed.protocol.exact.moments import MomentsReply, all_moments
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import registered
-from eigenfed.protocol.moments import MomentsReply, all_moments
 from federation import in_sites
 from secured import Failing, Federation, Showing, ShownRequest, moments_sum, secured
 
@@ -109,9 +109,9 @@ def test_many_sites_survive_as_many_losses_as_the_threshold_allows(size: int) ->
     np.testing.assert_allclose(found.total, wanted, atol=1e-12)
 
 
-def row(quorum: int | None = None) -> Ask[Any]:
+def row(quorum: int | None = None) -> Call[Any]:
     """An ask for the sum of the sites' first rows."""
-    return Ask(ShownRequest(form=0, bound=np.array([8.0])), quorum=quorum)
+    return Call(ShownRequest(form=0, bound=np.array([8.0])), quorum=quorum)
 
 
 def first_rows(names: Iterable[str]) -> Array:

@@ -13,23 +13,22 @@ from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError, ProtocolError
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.method import Method, registered
-from eigenfed.protocol.moments import (
+from eigenfed.protocol.core import Call, Protocol, Total, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.merge import Merge
+from eigenfed.protocol.exact.moments import (
     MagnitudeReply,
     MagnitudeRequest,
     SpreadRequest,
     all_moments,
     magnitude,
 )
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.ops import State, Terms
-from eigenfed.protocol.orthonormalise import cholesky_steps, closed, gram_schmidt_steps
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.subspace import Subspace
-from eigenfed.protocol.totals import Total, plain_sum
+from eigenfed.protocol.exact.orthonormalise import cholesky_steps, closed, gram_schmidt_steps
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.subspace import Subspace
+from eigenfed.protocol.messages import pack
+from eigenfed.protocol.method import Method, registered
+from eigenfed.protocol.operations import State, Terms
 from eigenfed.transport.local import LocalTransport
 from federation import coordinated, in_sites, run, study_of
 from oracles import power_law
@@ -179,7 +178,7 @@ def orthonormalised(
             assert limits is not None
             widest = limits.parties * limits.squares * limits.d if most is None else most
             total.agree(replace(limits, most=widest))
-            yield Ask(PutRequest(most=widest))
+            yield Call(PutRequest(most=widest))
             if by == "cholesky":
                 done = yield from cholesky_steps(total, {})
             else:

@@ -10,26 +10,26 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
-from eigenfed.privacy.fixed_point import error
-from eigenfed.privacy.identity import Roster
-from eigenfed.privacy.masks import Mask
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.method import registered
-from eigenfed.protocol.moments import (
+from eigenfed.privacy.secagg.fixed_point import error
+from eigenfed.privacy.secagg.identity import Roster
+from eigenfed.privacy.secagg.masking import Mask
+from eigenfed.protocol.core import Call, Protocol, drive
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.moments import (
     MomentsReply,
     MomentsRequest,
     SpreadRequest,
     SquaresRequest,
     all_moments,
 )
-from eigenfed.protocol.ops import Limits
-from eigenfed.protocol.orthonormalise import NoReply
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.secure_sum import SecureSum
+from eigenfed.protocol.exact.orthonormalise import NoReply
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message
+from eigenfed.protocol.method import registered
+from eigenfed.protocol.operations import Limits
+from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.transport.processes import ProcessTransport
 from eigenfed.transport.transcript import Transcript
 from federation import COORDINATOR, coordinated, gate, in_sites, opened, opening, study_of
@@ -62,8 +62,8 @@ def methods() -> Iterator[None]:
         yield
 
 
-def form(which: int, *bound: float) -> Ask[Any]:
-    return Ask(ShownRequest(form=which, bound=np.array(bound)))
+def form(which: int, *bound: float) -> Call[Any]:
+    return Call(ShownRequest(form=which, bound=np.array(bound)))
 
 
 def first_sum(federation: Federation, **failing: Failing) -> MomentsReply:
@@ -92,7 +92,7 @@ def test_every_shape_is_summed_and_whole_numbers_stay_whole() -> None:
     tables = in_sites(10 * np.random.default_rng(1).standard_normal((5, 6)), 5)
     federation = secured(tables)
     plain = np.stack([table[0] for table in tables.values()])
-    asks = [*(form(which, 64.0) for which in range(5)), Ask(WholeRequest(bound=64))]
+    asks = [*(form(which, 64.0) for which in range(5)), Call(WholeRequest(bound=64))]
     found = [answer.x for answer in summed(federation, *asks)]
     np.testing.assert_allclose(found[0], plain.sum(axis=0), atol=1e-14)
     np.testing.assert_array_equal(found[1], found[0].reshape(2, 3))
@@ -145,11 +145,11 @@ def test_the_transcript_holds_no_masked_reply_of_a_single_site() -> None:
     kept: list[Any] = []
 
     class Kept:
-        def replay(self, round_: int, ask: Ask[Any]) -> None:
+        def replay(self, round_: int, call: Call[Any]) -> None:
             return None
 
-        def keep(self, round_: int, ask: Ask[Any], outcome: Any) -> None:
-            kept.append((ask, outcome))
+        def keep(self, round_: int, call: Call[Any], outcome: Any) -> None:
+            kept.append((call, outcome))
 
     drive(moments_sum(federation.total(transport)), transport, Kept())
     masked = {
@@ -161,7 +161,7 @@ def test_the_transcript_holds_no_masked_reply_of_a_single_site() -> None:
         if name != "secure.place"
     }
     assert len(masked) == 4 * S
-    (held,) = [outcome for ask, outcome in kept if ask.op == "moments"]
+    (held,) = [outcome for call, outcome in kept if call.op == "moments"]
     assert list(held) == [""]
     assert not masked & {array.tobytes() for array in held[""].values()}
 
@@ -207,9 +207,9 @@ def test_masks_cancel_where_the_wire_rounds_what_is_asked() -> None:
 
     def protocol() -> Protocol[Array]:
         request = yield from agreed(total)
-        yield from total(Ask(request))
+        yield from total(Call(request))
         mean = np.full(DENSE.shape[1], 0.1)
-        return (yield from total(Ask(SquaresRequest(mean=mean), quorum=3))).squares
+        return (yield from total(Call(SquaresRequest(mean=mean), quorum=3))).squares
 
     found = drive(protocol(), transport)
     around = np.vstack([site._source.X for site in list(federation.sites.values())[:3]])
@@ -223,11 +223,11 @@ def test_children_need_an_identity_each() -> None:
         ProcessTransport(sources, coordinator=bytes(32), identities=identified("abc"))
 
 
-MOMENTS = Ask(MomentsRequest(entry=2, weight=3))
+MOMENTS = Call(MomentsRequest(entry=2, weight=3))
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("call", "message"),
     [
         (replace(MOMENTS, to=("s00",)), "addressed to some sites"),
         (
@@ -236,14 +236,14 @@ MOMENTS = Ask(MomentsRequest(entry=2, weight=3))
         ),
         (replace(MOMENTS, quorum=4), "quorum=4 must be from 5 to 7"),
         (replace(MOMENTS, quorum=8), "quorum=8 must be from 5 to 7"),
-        (Ask(EchoRequest(x=np.ones(1), bound=np.array([np.inf]))), "bound of 'x' must be finite"),
-        (Ask(EchoRequest(x=np.ones(1), bound=np.array([-1.0]))), "bound of 'x' must be finite"),
+        (Call(EchoRequest(x=np.ones(1), bound=np.array([np.inf]))), "bound of 'x' must be finite"),
+        (Call(EchoRequest(x=np.ones(1), bound=np.array([-1.0]))), "bound of 'x' must be finite"),
         (replace(MOMENTS, largest=2**62), "of 'largest' times 7 sites must stay below"),
     ],
     ids=range(7),
 )
 def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
-    ask: Ask[Any], message: str
+    call: Call[Any], message: str
 ) -> None:
     federation = secured(TABLES)
     transport = federation.transport()
@@ -252,7 +252,7 @@ def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
         drive(total(MOMENTS), transport)
     total.agree(Limits(4.0, 8.0, S, D))
     with pytest.raises(InputError, match=message):
-        drive(total(ask), transport)
+        drive(total(call), transport)
     assert all(site.egress == [] for site in federation.sites.values())
 
 
@@ -300,9 +300,9 @@ def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody()
         basis: Array
 
         def answer(self, data: bytes) -> bytes:
-            ask = Message.from_bytes(data, "ask", "open")
-            arrays = ask.arrays | ({"basis": self.basis} if "basis" in ask.arrays else {})
-            return self.site.answer(replace(ask, arrays=arrays).to_bytes())
+            call = Message.from_bytes(data, "request", "open")
+            arrays = call.arrays | ({"basis": self.basis} if "basis" in call.arrays else {})
+            return self.site.answer(replace(call, arrays=arrays).to_bytes())
 
     federation = secured(TABLES)
     study = federation.study(Showing())
@@ -315,7 +315,7 @@ def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody()
 
     def protocol() -> Protocol[None]:
         moments = yield from all_moments(total, study)
-        yield from total(Ask(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
+        yield from total(Call(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
 
     with pytest.raises(ProtocolError, match="Sites were asked different things as 'product'"):
         drive(protocol(), transport)
@@ -367,7 +367,7 @@ def test_a_sum_of_nothing_is_one_plain_round() -> None:
     def protocol() -> Protocol[int]:
         yield from all_moments(total, study)
         before = transport.rounds
-        found = yield from total(Ask(PutRequest(most=1.0)))
+        found = yield from total(Call(PutRequest(most=1.0)))
         assert found == NoReply()
         return transport.rounds - before
 
@@ -380,7 +380,7 @@ def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch
     def counted(masks: list[Mask], words: Any) -> None:
         made.append(len(masks))
 
-    monkeypatch.setattr("eigenfed.protocol.participant.add_masks", counted)
+    monkeypatch.setattr("eigenfed.protocol.secure.participant.add_masks", counted)
     for size, masks in ((16, 16), (17, 13), (30, 21), (50, 33)):
         made.clear()
         federation = secured(in_sites(np.ones((size, 2)), size))
@@ -411,7 +411,7 @@ def test_a_site_that_missed_a_sum_which_its_script_wants_has_no_part_in_the_rest
     def protocol() -> Protocol[None]:
         found = yield from moments_sum(total, THRESHOLD)
         away.come_back()
-        yield from total(Ask(SpreadRequest(mean=found.total / found.count, scale=np.ones(D))))
+        yield from total(Call(SpreadRequest(mean=found.total / found.count, scale=np.ones(D))))
 
     with pytest.raises(ProtocolError, match="s03 missed an earlier sum"):
         drive(protocol(), transport)

@@ -11,9 +11,9 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError
-from eigenfed.linalg.angles import sines
-from eigenfed.protocol.covariance import agree_on
-from eigenfed.protocol.result import Certificate, Decomposition
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.decomposition import Certificate, Decomposition
+from eigenfed.protocol.exact.covariance import agree_on
 from federation import deviations, fitted, in_sites
 
 SINGLE = Covariance(precision="single")

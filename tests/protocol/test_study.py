@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.identity import Identity, is_signed
-from eigenfed.privacy.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import unpack
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.power import Power
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.secagg.identity import Identity, is_signed
+from eigenfed.protocol.exact.merge import Merge
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.subspace import Subspace
+from eigenfed.protocol.messages import Message, unpack
+from eigenfed.protocol.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import (
     Opening,
     Study,
@@ -24,7 +24,6 @@ from eigenfed.protocol.study import (
     opened_method,
     opening_statement,
 )
-from eigenfed.protocol.subspace import Subspace
 
 PLAIN = Study(("a", "b"), 2)
 OTHERS: dict[str, Any] = {

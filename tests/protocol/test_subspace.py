@@ -12,18 +12,17 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.gate import Site
+from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.merge import Merge, one_shot_basis
+from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.products import ProductReply
+from eigenfed.protocol.exact.subspace import SidedProductRequest, Subspace, sided_product
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Run as MethodRun
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.one_shot import Merge, one_shot_basis
-from eigenfed.protocol.ops import Answer, State, Terms
-from eigenfed.protocol.products import ProductReply
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.subspace import SidedProductRequest, Subspace, sided_product
-from eigenfed.protocol.totals import plain_sum
+from eigenfed.protocol.operations import Answer, State, Terms
 from federation import coordinated, gate, opened, study_of, watched
 from oracles import pooled, power_law
 from sides import side_of, sides_of
@@ -71,11 +70,11 @@ def run(
     transport = opened(sites, study)
     iterates, sided = list[Array](), list[Array]()
 
-    def seen(ask: Ask[Any]) -> None:
-        basis = getattr(ask.request, "basis", None)
+    def seen(call: Call[Any]) -> None:
+        basis = getattr(call.request, "basis", None)
         if basis is not None:
             iterates.append(basis)
-        if ask.op.startswith("sided"):
+        if call.op.startswith("sided"):
             sided.append(sides_of(sites, transport.run))
 
     found = drive(watched(coordinated(study), seen), transport)
@@ -100,7 +99,7 @@ def schmidt(columns: Array) -> Array:
 
 @pytest.mark.parametrize("by", ["cholesky", "gram_schmidt"])
 def test_with_orthonormal_rows_each_iterate_is_the_centralised_one(by: str) -> None:
-    """003 Prop. 2: Alg. 3 with orthonormalisation is Alg. 1 iterate by iterate."""
+    """[Hartebrodt2022] Prop. 2: Alg. 3 with orthonormalisation is Alg. 1 iterate by iterate."""
     X = data()
     options = Subspace(orthonormalise="each", by=by)
     done = run(cut(X), options=options, tol=0.0, max_rounds=12)

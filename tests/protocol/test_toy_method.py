@@ -21,20 +21,20 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.fixed_point import Bound
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Ask, Protocol
+from eigenfed.privacy.secagg.fixed_point import Bound
+from eigenfed.protocol.core import Call, Protocol
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.spectrum import whole_spectrum
+from eigenfed.protocol.gate.script import Script, repeat
 from eigenfed.protocol.method import Cost, Method, Run, Shape, all_methods, registered
-from eigenfed.protocol.moments import FramedRequest, framed
-from eigenfed.protocol.ops import Answer, Limits, State, Terms, check_integer, op
-from eigenfed.protocol.result import Decomposition
-from eigenfed.protocol.script import Script, repeat
-from eigenfed.protocol.spectrum import whole_spectrum
+from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
 from eigenfed.report.html import write_pages
 from eigenfed.report.model import read_report
 from eigenfed.report.repeat import command, python
-from eigenfed.study.forecast import Question, forecast
+from eigenfed.study.planning.forecast import Question, forecast
 from methods import check_against_pooled
 
 SITES = ("island", "north", "south")
@@ -105,7 +105,7 @@ class Toy(Method):
     def run(self, run: Run) -> Protocol[Decomposition]:
         blocks = []
         for first in range(0, run.d, self.block):
-            reply = yield from run.total(Ask(ToyRequest(first=first, **run.frame())))
+            reply = yield from run.total(Call(ToyRequest(first=first, **run.frame())))
             blocks.append(reply.columns)
         matrix = np.hstack(blocks) / run.moments.divisor
         rounding = run.d * float(np.max(run.total.error(run.moments.most))) / run.moments.divisor

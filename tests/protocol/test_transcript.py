@@ -16,16 +16,15 @@ from hypothesis import strategies as st
 from counting import Counting, CountRequest
 from eigenfed.arrays import Arrays, Container
 from eigenfed.errors import DataError, InputError, ProtocolError, SiteLost
-from eigenfed.protocol.certificate import RemainderRequest
-from eigenfed.protocol.core import TOTAL, Ask, Protocol, Replies, ask_each, drive
-from eigenfed.protocol.gate import Site
+from eigenfed.protocol.core import TOTAL, Call, Protocol, Replies, call_each, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.certificate import RemainderRequest
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest, all_moments
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import registered
-from eigenfed.protocol.moments import MomentsRequest, SquaresRequest, all_moments
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.transcript import Transcript
 from federation import coordinated, gates, opened, study_of
 from oracles import pooled, power_law
@@ -33,11 +32,11 @@ from oracles import pooled, power_law
 D, ROUNDS = 20, 6
 X = power_law(90, D, 1.0, seed=2)
 STUDY = study_of("abc", 4, "krylov", tol=1e-9, max_rounds=3, scale=True)
-PRODUCT = Ask(ProductRequest(basis=np.eye(3)))
-ASKS: tuple[Ask[Any], ...] = (
-    Ask(MomentsRequest(), summed=True),
+PRODUCT = Call(ProductRequest(basis=np.eye(3)))
+ASKS: tuple[Call[Any], ...] = (
+    Call(MomentsRequest(), summed=True),
     PRODUCT,
-    Ask(RemainderRequest(last=True), to=("a",)),
+    Call(RemainderRequest(last=True), to=("a",)),
 )
 OUTCOMES: tuple[Replies | SiteLost, ...] = (
     {TOTAL: {"n": np.array([3.0]), "total": np.array([0.1, -0.2])}},
@@ -63,11 +62,11 @@ class Line:
     def sites(self) -> tuple[str, ...]:
         return self.inner.sites
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         if round_ == self.breaks_at:
             raise Crash
         self.asked.append(round_)
-        for site, reply in self.inner.ask(round_, ask):
+        for site, reply in self.inner.exchange(round_, call):
             self.carried += reply.values()
             yield site, reply
 
@@ -152,10 +151,10 @@ def test_a_round_that_was_answered_and_not_kept_is_repeated_by_the_sites(
     line = Line(people)
     keep = Transcript.keep
 
-    def full(self: Transcript, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
+    def full(self: Transcript, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
         if round_ == at:
             raise OSError("disk full")
-        keep(self, round_, ask, outcome)
+        keep(self, round_, call, outcome)
 
     with monkeypatch.context() as patch, Transcript(path) as record:
         patch.setattr(Transcript, "keep", full)
@@ -201,7 +200,7 @@ class Falters:
         self.site, self.at, self.asked = site, at, 0
 
     def answer(self, data: bytes) -> bytes:
-        self.asked += Message.from_bytes(data, "ask", "open").kind == "ask"
+        self.asked += Message.from_bytes(data, "request", "open").kind == "request"
         if self.asked == self.at:
             raise ConnectionError
         return self.site.answer(data)
@@ -214,7 +213,7 @@ def surviving() -> Protocol[tuple[tuple[str, ...], list[int]]]:
     counts = []
     for _ in range(4):
         try:
-            replies = yield from ask_each(Ask(CountRequest(), to=left))
+            replies = yield from call_each(Call(CountRequest(), to=left))
         except SiteLost as error:
             lost = error.sites
             left = tuple(site for site in left if site not in lost)
@@ -230,7 +229,7 @@ def test_a_survived_loss_is_replayed(at: int, path: Path) -> None:
     with registered(Counting):
         line = Line(people, study_of("abc", 1, Counting()))
         # The method begins after the moments.
-        dict(line.inner.ask(0, Ask(MomentsRequest())))
+        dict(line.inner.exchange(0, Call(MomentsRequest())))
         people["b"].asked = 0
         line.breaks_at = at + 1
         with Transcript(path) as record, pytest.raises(Crash):
@@ -248,14 +247,14 @@ class Later:
     def __init__(self, line: Line) -> None:
         self.line, self.sites = line, line.sites
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
-        return self.line.ask(round_ + 1, ask)
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
+        return self.line.exchange(round_ + 1, call)
 
 
 def test_of_a_sum_only_the_total_is_kept(path: Path) -> None:
     def mixed() -> Protocol[None]:
-        yield Ask(MomentsRequest(), summed=True)
-        yield Ask(SquaresRequest(mean=np.zeros(D)))
+        yield Call(MomentsRequest(), summed=True)
+        yield Call(SquaresRequest(mean=np.zeros(D)))
 
     line = Line(sites())
     with Transcript(path) as record:
@@ -307,29 +306,29 @@ def test_a_replayed_total_is_its_caller_s_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("round_", "ask", "message"),
+    ("round_", "call", "message"),
     [
         (
             0,
-            Ask(SquaresRequest(mean=np.zeros(3)), summed=True),
+            Call(SquaresRequest(mean=np.zeros(3)), summed=True),
             r"in round 0 that has 'moments' and the run asks 'squares'\.",
         ),
         (
             0,
-            Ask(MomentsRequest()),
+            Call(MomentsRequest()),
             "in round 0 that has 'moments' and the run asks 'moments', with",
         ),
-        (1, Ask(ProductRequest(basis=np.eye(3) + 1e-16 * np.ones((3, 3)))), "in round 1 that has"),
-        (2, Ask(RemainderRequest(last=True), to=("b",)), "in round 2 that has 'remainder'"),
+        (1, Call(ProductRequest(basis=np.eye(3) + 1e-16 * np.ones((3, 3)))), "in round 1 that has"),
+        (2, Call(RemainderRequest(last=True), to=("b",)), "in round 2 that has 'remainder'"),
     ],
     ids=["op", "summed", "arrays", "sites"],
 )
 def test_a_run_that_departs_from_its_transcript_is_refused(
-    round_: int, ask: Ask[Any], message: str, path: Path
+    round_: int, call: Call[Any], message: str, path: Path
 ) -> None:
     written(path)
     with Transcript(path) as record, pytest.raises(ProtocolError, match=message):
-        record.replay(round_, ask)
+        record.replay(round_, call)
 
 
 def test_a_run_with_other_settings_is_refused_before_it_asks(path: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from eigenfed import StreamingPCA, Summary
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError, ProtocolError
-from eigenfed.linalg.angles import sines
-from eigenfed.protocol.tree import Region, Report
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.exact.tree import Region, RegionReport
 from oracles import pooled, power_law
 
 D, RANK = 6, 3
@@ -28,18 +28,18 @@ def rows_of(leaf: int, version: int) -> Array:
     return rows
 
 
-def report_of(leaf: int, version: int) -> Report:
-    return Report(f"leaf-{leaf}", version, summary_of(rows_of(leaf, version)))
+def report_of(leaf: int, version: int) -> RegionReport:
+    return RegionReport(f"leaf-{leaf}", version, summary_of(rows_of(leaf, version)))
 
 
-def direct(reports: dict[str, Report], rank: int = RANK) -> Summary:
+def direct(reports: dict[str, RegionReport], rank: int = RANK) -> Summary:
     """Merge in sorted order of names, without any region."""
     parts = [reports[leaf].summary for leaf in sorted(reports)]
     return reduce(Summary.merge, parts, Summary.empty(parts[0].d, rank))
 
 
-def newest(reports: list[Report]) -> dict[str, Report]:
-    found: dict[str, Report] = {}
+def newest(reports: list[RegionReport]) -> dict[str, RegionReport]:
+    found: dict[str, RegionReport] = {}
     for report in reports:
         if report.leaf not in found or report.version > found[report.leaf].version:
             found[report.leaf] = report
@@ -71,7 +71,7 @@ def test_any_order_with_duplicates_and_stale_versions_gives_the_same_bits(
     for report in reports:
         one.receive(report)
     for i in again:
-        other.receive(Report.from_bytes(reports[i].to_bytes()))
+        other.receive(RegionReport.from_bytes(reports[i].to_bytes()))
     expected = direct(newest(reports)).to_bytes()
     assert one.summary().to_bytes() == expected
     assert other.summary().to_bytes() == expected
@@ -82,7 +82,7 @@ def test_any_order_with_duplicates_and_stale_versions_gives_the_same_bits(
 def test_the_answer_at_any_time_is_that_of_what_has_arrived(
     arrivals: list[tuple[int, int]],
 ) -> None:
-    region, held, version = Region("north", RANK), dict[str, Report](), 0
+    region, held, version = Region("north", RANK), dict[str, RegionReport](), 0
     for leaf, number in arrivals:
         report = report_of(leaf, number)
         before = held.get(report.leaf)
@@ -109,7 +109,7 @@ def build(shape: list[int], rank: int) -> tuple[list[list[Region]], list[list[in
 
 
 def folded(
-    levels: list[list[Region]], parents: list[list[int]], leaves: dict[int, Report], rank: int
+    levels: list[list[Region]], parents: list[list[int]], leaves: dict[int, RegionReport], rank: int
 ) -> Summary:
     """Merge the tree level by level with plain merges, from the leaves up."""
     below = {i: report.summary for i, report in leaves.items()}
@@ -135,22 +135,22 @@ def test_a_tree_of_any_depth_and_fan_out_equals_the_merge_of_its_newest_leaves(
     """Messages are lost, doubled and reordered; in the end every link gets its newest through."""
     rng = np.random.default_rng(seed)
     levels, parents = build(shape, RANK)
-    leaves: dict[int, Report] = {}
+    leaves: dict[int, RegionReport] = {}
     wires: list[list[bytes]] = [[] for _ in levels]
     for _ in range(30):
         leaf = int(rng.integers(len(parents[-1])))
         version = leaves[leaf].version + 1 if leaf in leaves else 1
-        report = Report(f"leaf-{leaf:02d}", version, summary_of(rows_of(leaf, version)))
+        report = RegionReport(f"leaf-{leaf:02d}", version, summary_of(rows_of(leaf, version)))
         leaves[leaf] = report
         if rng.random() >= lost:
-            levels[-1][parents[-1][leaf]].receive(Report.from_bytes(report.to_bytes()))
+            levels[-1][parents[-1][leaf]].receive(RegionReport.from_bytes(report.to_bytes()))
         depth = int(rng.integers(len(levels)))
         for region in levels[depth]:
             if depth and region.leaves:
                 wires[depth].append(region.report().to_bytes())
         rng.shuffle(wires[depth])
         for data in wires[depth][:2]:
-            late = Report.from_bytes(data)
+            late = RegionReport.from_bytes(data)
             levels[depth - 1][parents[depth - 1][int(late.leaf[-2:])]].receive(late)
     for leaf, report in leaves.items():
         levels[-1][parents[-1][leaf]].receive(report)
@@ -170,7 +170,7 @@ def test_a_tree_of_enough_rank_is_pooled_pca() -> None:
     for half in (0, 1):
         region = Region(f"half-{half}", 10)
         for i, rows in enumerate(np.array_split(np.array_split(X, 2)[half], 4)):
-            region.receive(Report(f"leaf-{i}", 1, summary_of(rows, 10)))
+            region.receive(RegionReport(f"leaf-{i}", 1, summary_of(rows, 10)))
         root.receive(region.report())
     truth = pooled(X)
     assert sines(root.summary().vt[:3], truth.vt[:3])[0] < 1e-10
@@ -189,7 +189,7 @@ def test_a_version_that_goes_back_is_left_aside() -> None:
     assert region.receive(report_of(0, 3))
     before = region.summary().to_bytes()
     assert not region.receive(report_of(0, 2))
-    assert not region.receive(Report("leaf-0", 3, summary_of(np.ones((9, D)))))
+    assert not region.receive(RegionReport("leaf-0", 3, summary_of(np.ones((9, D)))))
     assert region.summary().to_bytes() == before
 
 
@@ -214,7 +214,7 @@ def test_devices_with_streams_of_their_own_are_leaves() -> None:
     for version, block in enumerate(np.array_split(X, 12), start=1):
         name = f"d{version % 3}"
         streams[name].partial_fit(block)
-        region.receive(Report(name, version, streams[name].summary_))
+        region.receive(RegionReport(name, version, streams[name].summary_))
         within_bounds(region.summary(), np.concatenate(np.array_split(X, 12)[:version]))
     assert sines(region.summary().vt[:2], pooled(X).vt[:2])[0] < 1e-6
 
@@ -222,7 +222,7 @@ def test_devices_with_streams_of_their_own_are_leaves() -> None:
 def test_a_region_keeps_one_summary_a_leaf() -> None:
     region = Region("north", RANK)
     for version in range(1, 50):
-        region.receive(Report("a", version, summary_of(np.ones((version, D)))))
+        region.receive(RegionReport("a", version, summary_of(np.ones((version, D)))))
     assert region.leaves == ("a",)
     assert region.summary().n == 49
 
@@ -231,7 +231,7 @@ def test_rows_that_are_not_centred_stay_so() -> None:
     region = Region("north", RANK)
     empty = Summary.empty(D, RANK, centered=False)
     for leaf in (0, 1):
-        region.receive(Report(f"leaf-{leaf}", 1, empty.update(rows_of(leaf, 1))))
+        region.receive(RegionReport(f"leaf-{leaf}", 1, empty.update(rows_of(leaf, 1))))
     truth = pooled(np.concatenate([rows_of(0, 1), rows_of(1, 1)]), centered=False)
     assert not region.summary().centered
     assert region.summary().energy == pytest.approx(truth.energy)
@@ -255,7 +255,7 @@ def test_a_summary_that_does_not_fit_is_refused_and_changes_nothing(summary: Sum
     region = Region("north", RANK)
     region.receive(report_of(0, 1))
     with pytest.raises(DataError, match="The report of leaf 'odd' has"):
-        region.receive(Report("odd", 1, summary))
+        region.receive(RegionReport("odd", 1, summary))
     assert region.leaves == ("leaf-0",)
 
 
@@ -270,7 +270,7 @@ def envelope(**changes: object) -> bytes:
 
 
 def test_the_envelope_of_these_tests_is_sound_when_nothing_is_changed() -> None:
-    assert Report.from_bytes(envelope()).leaf == "a"
+    assert RegionReport.from_bytes(envelope()).leaf == "a"
 
 
 @pytest.mark.parametrize(
@@ -298,7 +298,7 @@ def test_the_envelope_of_these_tests_is_sound_when_nothing_is_changed() -> None:
 )
 def test_malformed_reports_are_refused(data: bytes) -> None:
     with pytest.raises(DataError):
-        Report.from_bytes(data)
+        RegionReport.from_bytes(data)
 
 
 @given(place=st.integers(0, 10**6), bit=st.integers(0, 7))
@@ -306,13 +306,13 @@ def test_a_flipped_bit_is_found(place: int, bit: int) -> None:
     data = bytearray(report_of(0, 1).to_bytes())
     data[place % len(data)] ^= 1 << bit
     with pytest.raises(DataError):
-        Report.from_bytes(bytes(data))
+        RegionReport.from_bytes(bytes(data))
 
 
 @pytest.mark.parametrize(("leaf", "version"), [("", 1), ("a", 0), ("a", -1), ("a", 1.5)])
 def test_a_report_without_name_or_version_cannot_be_made(leaf: str, version: int) -> None:
     with pytest.raises(InputError, match="must be a"):
-        Report(leaf, version, summary_of(np.ones((2, D))))
+        RegionReport(leaf, version, summary_of(np.ones((2, D))))
 
 
 @pytest.mark.parametrize(("name", "rank"), [("", 3), ("a", 0)])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.coordinator import seen
+from eigenfed.audit.hostile_coordinator import seen
 from eigenfed.audit.lies import lies_about
 from eigenfed.errors import EigenfedError
 from eigenfed.protocol.core import drive
@@ -71,7 +71,7 @@ def requests_of(study: Study, rows: Array, seed: int) -> list[bytes]:
             self.site = sites_of({"a": rows}, study)["a"]()
 
         def answer(self, data: bytes) -> bytes:
-            message = Message.from_bytes(data, "ask", "open")
+            message = Message.from_bytes(data, "request", "open")
             if message.kind == "ask":
                 lies = [lie for how, lie in lies_about(data) if _may_pass(how)]
                 for lie in rng.permutation(np.array(lies, dtype=object))[:12]:

@@ -11,34 +11,33 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.coordinator import seen
+from eigenfed.audit.hostile_coordinator import seen
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.privacy.accounts import ABORTS_ALLOWED
-from eigenfed.privacy.identity import Identity
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.by_site import LevelRequest
-from eigenfed.protocol.certificate import RemainderRequest
-from eigenfed.protocol.codec import pack
-from eigenfed.protocol.covariance import ScatterRequest
-from eigenfed.protocol.features import LoadingsRequest, RowProductRequest
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.local_steps import WalkRequest, WeightRequest
-from eigenfed.protocol.messages import Message
-from eigenfed.protocol.method import method_named
-from eigenfed.protocol.moments import (
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.exact.by_site import LevelRequest
+from eigenfed.protocol.exact.certificate import RemainderRequest
+from eigenfed.protocol.exact.covariance import ScatterRequest
+from eigenfed.protocol.exact.local_steps import WalkRequest, WeightRequest
+from eigenfed.protocol.exact.merge import SummaryRequest
+from eigenfed.protocol.exact.moments import (
     MagnitudeRequest,
     MomentsRequest,
     SpreadRequest,
     SquaresRequest,
     limits_of,
 )
-from eigenfed.protocol.one_shot import SummaryRequest
-from eigenfed.protocol.ops import Request, State, Terms
-from eigenfed.protocol.private_site import RowsRequest, TotalRequest, WithinRequest
-from eigenfed.protocol.products import ProductRequest
+from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, pack
+from eigenfed.protocol.method import method_named
+from eigenfed.protocol.operations import Request, State, Terms
+from eigenfed.protocol.private.private_site import RowsRequest, TotalRequest, WithinRequest
 from eigenfed.protocol.study import Study, open_message
 from hostile import COORDINATOR, RUN, Lone, identities_of, roster_of
 
@@ -79,7 +78,7 @@ def test_1_under_a_budget_nothing_exact_is_even_opened() -> None:
     lone = Lone.of(table(), study(), policy=Policy(budget=BUDGET), ledger=Ledger(None))
     assert lone.open().code == "exact"
     for request in (MomentsRequest(), ProductRequest(basis=basis(K), **frame())):
-        assert lone.ask(request).code == "closed"
+        assert lone.request(request).code == "closed"
     assert lone.site.spent == 0
 
 
@@ -90,10 +89,10 @@ def test_1_what_overflows_for_some_rows_ends_the_run_with_one_code() -> None:
         lone = opened(rows, of)
         lone.reply(MomentsRequest())
         small: dict[str, Any] = {"mean": np.zeros(D), "scale": np.full(D, 1e-149)}
-        outcome = lone.ask(ProductRequest(basis=basis(K), **small))
+        outcome = lone.request(ProductRequest(basis=basis(K), **small))
         if outcome.kind == "refusal":
             codes.add(outcome)
-            assert lone.ask(ProductRequest(basis=basis(K), **frame())).code == "aborted"
+            assert lone.request(ProductRequest(basis=basis(K), **frame())).code == "aborted"
     assert {outcome.code for outcome in codes} == {"aborted"}
     assert len(codes) == 1
 
@@ -108,7 +107,7 @@ def test_1_a_few_aborted_runs_hold_the_rows_until_a_person_releases_them() -> No
         lone.round_ = -1
         lone.reply(MomentsRequest())
         small: dict[str, Any] = {"mean": np.zeros(D), "scale": np.full(D, 1e-149)}
-        bits += lone.ask(ProductRequest(basis=basis(K), **small)).code == "aborted"
+        bits += lone.request(ProductRequest(basis=basis(K), **small)).code == "aborted"
     assert bits == ABORTS_ALLOWED + 1
     ledger.release("data", "the scale was a test")
     assert lone.open("afterwards").kind == "reply"
@@ -133,7 +132,7 @@ def test_2_a_mean_or_scale_has_one_value_for_each_feature(
         method = "covariance" if isinstance(request, ScatterRequest) else "krylov"
         lone = opened(table(), study(method, scale=True))
         lone.reply(MomentsRequest())
-        assert lone.ask(request).code in ("invalid", "malformed")
+        assert lone.request(request).code in ("invalid", "malformed")
 
 
 # 3. `loadings` with an identity returned all rows.
@@ -143,8 +142,8 @@ def test_3_operations_of_another_split_have_no_place_in_the_script() -> None:
     ledger = Ledger(None)
     lone = opened(table(), study(), ledger=ledger)
     lone.reply(MomentsRequest())
-    assert lone.ask(LoadingsRequest(sided=np.eye(N)[:, :K])).code == "script"
-    assert lone.ask(RowProductRequest(basis=np.eye(N)[:, :K])).code == "script"
+    assert lone.request(LoadingsRequest(sided=np.eye(N)[:, :K])).code == "script"
+    assert lone.request(RowProductRequest(basis=np.eye(N)[:, :K])).code == "script"
     again = Site("a", Source.of(table()), coordinator=COORDINATOR.public, ledger=ledger)
     assert again.meter.d == D
 
@@ -154,8 +153,8 @@ def test_3_loadings_are_of_what_the_products_led_to_and_nothing_else() -> None:
     lone = opened(table(), of, meter=None)
     lone.site.meter = type(lone.site.meter).empty(N)
     lone.reply(RowProductRequest(basis=np.linalg.qr(table(3)[:, :K]).Q))
-    assert lone.ask(LoadingsRequest(sided=np.eye(N)[:, :K])).code == "invalid"
-    assert lone.ask(LoadingsRequest(sided=np.eye(N))).code == "invalid"
+    assert lone.request(LoadingsRequest(sided=np.eye(N)[:, :K])).code == "invalid"
+    assert lone.request(LoadingsRequest(sided=np.eye(N))).code == "invalid"
 
 
 # 4 and 5. Bounds of secure sums were chosen by the asker.
@@ -216,8 +215,8 @@ def test_4_a_mean_beyond_the_magnitudes_agreed_on_is_refused_without_the_rows() 
 def test_4_replies_leave_a_secure_study_inside_sums_only() -> None:
     lone = masked(table())
     lone.reply(MagnitudeRequest())
-    assert lone.ask(MomentsRequest(entry=4, weight=6)).code == "unmasked"
-    assert lone.ask(SpreadRequest(**frame())).code == "script"
+    assert lone.request(MomentsRequest(entry=4, weight=6)).code == "unmasked"
+    assert lone.request(SpreadRequest(**frame())).code == "script"
 
 
 # 6. Noise was as much as the asker said, and without a budget nothing was charged.
@@ -248,11 +247,11 @@ def test_6_the_whole_study_is_charged_at_most_what_it_says() -> None:
     lone.reply(RowsRequest())
     radius = WithinRequest(center=np.zeros(D), radius=1.0)
     answered = 0
-    while lone.ask(radius).kind == "reply":
+    while lone.request(radius).kind == "reply":
         answered += 1
     assert answered == 7
-    assert lone.ask(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).kind == "reply"
-    assert lone.ask(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).code == "script"
+    assert lone.request(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).kind == "reply"
+    assert lone.request(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).code == "script"
 
 
 # 7. Directions that differ by 5e-11 were not counted.
@@ -263,7 +262,7 @@ def test_7_directions_must_be_orthonormal() -> None:
     lone.reply(MomentsRequest())
     near = basis(1)
     twice = np.hstack([near, near + 5e-11 * basis(1, seed=2)])
-    assert lone.ask(ProductRequest(basis=twice, **frame())).code == "invalid"
+    assert lone.request(ProductRequest(basis=twice, **frame())).code == "invalid"
 
 
 def test_7_nothing_is_learnt_from_directions_next_to_known_ones() -> None:
@@ -299,7 +298,7 @@ def test_7_the_limit_on_directions_is_decided_before_a_row_is_touched() -> None:
         lone = opened(table(seed), study(), policy=Policy(max_rank_fraction=0.4))
         lone.reply(MomentsRequest())
         lone.reply(ProductRequest(basis=basis(2), **frame()))
-        assert lone.ask(ProductRequest(basis=basis(2, seed=3))).code == "leakage"
+        assert lone.request(ProductRequest(basis=basis(2, seed=3))).code == "leakage"
 
 
 # 8. One number for dropouts and colluders: see tests/privacy/test_colluders.py for the noise.
@@ -364,7 +363,7 @@ def test_9_a_ledger_that_is_not_the_one_it_was_stops_the_site_for_good(
     tamper(path, old)
     if running:
         within = WithinRequest(center=np.zeros(D), radius=1.0)
-        assert [lone.ask(within).code for _ in range(3)] == ["stopped"] * 3
+        assert [lone.request(within).code for _ in range(3)] == ["stopped"] * 3
         assert lone.open("again").code == "stopped"
     else:
         with pytest.raises((PrivacyError, ValueError)):
@@ -399,23 +398,23 @@ def test_11_local_steps_are_those_of_the_study(steps: int) -> None:
     lone = opened(table(), of)
     lone.reply(MomentsRequest())
     lone.reply(WeightRequest(**frame()))
-    assert lone.ask(WalkRequest(start=basis(D), steps=steps)).code == "invalid"
+    assert lone.request(WalkRequest(start=basis(D), steps=steps)).code == "invalid"
 
 
 def test_11_no_more_directions_than_the_method_has() -> None:
     lone = opened(table(), study("covariance"))
     lone.reply(MomentsRequest())
-    assert lone.ask(ProductRequest(basis=basis(D), **frame())).code == "script"
+    assert lone.request(ProductRequest(basis=basis(D), **frame())).code == "script"
     lone = opened(table(), Study(("a",), K, method_named("power", {"local_steps": 1})))
     lone.reply(MomentsRequest())
     wide = np.linalg.qr(np.random.default_rng(0).standard_normal((D, D))).Q
-    assert lone.ask(ProductRequest(basis=np.hstack([wide, wide]), **frame())).code == "invalid"
+    assert lone.request(ProductRequest(basis=np.hstack([wide, wide]), **frame())).code == "invalid"
 
 
 def test_11_a_run_that_is_refused_too_often_is_closed_and_the_ledger_stays_small() -> None:
     ledger = Ledger(None)
     lone = opened(table(), study(), ledger=ledger)
-    codes = [lone.ask(LoadingsRequest(sided=np.eye(N)[:, :1])).code for _ in range(500)]
+    codes = [lone.request(LoadingsRequest(sided=np.eye(N)[:, :1])).code for _ in range(500)]
     assert codes.count("script") == 20
     assert codes.count("closed") == 480
     assert len(ledger.events) < 30
@@ -427,7 +426,7 @@ def test_11_messages_outside_of_any_run_leave_no_trace() -> None:
     before = len(ledger.events)
     for i in range(200):
         lone.run = f"made up {i}"
-        assert lone.ask(MomentsRequest()).code == "closed"
+        assert lone.request(MomentsRequest()).code == "closed"
     assert len(ledger.events) == before
     assert len(lone.site._runs) == 1
 
@@ -473,16 +472,16 @@ def test_the_method_of_a_run_is_the_one_of_its_study() -> None:
 
 def test_nothing_is_asked_twice_or_out_of_order() -> None:
     lone = opened(table(), study(by_site=True))
-    assert lone.ask(ProductRequest(basis=basis(K), **frame())).code == "script"
+    assert lone.request(ProductRequest(basis=basis(K), **frame())).code == "script"
     lone.reply(MomentsRequest())
-    assert lone.ask(MomentsRequest()).code == "script"
-    assert lone.ask(RemainderRequest(last=False)).code == "script"
+    assert lone.request(MomentsRequest()).code == "script"
+    assert lone.request(RemainderRequest(last=False)).code == "script"
     lone.reply(ProductRequest(basis=basis(K), **frame()))
-    assert lone.ask(ProductRequest(basis=basis(K, seed=2), **frame())).code == "invalid"
+    assert lone.request(ProductRequest(basis=basis(K, seed=2), **frame())).code == "invalid"
     lone.reply(RemainderRequest(last=False))
-    assert lone.ask(RemainderRequest(last=True)).code == "script"
+    assert lone.request(RemainderRequest(last=True)).code == "script"
     lone.reply(LevelRequest(basis=basis(K)))
-    assert lone.ask(LevelRequest(basis=basis(K))).code == "script"
+    assert lone.request(LevelRequest(basis=basis(K))).code == "script"
 
 
 def test_how_far_rows_of_few_directions_fill_the_meter_does_not_show_in_refusals() -> None:
@@ -494,5 +493,5 @@ def test_how_far_rows_of_few_directions_fill_the_meter_does_not_show_in_refusals
         lone.reply(MomentsRequest())
         lone.reply(SummaryRequest(**frame()))
         assert lone.site.meter.rank_fraction == 2 / D
-        codes.add(lone.ask(ProductRequest(basis=basis(2))).code)
+        codes.add(lone.request(ProductRequest(basis=basis(2))).code)
     assert codes == {"leakage"}

@@ -25,12 +25,12 @@ from scipy import sparse
 from eigenfed import DataError, EigenfedError, Summary
 from eigenfed.arrays import Container
 from eigenfed.data.files import open_source
-from eigenfed.data.npy_header import mapped
-from eigenfed.privacy.events import Event
-from eigenfed.protocol.core import TOTAL, Ask
-from eigenfed.protocol.moments import MagnitudeRequest, MomentsRequest, SquaresRequest
+from eigenfed.data.readers.npy import mapped
+from eigenfed.privacy.ledger.events import Event
+from eigenfed.protocol.core import TOTAL, Call
+from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, SquaresRequest
 from eigenfed.report.html import write_pages
-from eigenfed.study.results import read_result
+from eigenfed.study.results.result_folder import read_result
 from eigenfed.study.site_file import read_site
 from eigenfed.study.study_file import read_study
 from eigenfed.transport.transcript import Transcript
@@ -500,11 +500,11 @@ def test_settings_with_any_few_bytes_changed_give_our_error_or_none(
     assert told > 200
 
 
-def recorded(path: Path) -> list[Ask[Any]]:
-    asks: list[Ask[Any]] = [
-        Ask(MomentsRequest(), summed=True),
-        Ask(MagnitudeRequest()),
-        Ask(SquaresRequest(mean=np.ones(2))),
+def recorded(path: Path) -> list[Call[Any]]:
+    asks: list[Call[Any]] = [
+        Call(MomentsRequest(), summed=True),
+        Call(MagnitudeRequest()),
+        Call(SquaresRequest(mean=np.ones(2))),
     ]
     replies: list[dict[str, Any]] = [
         {TOTAL: {"n": np.array([float(SECRET)])}},
@@ -512,15 +512,15 @@ def recorded(path: Path) -> list[Ask[Any]]:
         {"north": {}},
     ]
     with Transcript(path, run="r") as record:
-        for place, (ask, reply) in enumerate(zip(asks, replies, strict=True)):
-            record.keep(place, ask, reply)
+        for place, (call, reply) in enumerate(zip(asks, replies, strict=True)):
+            record.keep(place, call, reply)
     return asks
 
 
-def replayed(path: Path, asks: list[Ask[Any]]) -> None:
+def replayed(path: Path, asks: list[Call[Any]]) -> None:
     with Transcript(path) as record:
-        for place, ask in enumerate(asks):
-            record.replay(place, ask)
+        for place, call in enumerate(asks):
+            record.replay(place, call)
 
 
 def rewritten(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.coordinator import retell
-from eigenfed.privacy.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.gate import Site
+from eigenfed.audit.hostile_coordinator import retell
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import all_methods, method_named
+from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import Study
 from hostile import sites_of, walk
 
@@ -105,8 +105,8 @@ def check_counted(site: Site, asked: Message, reply: Message) -> None:
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sites that never tire of refusing."""
-    monkeypatch.setattr("eigenfed.protocol.gate._log.disabled", True)
-    monkeypatch.setattr("eigenfed.protocol.gate._MOST_REFUSALS", 10**9)
+    monkeypatch.setattr("eigenfed.protocol.gate.gate._log.disabled", True)
+    monkeypatch.setattr("eigenfed.protocol.gate.gate._MOST_REFUSALS", 10**9)
 
 
 @pytest.mark.usefixtures("patient")

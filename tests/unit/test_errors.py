@@ -11,7 +11,7 @@ import eigenfed.errors
 from command_line import as_npy, rows
 from command_line import eigenfed as run_eigenfed
 from eigenfed import FederatedPCA, Privacy
-from eigenfed.cli.wording import OPTIONS
+from eigenfed.cli.output import OPTIONS
 from eigenfed.errors import (
     FAULTS,
     PYTHON,
@@ -30,8 +30,8 @@ from eigenfed.errors import (
     SiteLost,
     SiteRefused,
 )
-from eigenfed.privacy.keys import TEXTS, refusal
-from eigenfed.protocol.codes import WHY
+from eigenfed.privacy.ledger.entries import TEXTS, refusal
+from eigenfed.protocol.messages import WHY
 from eigenfed.study.wording import STUDY_KEYS, TABLE_KEYS, speaking_of_keys
 
 TOO_MANY = InputError(

@@ -1,1 +1,1 @@
-"""Attacks that run against a whole configuration and say what an attacker gets."""
+"""Attacks that run against a whole configuration and report what an attacker gets."""

@@ -28,7 +28,7 @@ from scipy.special import betaincinv, ndtri
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.calibration import epsilon_of
+from eigenfed.privacy.dp.accounting import epsilon_of
 
 Mechanism = Callable[[int, int], Array]
 """``mechanism(which, count)`` runs on data set 0 or 1 so many times, (count, ...)."""

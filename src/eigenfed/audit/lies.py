@@ -14,7 +14,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.methods import all_operations
-from eigenfed.protocol.participant import RELEASES
+from eigenfed.protocol.secure.participant import RELEASES
 
 _ROWS = 17
 """A number of rows that an array might pretend to be of."""
@@ -39,7 +39,7 @@ def lies_about(data: bytes) -> Iterator[tuple[str, bytes]]:
 
 
 def _all_about(data: bytes) -> Iterator[tuple[str, bytes]]:
-    message = Message.from_bytes(data, "ask", "open")
+    message = Message.from_bytes(data, "request", "open")
     yield "cut", data[:-9]
     yield "longer", data + b"12345678"
     yield "bit", data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]

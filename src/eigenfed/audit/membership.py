@@ -114,7 +114,7 @@ def captured(fitted: Fitted, record: Array) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from eigenfed.protocol.result import Decomposition
+    >>> from eigenfed.protocol.decomposition import Decomposition
     >>> found = Decomposition(np.eye(1, 2), np.ones(1), np.zeros(2), np.ones(2), 9.0, 2.0, 1)
     >>> round(captured(found, np.array([3.0, 4.0])), 12)
     0.36

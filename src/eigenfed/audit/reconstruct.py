@@ -6,14 +6,14 @@ attacker     the directions Q that it asked about and the sums M Q over all site
 truth        M, the scatter of all rows about their mean; (n - 1) times the covariance
 ===========  ==================================================================================
 
-`reconstruct` solves M Q = P for the symmetric M (003 section 4, Proposition 4) and claims only what
-the answers fix; after d independent directions that is all of M. `nystrom` also guesses the rest:
-among the matrices without negative eigenvalues that fit the answers it takes the smallest, and
-since real scatters are nearly low rank the guess is good long before d directions.
+`reconstruct` solves M Q = P for the symmetric M ([Hartebrodt2022] section 4, Proposition 4) and
+claims only what the answers fix; after d independent directions that is all of M. `nystrom` also
+guesses the rest: among the matrices without negative eigenvalues that fit the answers it takes the
+smallest, and since real scatters are nearly low rank the guess is good long before d directions.
 
-We depart from 003, which solves for each row by itself: symmetry fixes the part across the span
-too. On power iterates that have become dependent (breast cancer, three vectors, ten rounds) that
-brings the largest error from 2e-3 down to 4e-7 of the largest entry.
+We depart from [Hartebrodt2022], which solves for each row by itself: symmetry fixes the part across
+the span too. On power iterates that have become dependent (breast cancer, three vectors, ten
+rounds) that brings the largest error from 2e-3 down to 4e-7 of the largest entry.
 
 Products are not all that a run shows. The trace that comes with them, the diagonal where features
 are scaled, and the bound of the certificate tell of the part that `reconstruct` leaves at zero.
@@ -29,8 +29,8 @@ import numpy as np
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError
-from eigenfed.protocol.core import Ask, Transport, read_reply
-from eigenfed.protocol.products import ProductRequest
+from eigenfed.protocol.core import Call, Transport, read_reply
+from eigenfed.protocol.exact.products import ProductRequest
 
 _INDEPENDENT = 1e-10
 
@@ -161,7 +161,7 @@ def nystrom(seen: Seen) -> Array:
 
 
 def correlation(estimate: Array, truth: Array) -> float:
-    """Pearson correlation over all entries of two matrices, as in 003 Table 3.
+    """Pearson correlation over all entries of two matrices, as in [Hartebrodt2022] Table 3.
 
     Returns
     -------
@@ -209,15 +209,15 @@ class Watch:
             raise InputError("Nothing is seen: no product was asked for. Run a protocol first.")
         return Seen(np.hstack(self._asked), np.hstack(self._totals))
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies of the transport beneath, and keep the sum of products."""
-        answers, request = self._transport.ask(round_, ask), ask.request
+        answers, request = self._transport.exchange(round_, call), call.request
         if not isinstance(request, ProductRequest):
             yield from answers
             return
         replied, total = 0, np.zeros_like(request.basis)
         for site, reply in answers:
-            replied, total = replied + 1, total + read_reply(ask, site, reply).product
+            replied, total = replied + 1, total + read_reply(call, site, reply).product
             yield site, reply
         # The sum of fewer sites is that of another scatter.
         if replied == len(self.sites):
@@ -239,9 +239,9 @@ def watch(transport: Transport) -> Watch:
     --------
     >>> import numpy as np
     >>> from eigenfed.data.source import Source
-    >>> from eigenfed.privacy.identity import Identity
+    >>> from eigenfed.privacy.secagg.identity import Identity
     >>> from eigenfed.protocol.core import drive
-    >>> from eigenfed.protocol.gate import Site
+    >>> from eigenfed.protocol.gate.gate import Site
     >>> from eigenfed.protocol.pca import pca
     >>> from eigenfed.protocol.study import Study, open_message
     >>> from eigenfed.transport.local import LocalTransport

@@ -4,10 +4,9 @@ None of them centres: rows are taken as given. The streaming ones share `partial
 `components_`; the others take the tables of all sites.
 """
 
-from eigenfed.baselines.averaging import dr_svd, uda, wda
+from eigenfed.baselines.averaging import dr_svd, guo, uda, wda
 from eigenfed.baselines.frequent_directions import FrequentDirections
 from eigenfed.baselines.grouse import Grouse
-from eigenfed.baselines.guo import guo
 from eigenfed.baselines.power_stream import PowerStream
 from eigenfed.baselines.spirit import Spirit
 

@@ -5,17 +5,16 @@ from typing import Any
 
 import click
 
-from eigenfed.cli.audit import audit
-from eigenfed.cli.demo import demo
-from eigenfed.cli.fit import fit
-from eigenfed.cli.helping import example
-from eigenfed.cli.init import init
-from eigenfed.cli.ledger import ledger
-from eigenfed.cli.merge import merge
-from eigenfed.cli.plan import plan
-from eigenfed.cli.project import project
-from eigenfed.cli.report import report
-from eigenfed.cli.stream import stream
+from eigenfed.cli.audit_command import audit
+from eigenfed.cli.demo_command import demo
+from eigenfed.cli.fit_command import fit
+from eigenfed.cli.init_command import init
+from eigenfed.cli.ledger_command import ledger
+from eigenfed.cli.merge_command import merge
+from eigenfed.cli.options import example
+from eigenfed.cli.plan_command import plan
+from eigenfed.cli.result_commands import project, report
+from eigenfed.cli.stream_command import stream
 from eigenfed.errors import FAILED
 
 

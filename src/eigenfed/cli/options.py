@@ -1,4 +1,7 @@
-"""Options that several commands have, and what they stand for."""
+"""How help teaches: by lines that can be copied.
+
+Options that several commands have, and what they stand for.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -8,8 +11,26 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
-    from eigenfed.privacy.terms import Privacy
+    from eigenfed.privacy.guarantee import Privacy
     from eigenfed.protocol.method import Method
+
+
+_AS_IS = "\b"
+"""Alone on a line, it keeps click from filling the paragraph below anew."""
+
+
+def example(*lines: str) -> str:
+    """Return lines that ``--help`` shows below everything else, as they are.
+
+    Examples
+    --------
+    >>> print(example("eigenfed demo").partition("Example")[2])
+    :
+      eigenfed demo
+    """
+    title = "Example:" if len(lines) == 1 else "Examples:"
+    return "\n".join([_AS_IS, title, *(f"  {line}" for line in lines)])
+
 
 _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -216,7 +237,7 @@ def privacy_of(epsilon: float | None, delta: float | None, **terms: Any) -> "Pri
         return None
     if delta is None:
         raise click.UsageError("--epsilon needs --delta. Pass --delta 1e-6, say.")
-    from eigenfed.privacy.terms import Privacy
+    from eigenfed.privacy.guarantee import Privacy
 
     return Privacy(epsilon, delta, **given)
 

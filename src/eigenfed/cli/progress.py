@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
-    from eigenfed.transport.log import Asked
+    from eigenfed.transport.rounds import RoundRecord
 
 _AFTER_S = 1.0
 
@@ -29,11 +29,11 @@ class Rounds:
 
     Examples
     --------
-    >>> from eigenfed.transport.log import Asked
+    >>> from eigenfed.transport.rounds import RoundRecord
     >>> seconds = iter([0.0, 2.0, 4.0])
     >>> rounds = Rounds(tol=1e-8, clock=lambda: next(seconds))
-    >>> rounds.take(Asked(0, "product", {"a": 10}, {"a": 990}, residual=1e-2))
-    >>> rounds.take(Asked(1, "product", {"a": 10}, {"a": 990}, residual=1e-5))
+    >>> rounds.take(RoundRecord(0, "product", {"a": 10}, {"a": 990}, residual=1e-2))
+    >>> rounds.take(RoundRecord(1, "product", {"a": 10}, {"a": 990}, residual=1e-5))
     >>> rounds.text
     'round 2, product; residual 1.0e-05; 2.0 kB; about 2 s left'
     """
@@ -49,7 +49,7 @@ class Rounds:
     def __post_init__(self) -> None:
         self._last_s = self.clock()
 
-    def take(self, asked: "Asked") -> None:
+    def take(self, asked: "RoundRecord") -> None:
         """Learn of an ask that is over."""
         self._asks += 1
         self._bytes += asked.bytes_up + asked.bytes_down

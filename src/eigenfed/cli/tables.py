@@ -34,22 +34,22 @@ def fit_text(facts: dict[str, Any]) -> str:
     if facts["by_site"] is not None:
         lines.insert(-2, f"sites        {_between(facts['by_site']['explained'])}")
     if facts["privacy"] is not None:
-        lines.insert(-1, f"noise        {_clarity(facts['clarity'])}")
+        lines.insert(-1, f"noise        {_signal(facts['signal'])}")
     return "\n".join(lines)
 
 
-def _clarity(clarity: list[float] | None) -> str:
+def _signal(signal: list[float] | None) -> str:
     """Say what noise has left of the components, and which of them are mostly noise."""
-    if clarity is None:
+    if signal is None:
         return "what it has left of the components is not known: see eigenfed plan"
-    kept = ", ".join(f"PC{place} {share:.0%}" for place, share in enumerate(clarity, start=1))
-    if len(clarity) > _NAMED:
-        kept = f"PC1 {clarity[0]:.0%} to PC{len(clarity)} {clarity[-1]:.0%}"
+    kept = ", ".join(f"PC{place} {share:.0%}" for place, share in enumerate(signal, start=1))
+    if len(signal) > _NAMED:
+        kept = f"PC1 {signal[0]:.0%} to PC{len(signal)} {signal[-1]:.0%}"
     told = f"of its direction without noise a component keeps about: {kept}"
-    drowned = sum(share < MOSTLY for share in clarity)
+    drowned = sum(share < MOSTLY for share in signal)
     if not drowned:
         return told
-    which = "all of them are" if drowned == len(clarity) else f"{drowned} of {len(clarity)} are"
+    which = "all of them are" if drowned == len(signal) else f"{drowned} of {len(signal)} are"
     return f"{told}; {which} mostly noise (see eigenfed plan for what would help)"
 
 
@@ -155,7 +155,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 def summary_text(facts: dict[str, Any]) -> str:
     """Write what a summary knows of its rows."""
-    from eigenfed.study.facts import plain
+    from eigenfed.study.results.facts import plain
 
     shown = plain(facts)
     rows = [f"{shown['n']:.12g} rows x {shown['d']} features", ""]

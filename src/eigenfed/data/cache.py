@@ -5,6 +5,13 @@ its owner can enter, or in a folder that the caller names; it goes nowhere else.
 one state of the file (path, size, times of change) and one choice of columns. It is built under
 another name and renamed when it is whole and on the disk: a crash leaves no half copy that could
 be taken for a whole one. `forget_cache` removes the copies of a file.
+
+The files of a parsed copy: written as rows come, mapped when they are read.
+
+A copy is a folder of ``.npy`` files (``X``, or ``data``, ``indices`` and ``indptr``), with
+``row_ids.jsonl`` where rows have ids, and ``about.json``. Nothing is ever pickled.
+
+Blocks of rows brought together: in memory while they are small, else in files to be mapped.
 """
 
 import hashlib
@@ -13,20 +20,31 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
-from eigenfed.errors import DataError, InputError
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from eigenfed.data.readers.npy import mapped
+from eigenfed.data.safe_files import strict_json
+from eigenfed.data.source import Block, Stored
+from eigenfed.errors import DataError, InputError, Pass
 
 VERSION = 1
 _ENTRY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}(\.part.*)?")
 
 
 @dataclass(frozen=True)
-class Slot:
+class CacheSlot:
     """The place of one parsed copy, there or not.
 
     Attributes
@@ -45,7 +63,7 @@ class Slot:
     choice: str
 
     @classmethod
-    def of(cls, path: Path, wanted: Any, cache: str | os.PathLike[str] | None) -> "Slot":
+    def of(cls, path: Path, wanted: Any, cache: str | os.PathLike[str] | None) -> "CacheSlot":
         """Find the place for what is `wanted`, any value that JSON can write, of a file."""
         return cls(path, cache_folder(path, cache), _state(path), _digest(wanted))
 
@@ -165,3 +183,280 @@ def _state(path: Path) -> str:
 
 def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
+
+
+_INT32_ENTRIES = (1 << 31) - 1
+_PART_ENTRIES = 1 << 20
+
+
+def write_copy(folder: Path, blocks: Iterator[Block]) -> None:
+    """Write blocks, all dense or all sparse and of float64, into an empty folder."""
+    first = next(blocks)
+    with _Lines(folder / "row_ids.jsonl", first.ids is not None) as ids:
+        all_blocks = ids.noting(chain([first], blocks))
+        is_sparse: bool = sparse.issparse(first.rows)
+        shape = (_write_sparse if is_sparse else _write_dense)(folder, all_blocks)
+    about = {"version": VERSION, "shape": shape, "sparse": is_sparse, "ids": ids.wanted}
+    with (folder / "about.json").open("w", encoding="utf-8") as file:
+        json.dump(about, file)
+        _to_disk(file)
+
+
+def _write_dense(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
+    first = next(blocks).rows
+    d = first.shape[1]
+    with _Growing(folder / "X.npy", np.float64, (d,)) as X:
+        X.extend(first)
+        for block in blocks:
+            X.extend(block.rows)
+    return X.length, d
+
+
+def _write_sparse(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
+    counts, d = [np.zeros(1, np.int64)], 0
+    with (
+        _Growing(folder / "data.npy", np.float64) as data,
+        _Growing(folder / "indices.npy", np.int32) as indices,
+    ):
+        for block in blocks:
+            counts.append(np.diff(block.rows.indptr))
+            data.extend(block.rows.data)
+            indices.extend(block.rows.indices)
+            d = block.rows.shape[1]
+    indptr = np.cumsum(np.concatenate(counts), dtype=np.int64)
+    # scipy copies what it is given where the two kinds of index differ in width.
+    width: type[np.int32] | type[np.int64] = np.int32
+    if indptr[-1] > _INT32_ENTRIES:
+        width = np.int64
+        _widen(folder / "indices.npy")
+    with _Growing(folder / "indptr.npy", width) as starts:
+        starts.extend(indptr)
+    return len(indptr) - 1, d
+
+
+def _widen(path: Path) -> None:
+    narrow = mapped(path)
+    wide = path.with_suffix(".wide")
+    with _Growing(wide, np.int64) as indices:
+        for start in range(0, len(narrow), _PART_ENTRIES):
+            indices.extend(narrow[start : start + _PART_ENTRIES])
+    del narrow
+    wide.replace(path)
+
+
+def mapped_copy(place: Path) -> Stored:
+    """Map what `write_copy` wrote; ValueError, KeyError or TypeError where it is not sound."""
+    about = strict_json((place / "about.json").read_text(encoding="utf-8"))
+    shape = tuple(about["shape"])
+    X: Any
+    if about["sparse"]:
+        stored = tuple(mapped(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
+        X = sparse.csr_array(stored, shape=shape)
+    else:
+        X = mapped(place / "X.npy")
+    if X.shape != shape or about["version"] != VERSION:
+        raise ValueError
+    return Stored(X, place / "row_ids.jsonl" if about["ids"] else None, place)
+
+
+def _to_disk(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+class _Growing:
+    """An ``.npy`` file that grows along its first axis; its header says the length at the end."""
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, rest: tuple[int, ...] = ()) -> None:
+        self._dtype, self._rest = np.dtype(dtype), rest
+        self.length = 0
+        self._file = path.open("xb")
+        self._write_header()
+
+    def extend(self, part: npt.NDArray[Any]) -> None:
+        self._file.write(np.ascontiguousarray(part, self._dtype).data)
+        self.length += len(part)
+
+    def _write_header(self) -> None:
+        # The format pads its header for the digits of a longer first axis.
+        described = {
+            "descr": np.lib.format.dtype_to_descr(self._dtype),
+            "fortran_order": False,
+            "shape": (self.length, *self._rest),
+        }
+        np.lib.format.write_array_header_1_0(self._file, described)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._file:
+            if kind is None:
+                self._file.seek(0)
+                self._write_header()
+                _to_disk(self._file)
+
+
+class _Lines:
+    """Ids of rows, a JSON string a line; no file where rows have none."""
+
+    def __init__(self, path: Path, wanted: bool) -> None:
+        self.wanted = wanted
+        self._file = path.open("x", encoding="utf-8") if wanted else None
+
+    def noting(self, blocks: Iterable[Block]) -> Iterator[Block]:
+        for block in blocks:
+            if self._file is not None:
+                self._file.writelines(f"{json.dumps(row_id)}\n" for row_id in block.ids or ())
+            yield block
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            with self._file:
+                _to_disk(self._file)
+
+
+_SMALL_BYTES = 64 << 20
+
+
+def store(blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None) -> Stored:
+    """Bring blocks together, in the slot's place where they outgrow 64 MB.
+
+    Parameters
+    ----------
+    blocks : iterable of Block
+        All dense, or all sparse.
+    slot : Slot
+    names : sequence of str or None
+        Of the columns, for messages.
+
+    Raises
+    ------
+    DataError
+        If there are no rows, or some entry is infinite.
+    """
+    checked = _checked(blocks, slot.path, names)
+    held, size = [], 0
+    for block in checked:
+        held.append(block)
+        size += _bytes_of(block)
+        if size > _SMALL_BYTES:
+            with slot.building() as folder:
+                write_copy(folder, chain(_drained(held), checked))
+            found = kept(slot)
+            if found is None:
+                raise DataError(f"The parsed copy of {slot.path} was changed. Read it again.")
+            return found
+    if not held:
+        raise DataError(f"{slot.path} has no rows. Pass a file with records.")
+    return _joined(held)
+
+
+def kept(slot: CacheSlot) -> Stored | None:
+    """Return the copy in a slot's place; None where there is none, or none that is sound."""
+    if not slot.place.is_dir():
+        return None
+    try:
+        return mapped_copy(slot.place)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        slot.discard()
+        return None
+    except OSError as error:
+        raise InputError(
+            f"The parsed copy of {slot.path} in {slot.place} cannot be mapped: {error.strerror}. "
+            "Allow this process more address space and files."
+        ) from None
+
+
+def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[Block]:
+    """Pass blocks on, and refuse a file at its end if two rows have the same id.
+
+    16 bytes are held for each row, whatever the length of its id, and 8 where rows are left out.
+    """
+    digests, places = array("Q"), array("Q")
+    for block in blocks:
+        if block.places is not None:
+            places.extend(block.places.tolist())
+        for row_id in block.ids or ():
+            digests.frombytes(blake2b(row_id.encode(), digest_size=16).digest())
+        yield block
+    halves = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    order = np.lexsort(halves.T)
+    repeated = np.flatnonzero((halves[order[1:]] == halves[order[:-1]]).all(axis=1))
+    if len(repeated):
+        pair = order[repeated[0] : repeated[0] + 2].tolist()
+        first, again = sorted((places[row] if places else row) + 1 for row in pair)
+        raise DataError(
+            f"{path} has the same id in {column!r} in the rows {first} and {again}",
+            remedy=("Give each row its own id, or ", Pass("id_column", None), "."),
+        )
+
+
+def _checked(blocks: Iterable[Block], path: Path, names: Sequence[str] | None) -> Iterator[Block]:
+    before = 0
+    for block in blocks:
+        rows = block.rows
+        if rows.dtype != np.float64:
+            rows = rows.astype(np.float64)
+        place = _infinity(rows)
+        if place is not None:
+            where, column = place
+            row = before + where if block.places is None else int(block.places[where])
+            called = f"column {column + 1}" if names is None else repr(names[column])
+            raise DataError(
+                f"{path} holds infinity in row {row + 1} of {called}, and entries must be finite "
+                "or missing. Leave that entry empty."
+            )
+        before += rows.shape[0]
+        if rows.shape[0]:
+            yield Block(rows, block.ids)
+
+
+def _infinity(rows: Any) -> tuple[int, int] | None:
+    """Row and column of the first infinite entry."""
+    if not _is_sparse(rows):
+        infinite = np.isinf(rows)
+        if not infinite.any():
+            return None
+        place = np.unravel_index(np.argmax(infinite), infinite.shape)
+        return int(place[0]), int(place[1])
+    entries = np.flatnonzero(np.isinf(rows.data))
+    if not len(entries):
+        return None
+    row = np.searchsorted(rows.indptr, entries[0], side="right") - 1
+    return int(row), int(rows.indices[entries[0]])
+
+
+def _bytes_of(block: Block) -> int:
+    rows = block.rows
+    if _is_sparse(rows):
+        return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
+    return int(rows.nbytes)
+
+
+def _drained(held: list[Block]) -> Iterator[Block]:
+    """Let go of each block as it is taken."""
+    held.reverse()
+    while held:
+        yield held.pop()
+
+
+def _joined(held: list[Block]) -> Stored:
+    rows = [block.rows for block in held]
+    ids = None if held[0].ids is None else tuple(i for block in held for i in block.ids or ())
+    X: Any = rows[0] if len(rows) == 1 else None
+    if X is None:
+        X = sparse.vstack(rows, format="csr") if _is_sparse(rows[0]) else np.concatenate(rows)
+    return Stored(X, ids, None)
+
+
+def _is_sparse(rows: Any) -> bool:
+    return bool(sparse.issparse(rows))

@@ -21,28 +21,26 @@ from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
-from eigenfed.data.block import Block, guarded
-from eigenfed.data.cache import Slot, forget_cache
-from eigenfed.data.columns import features_of
-from eigenfed.data.csv import csv_blocks, read_header
-from eigenfed.data.h5ad import h5ad_blocks, h5ad_names, obs_names
-from eigenfed.data.npy import array_blocks, is_ready, npy_array
-from eigenfed.data.npz import npz_blocks
-from eigenfed.data.parquet import check_pandas_index, parquet_blocks, parquet_names
-from eigenfed.data.source import Source
-from eigenfed.data.store import check_unique, kept, store
-from eigenfed.data.svm import svm_blocks
-from eigenfed.data.where import Condition, check_columns, conditions_of, named_rows
+from eigenfed.data.cache import CacheSlot, check_unique, forget_cache, kept, store
+from eigenfed.data.column_names import features_of
+from eigenfed.data.readers.csv import csv_blocks, read_header
+from eigenfed.data.readers.h5ad import h5ad_blocks, h5ad_names, obs_names
+from eigenfed.data.readers.npy import array_blocks, is_ready, npy_array
+from eigenfed.data.readers.npz import npz_blocks
+from eigenfed.data.readers.parquet import check_pandas_index, parquet_blocks, parquet_names
+from eigenfed.data.readers.svm import svm_blocks
+from eigenfed.data.row_filter import Condition, check_columns, conditions_of, named_rows
+from eigenfed.data.source import Block, Source, guarded
 from eigenfed.errors import Argument, DataError, InputError, Name
 from eigenfed.linalg.checks import check_count
 
-__all__ = ["Table", "column_names", "forget_cache", "open_source", "open_table"]
+__all__ = ["FileTable", "column_names", "forget_cache", "open_source", "open_table"]
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Table:
+class FileTable:
     """A file's records, and what they are called.
 
     Attributes
@@ -76,7 +74,7 @@ def open_table(
     n_features: int | None = None,
     where: Sequence[str] | None = None,
     cache: PathLike | None = None,
-) -> Table:
+) -> FileTable:
     r"""Open a file of records.
 
     Parameters
@@ -131,16 +129,16 @@ def open_table(
     if kind == ".npy":
         X = npy_array(path)
         if is_ready(X):
-            return Table(_mapped_source(path, X), path, None, None)
+            return FileTable(_mapped_source(path, X), path, None, None)
     features = _features(path, kind, columns, id_column)
     wanted = [features, id_column, n_features, *map(astuple, conditions)]
-    slot = Slot.of(path, wanted, cache)
+    slot = CacheSlot.of(path, wanted, cache)
     stored = kept(slot)
     if stored is None:
         blocks = _blocks(path, kind, features, id_column, n_features, conditions)
         fault = DataError(f"{path} cannot be read to its end. Check the disk that it lies on.")
         stored = store(guarded(blocks, (OSError,), fault), slot, features)
-    return Table(Source(stored.X, None, features), path, stored.place, stored.ids)
+    return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids)
 
 
 def open_source(

@@ -1,1 +1,1 @@
-"""What data scientists touch: estimators with the contract of scikit-learn."""
+"""Estimators with the contract of scikit-learn."""

@@ -13,32 +13,30 @@ from sklearn.utils import Tags, check_random_state
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError, Name, Pass
-from eigenfed.estimators.columns import as_column_sources
-from eigenfed.estimators.groups import rows_by_site
-from eigenfed.estimators.in_process import Conditions, federation, without_digests
-from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.protection import (
+from eigenfed.estimators.in_process import (
+    Conditions,
     check_by_site,
     check_private,
     check_scaled,
     check_secure,
+    federation,
+    without_digests,
 )
-from eigenfed.estimators.settings import check_choice, check_flag, check_seed
-from eigenfed.estimators.sites import as_sources, check_sites
-from eigenfed.estimators.validation import validated
+from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, rows_by_site
+from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validated
 from eigenfed.linalg.checks import check_count, checked_weights
-from eigenfed.privacy.ledger import Ledger
+from eigenfed.privacy.guarantee import Privacy, Statement, published_statement
+from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.statement import Statement, published_statement
-from eigenfed.privacy.terms import Privacy
+from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
+from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.result import Certificate, Decomposition, SiteLevel
 from eigenfed.protocol.study import Study
-from eigenfed.transport.log import Asked
+from eigenfed.transport.rounds import RoundRecord
 
 
 class Leakage(NamedTuple):
@@ -75,7 +73,7 @@ class FederatedPCA(Projection, BaseEstimator):
         ``split="samples"``, three sites or more, and methods that need nothing but sums: not for
         "merge", nor for "power" with steps at the sites. The result is the same to about 1e-12.
         Here all sites live in one process, which sees everything: this shows what would leave.
-    privacy : Privacy, value of ``eigenfed.privacy.published`` or None, default=None
+    privacy : Privacy, value of ``eigenfed.protocol.published`` or None, default=None
         Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise that holds, in secure
         sums over three sites or more unless it says otherwise, with method "auto", "covariance" or
         "power". A published mechanism is run as its paper prints it, and `privacy_` says what is
@@ -108,7 +106,7 @@ class FederatedPCA(Projection, BaseEstimator):
     leakage_ : Leakage
     privacy_ : Statement or None
         What is guaranteed, in words; None without `privacy`.
-    clarity_ : ndarray of shape (n_components,) or None
+    signal_ : ndarray of shape (n_components,) or None
         With `privacy` and "covariance": estimated squared cosine of each component with the one
         without noise; near 0 it is noise. None with too few rows to tell.
     method_, reason_ : str
@@ -220,7 +218,7 @@ class FederatedPCA(Projection, BaseEstimator):
         filtered: Collection[str] = (),
         by_site: bool = False,
         deadline_s: float | None = None,
-        told: Callable[[Asked], None] | None = None,
+        callback: Callable[[RoundRecord], None] | None = None,
     ) -> Self:
         """Fit the tables of several sites.
 
@@ -248,8 +246,8 @@ class FederatedPCA(Projection, BaseEstimator):
             told by single sites, so not with `secure` or `privacy`.
         deadline_s : float, optional
             How long to wait for the sites' answers to an ask.
-        told : callable, optional
-            Called with each ask (an `Asked`) when it is over.
+        callback : callable, optional
+            Called with each ask (an `RoundRecord`) when it is over.
 
         Returns
         -------
@@ -269,7 +267,7 @@ class FederatedPCA(Projection, BaseEstimator):
             self.feature_names_in_ = np.asarray(names, dtype=object)
         dtype = np.result_type(*(source.X.dtype for source in sources.values()))
         conditions = Conditions(
-            policies or {}, ledgers or {}, datasets or {}, filtered, deadline_s, told
+            policies or {}, ledgers or {}, datasets or {}, filtered, deadline_s, callback
         )
         return self._fit(sources, dtype, conditions=conditions, by_site=by_site)
 
@@ -341,7 +339,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self.certificate_: Certificate | None = found.certificate
         self.method_, self.reason_ = found.method, found.why
         self.privacy_: Statement | None = found.privacy
-        self.clarity_: Array | None = found.clarity
+        self.signal_: Array | None = found.signal
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
 
     def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:

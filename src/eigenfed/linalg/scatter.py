@@ -9,7 +9,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import too_large
-from eigenfed.linalg.deviations import deviations
+from eigenfed.linalg.compress import deviations
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import threads_for
 

@@ -1,4 +1,9 @@
-"""Rows in, a summary out, at any time and in any batches."""
+"""Rows in, a summary out, at any time and in any batches.
+
+The rank that the data ask for ([Grammenos2020] eq. 4).
+
+Running means over the entries that were observed, for streams with gaps.
+"""
 
 import math
 from copy import copy
@@ -10,8 +15,6 @@ import numpy.typing as npt
 from scipy.sparse import issparse
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.adaptive import adapted_rank
-from eigenfed.linalg.missing import Observed
 from eigenfed.linalg.scatter import Scatter
 from eigenfed.linalg.summary import Summary, chunk_rows
 
@@ -51,6 +54,51 @@ class StreamSettings:
     def tracked(self, k: int) -> int:
         """Directions to track where `k` are shown."""
         return k + (max(k, _LEAST_OVERSAMPLE) if self.oversample is None else self.oversample)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Observed:
+    """Weight and mean of the observed entries of each feature.
+
+    Attributes
+    ----------
+    n : ndarray of shape (d,)
+        Sum of the weights of the rows in which the feature was there.
+    mean : ndarray of shape (d,)
+        Its mean over those rows; 0 where there were none.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> nan = float("nan")
+    >>> seen = Observed(np.zeros(2), np.zeros(2)).fold(np.array([[1.0, nan], [3.0, nan]]), None, 1)
+    >>> seen.n, seen.mean
+    (array([2., 0.]), array([2., 0.]))
+    """
+
+    n: Array
+    mean: Array
+
+    @classmethod
+    def all_of(cls, n: float, mean: Array) -> "Observed":
+        """Describe rows of weight `n` and that `mean` in which nothing was missing."""
+        return cls(np.full(len(mean), n), mean)
+
+    def merge(self, other: "Observed") -> "Observed":
+        """Describe both sets of rows."""
+        n = self.n + other.n
+        share = self.n / np.where(n > 0, n, 1.0)
+        return Observed(n, other.mean + share * (self.mean - other.mean))
+
+    def fold(self, rows: Array, weights: Array | None, decay: float) -> "Observed":
+        """Add rows, NaN where an entry is missing, after this one's weights times ``decay**2``."""
+        there: npt.NDArray[np.bool_] = ~np.isnan(rows)
+        shares = there * (1.0 if weights is None else weights[:, None])
+        n_block = shares.sum(axis=0)
+        n = decay * decay * self.n + n_block
+        divisor = np.where(n > 0, n, 1.0)
+        gap = np.where(there, rows - self.mean, 0.0)
+        return Observed(n, self.mean + (shares * gap).sum(axis=0) / divisor)
 
 
 class Stream:
@@ -255,3 +303,47 @@ def _merged(core: Core, added: Core) -> Core:
     if isinstance(core, Scatter):
         return core.merge(Scatter.of(added) if isinstance(added, Summary) else added)
     return core.merge(added.summary(core.rank) if isinstance(added, Scatter) else added)
+
+
+def adapted_rank(s: Array, rank: int, energy: tuple[float, float], limit: int) -> int:
+    """Move the rank by at most one so that the last direction's share stays within bounds.
+
+    The share is ``s[rank-1] / sum(s[:rank])``. Above the upper bound the data have more to show
+    and the rank grows; below the lower one the last direction is noise and the rank shrinks.
+
+    [Grammenos2020] grows by appending a canonical vector, which is not orthogonal to the basis.
+    Here more directions are tracked than are shown, and growing shows one more of them; where none
+    has any energy, the rank stays.
+
+    Parameters
+    ----------
+    s : ndarray of shape (r,)
+        Singular values of all tracked directions, largest first.
+    rank : int
+        Directions shown now.
+    energy : (float, float)
+        Lower and upper bound. The "1 and 10" of [Grammenos2020] are percent: (0.01, 0.10).
+    limit : int
+        Most directions to show.
+
+    Returns
+    -------
+    int
+        From 1 to `limit`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> adapted_rank(np.array([3.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
+    3
+    >>> adapted_rank(np.array([300.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
+    1
+    """
+    lower, upper = energy
+    total = float(s[:rank].sum())
+    last = float(s[rank - 1]) if rank <= len(s) else 0.0
+    if last > upper * total and rank < limit and rank < len(s):
+        return rank + 1
+    if last < lower * total and rank > 1:
+        return rank - 1
+    return rank

@@ -1,4 +1,6 @@
-"""The mergeable state of all streaming and one-shot merging (000 Alg. 2, 001 Alg. 4 to 6).
+"""The mergeable state of all streaming and one-shot merging.
+
+It follows [Grammenos2020] Alg. 2, and Alg. 4 to 6 of its supplement.
 
 A summary stands for rows that nobody keeps: their weight, mean, leading singular vectors, total
 energy, and a bound on what the vectors miss. With the rows' scatter about their mean called A,
@@ -7,17 +9,21 @@ and truncation all keep that, so the bounds below hold for data that was seen on
 
 The papers merge subspaces of centred data; the row ``c * (mean1 - mean2)`` that they leave out
 carries the shift between the two parts, and without it the merged subspace is another one.
+
+A summary's fields as bytes and back, with every rule they obey checked on the way in.
 """
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.arrays import Array, Container
+from eigenfed.errors import DataError, InputError
 from eigenfed.linalg.checks import (
     MOST_FEATURES,
     check_count,
@@ -27,9 +33,7 @@ from eigenfed.linalg.checks import (
     real_array,
     too_large,
 )
-from eigenfed.linalg.compress import compress
-from eigenfed.linalg.deviations import deviations
-from eigenfed.linalg.summary_format import read_fields, write_fields
+from eigenfed.linalg.compress import compress, deviations
 from eigenfed.linalg.threads import threads_for
 
 
@@ -356,3 +360,84 @@ class Summary:
 def chunk_rows(rank: int) -> int:
     """Rows to fold at once for the least time: the small eigenproblem against the products."""
     return max(32, 5 * rank // 2)
+
+
+_KIND = "summary"
+_VERSION = 1
+_SCALARS = {"n": float, "energy": float, "lost": float, "rank": int, "centered": bool}
+_ARRAYS = ("mean", "s", "vt")
+_ROUNDING = 1e-9
+
+
+def write_fields(fields: Mapping[str, Any]) -> bytes:
+    """Serialise the fields of a summary."""
+    return Container(
+        _KIND,
+        _VERSION,
+        {name: kind(fields[name]) for name, kind in _SCALARS.items()},
+        {name: fields[name] for name in _ARRAYS},
+    ).to_bytes()
+
+
+def read_fields(data: bytes) -> dict[str, Any]:
+    """Read the fields of a summary.
+
+    Raises
+    ------
+    DataError
+        If the bytes are foreign, cut short, corrupt, of another version, or hold numbers that no
+        summary has.
+    """
+    container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
+    fields = {**container.scalars, **container.arrays}
+    for rule, holds in _RULES.items():
+        try:
+            with np.errstate(all="ignore"):
+                broken = not holds(fields)
+        except (AttributeError, KeyError, TypeError, ValueError):
+            broken = True
+        if broken:
+            raise DataError(f"The data are not a sound summary: {rule}. Write them again.")
+    return fields
+
+
+def _has_fields(f: Mapping[str, Any]) -> bool:
+    return f.keys() == {*_SCALARS, *_ARRAYS} and all(
+        type(f[name]) is kind for name, kind in _SCALARS.items()
+    )
+
+
+def _has_shapes(f: Mapping[str, Any]) -> bool:
+    d, kept = len(f["mean"]), len(f["s"])
+    shapes = [f[name].shape for name in _ARRAYS]
+    doubles = all(f[name].dtype == np.float64 for name in _ARRAYS)
+    fits = shapes == [(d,), (kept,), (kept, d)] and d > 0
+    return doubles and fits and kept <= min(d, f["rank"]) and f["rank"] >= 1
+
+
+def _is_orthonormal(f: Mapping[str, Any]) -> bool:
+    gram = f["vt"] @ f["vt"].T
+    return bool(np.allclose(gram, np.eye(len(gram)), rtol=0.0, atol=_ROUNDING))
+
+
+def _has_sound_energy(f: Mapping[str, Any]) -> bool:
+    rounding = _ROUNDING * f["energy"]
+    missed = f["energy"] - float(f["s"] @ f["s"])
+    return bool(missed >= -rounding and 0.0 <= f["lost"] <= max(missed, 0.0) + rounding)
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "a field is absent, foreign or of another type": _has_fields,
+    "mean (d,), s (r,) and vt (r, d) do not fit each other or the rank": _has_shapes,
+    "a number is not finite": lambda f: all(np.isfinite(f[name]).all() for name in _ARRAYS),
+    "n is negative": lambda f: f["n"] >= 0.0,
+    "s is negative or not in falling order": lambda f: (
+        np.all(f["s"] >= 0.0) and np.all(np.diff(f["s"]) <= 0.0)
+    ),
+    "the rows of vt are not orthonormal": _is_orthonormal,
+    "energy or lost contradict s": _has_sound_energy,
+    "there are no rows and yet something is known of them": lambda f: (
+        f["n"] > 0.0 or not (f["energy"] or len(f["s"]) or f["mean"].any())
+    ),
+    "rows that are not centred have a mean": lambda f: f["centered"] or not f["mean"].any(),
+}

@@ -1,1 +1,1 @@
-"""What may leave a site: declarations, policy, and the meter of what has left already."""
+"""What may leave a site and at what cost: policy, declarations, guarantees, leakage."""

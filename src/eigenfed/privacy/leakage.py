@@ -1,13 +1,13 @@
 """The leakage meter: how much of a site's scatter the answers so far have given away.
 
-Exact methods answer products ``M q``. After d independent directions the asker can solve for all
-of M (003 section 4), through secure sums too; and since real scatters are nearly low rank, most of
-M is gone much earlier. So two numbers are kept for a data set, over all runs on it:
-``rank_fraction``, the rank of all directions answered over d, which says what is fixed exactly;
-and ``variance_fraction``, the share of the trace that the best completion of the answers holds
+Exact methods answer products ``M q``. After d independent directions the asker can solve for all of
+M ([Hartebrodt2022] section 4), through secure sums too; and since real scatters are nearly low
+rank, most of M is gone much earlier. So two numbers are kept for a data set, over all runs on it:
+``rank_fraction``, the rank of all directions answered over d, which says what is fixed exactly; and
+``variance_fraction``, the share of the trace that the best completion of the answers holds
 (Nystrom: ``M B (B'M B)^+ B'M`` with B the directions). The sum of Ritz values would understate
-that: after one block of 8 random directions of 64 it can show 0.10 where the completion has 0.81.
-A low rank fraction never means that little was learnt.
+that: after one block of 8 random directions of 64 it can show 0.10 where the completion has 0.81. A
+low rank fraction never means that little was learnt.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from eigenfed.privacy.keys import Budget
+from eigenfed.privacy.ledger.entries import Budget
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""Both halves of each federated algorithm: pure functions at a site, a generator in the middle."""
+"""Both halves of each federated algorithm, the studies that sites agree to, and the gate."""

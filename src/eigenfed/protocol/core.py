@@ -1,13 +1,15 @@
 """What a coordinator asks, what sites reply, and the loop that runs a protocol.
 
-A protocol is a generator: it yields an `Ask` and is sent the replies by site, in sorted order. It
+A protocol is a generator: it yields an `Call` and is sent the replies by site, in sorted order. It
 does no input or output, keeps no clock and draws only from generators that it was given, so the
 same replies always bring it to the same place: a run resumes by replaying its transcript.
+
+Sums over sites, as sub-protocols: how a sum is kept private is a choice beside the algorithm.
 """
 
 import json
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 from typing import Protocol as TypingProtocol
@@ -15,21 +17,22 @@ from typing import Protocol as TypingProtocol
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Arrays, Container, checksum
+from eigenfed.arrays import Array, Arrays, Container, checksum
 from eigenfed.errors import DataError, ProtocolError, SiteLost
-from eigenfed.protocol.codec import pack, unpack
-from eigenfed.protocol.ops import R, Request
+from eigenfed.privacy.secagg.fixed_point import Bound
+from eigenfed.protocol.messages import pack, unpack
+from eigenfed.protocol.operations import Limits, R, Request
 
 T = TypeVar("T")
 Replies = dict[str, Arrays]
-Protocol = Generator["Ask[Any]", Replies, T]
+Protocol = Generator["Call[Any]", Replies, T]
 
 TOTAL = ""
 """Key of the sum where an ask wants only that."""
 
 
 @dataclass(frozen=True, eq=False)
-class Ask(Generic[R]):
+class Call(Generic[R]):
     """One request to the sites, and how it is to be answered.
 
     Attributes
@@ -100,10 +103,10 @@ class Ask(Generic[R]):
         places = [(site, name) for site, name, _ in parts]
         label = json.dumps([self.op, self.to, self.summed, places])
         arrays = {str(i): array for i, (_, _, array) in enumerate(parts)}
-        return checksum(Container("ask", 1, {"label": label}, arrays).to_bytes())
+        return checksum(Container("request", 1, {"label": label}, arrays).to_bytes())
 
 
-def ask_each(ask: Ask[R]) -> Generator[Ask[Any], Replies, dict[str, R]]:
+def call_each(call: Call[R]) -> Generator[Call[Any], Replies, dict[str, R]]:
     """Ask sites, and return the reply of each.
 
     Raises
@@ -111,18 +114,18 @@ def ask_each(ask: Ask[R]) -> Generator[Ask[Any], Replies, dict[str, R]]:
     ProtocolError
         If a reply is not of its type.
     """
-    replies = yield ask
-    return {site: read_reply(ask, site, reply) for site, reply in replies.items()}
+    replies = yield call
+    return {site: read_reply(call, site, reply) for site, reply in replies.items()}
 
 
-def read_reply(ask: Ask[R], site: str, reply: Arrays) -> R:
+def read_reply(call: Call[R], site: str, reply: Arrays) -> R:
     """Read a reply, or a sum of replies, as the type that it must have."""
     try:
-        found: R = unpack(ask.request.reply, reply)
+        found: R = unpack(call.request.reply, reply)
     except DataError:
         who = f"The reply of site {site!r}" if site else "The sum of the replies"
         raise ProtocolError(
-            f"{who} to {ask.op!r} does not have the fields that it must have. Use the same "
+            f"{who} to {call.op!r} does not have the fields that it must have. Use the same "
             "release of eigenfed everywhere."
         ) from None
     return found
@@ -135,7 +138,7 @@ class Transport(TypingProtocol):
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, sorted."""
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites.
 
         Raises
@@ -150,10 +153,10 @@ class Transport(TypingProtocol):
 class Record(TypingProtocol):
     """Where a run is written down as it goes."""
 
-    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
+    def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
         """Return what came of an earlier run's round, or None where it is new."""
 
-    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
+    def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
         """Write down what came of a round."""
 
 
@@ -172,15 +175,15 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
     What the protocol returns.
     """
     try:
-        ask = next(protocol)
+        call = next(protocol)
         round_ = 0
         while True:
-            known = None if record is None else record.replay(round_, ask)
-            outcome = _outcome(transport, round_, ask) if known is None else known
+            known = None if record is None else record.replay(round_, call)
+            outcome = _outcome(transport, round_, call) if known is None else known
             if record is None or known is not None:
-                ask = _step(protocol, outcome)
+                call = _step(protocol, outcome)
             else:
-                ask = _recorded_step(protocol, record, round_, ask, outcome)
+                call = _recorded_step(protocol, record, round_, call, outcome)
             round_ += 1
     except StopIteration as end:
         result: T = end.value
@@ -189,33 +192,33 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
         protocol.close()
 
 
-def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Ask[Any]:
+def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Call[Any]:
     return protocol.throw(outcome) if isinstance(outcome, SiteLost) else protocol.send(outcome)
 
 
 def _recorded_step(
-    protocol: Protocol[T], record: Record, round_: int, ask: Ask[Any], outcome: Replies | SiteLost
-) -> Ask[Any]:
+    protocol: Protocol[T], record: Record, round_: int, call: Call[Any], outcome: Replies | SiteLost
+) -> Call[Any]:
     """Keep replies before the protocol sees them, and a loss once it has survived it.
 
     A loss that ends the run is not kept: the run can be taken up when the site is back.
     """
     if not isinstance(outcome, SiteLost):
-        record.keep(round_, ask, outcome)
+        record.keep(round_, call, outcome)
         return protocol.send(outcome)
     try:
         following = protocol.throw(outcome)
     except StopIteration:
-        record.keep(round_, ask, outcome)
+        record.keep(round_, call, outcome)
         raise
-    record.keep(round_, ask, outcome)
+    record.keep(round_, call, outcome)
     return following
 
 
-def _outcome(transport: Transport, round_: int, ask: Ask[Any]) -> Replies | SiteLost:
+def _outcome(transport: Transport, round_: int, call: Call[Any]) -> Replies | SiteLost:
     try:
-        answers = transport.ask(round_, ask)
-        return _folded(answers) if ask.summed else dict(answers)
+        answers = transport.exchange(round_, call)
+        return _folded(answers) if call.summed else dict(answers)
     except SiteLost as lost:
         return lost
 
@@ -248,3 +251,65 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
             total[name] = np.add(total[name], array, out=into)
         owned = True
     return {TOTAL: total or {}}
+
+
+class Total(TypingProtocol):
+    """A way to sum replies over sites."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether sums need bounds on what one site can bring."""
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """The sites in the last sum; empty where it is always all of them."""
+
+    @property
+    def limits(self) -> Limits | None:
+        """What the sites have agreed on, from which bounds follow; None where none are needed."""
+
+    def agree(self, limits: Limits) -> None:
+        """Take what the sites have agreed on."""
+
+    def error(self, bound: Bound) -> Array:
+        """Return the most by which an entry so bounded differs from the sum of the entries."""
+
+    def __call__(self, call: Call[R]) -> Protocol[R]:
+        """Ask for replies and return their sum."""
+
+
+class PlainSum:
+    """Sums that the coordinator makes of single replies, so that it could see each one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed.protocol.exact.moments import SquaresRequest
+    >>> asking = plain_sum(Call(SquaresRequest(mean=np.zeros(2))))
+    >>> next(asking).summed
+    True
+    >>> try:
+    ...     asking.send({TOTAL: {"squares": np.array([3.0, 4.0])}})
+    ... except StopIteration as end:
+    ...     print(end.value.squares)
+    [3. 4.]
+    """
+
+    bounded = False
+    limits: Limits | None = None
+    summed: tuple[str, ...] = ()
+
+    def agree(self, limits: Limits) -> None:
+        """Take limits, of which plain sums need none."""
+
+    def error(self, bound: Bound) -> Array:
+        """Return 0: only rounding is lost."""
+        return np.zeros(np.shape(bound))
+
+    def __call__(self, call: Call[R]) -> Protocol[R]:
+        """Ask for replies and return their sum."""
+        replies = yield replace(call, summed=True)
+        return read_reply(call, "", replies[TOTAL])
+
+
+plain_sum = PlainSum()

@@ -8,21 +8,23 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol import by_site, features, moments, private_site, published
-from eigenfed.protocol.covariance import Covariance
-from eigenfed.protocol.krylov import Krylov
+from eigenfed.privacy.published_claims import Published
+from eigenfed.protocol.exact import by_site, moments, vertical
+from eigenfed.protocol.exact.covariance import Covariance
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.merge import Merge
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.randomized import Randomized
+from eigenfed.protocol.exact.subspace import Subspace
+from eigenfed.protocol.gate.script import Script, optional, sequence
 from eigenfed.protocol.method import Method, Shape, all_methods, register
-from eigenfed.protocol.one_shot import Merge
-from eigenfed.protocol.ops import Op
-from eigenfed.protocol.power import Power
-from eigenfed.protocol.private_schedule import private_script
-from eigenfed.protocol.randomized import Randomized
-from eigenfed.protocol.script import Script, optional, sequence
+from eigenfed.protocol.operations import Op
+from eigenfed.protocol.private import private_site
+from eigenfed.protocol.private.budget_schedule import private_script
+from eigenfed.protocol.published import published_pca
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.subspace import Subspace
 
 for _method in (Covariance, Krylov, Randomized, Subspace, Power, Merge):
     register(_method)
@@ -47,11 +49,11 @@ def script_of(study: Study, d: int) -> Script:
         Number of the site's features.
     """
     if isinstance(study.privacy, Published):
-        return published.published_script(study)
+        return published_pca.published_script(study)
     if isinstance(study.privacy, Privacy):
         return private_script(study)
     if study.split == "features":
-        return features.features_script(study)
+        return vertical.features_script(study)
     last = optional("own_level") if study.by_site else sequence()
     return sequence(moments.moments_script(study), study.chosen.script(study, d), last)
 
@@ -59,11 +61,11 @@ def script_of(study: Study, d: int) -> Script:
 def operations_of(study: Study) -> dict[str, Op[Any, Any]]:
     """Return the operations that a study's script may name."""
     if isinstance(study.privacy, Published):
-        found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published.OPS)
+        found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published_pca.OPS)
     elif isinstance(study.privacy, Privacy):
         found = private_site.OPS
     elif study.split == "features":
-        found = features.OPS
+        found = vertical.OPS
     else:
         found = (*moments.OPS, *study.chosen.ops, *by_site.OPS)
     return {op.name: op for op in found}
@@ -73,10 +75,10 @@ def all_operations() -> dict[str, Op[Any, Any]]:
     """Return every operation that some study may ask for: what a reviewer reads."""
     shared: tuple[Op[Any, Any], ...] = (
         *moments.OPS,
-        *features.OPS,
+        *vertical.OPS,
         *by_site.OPS,
         *private_site.OPS,
-        *published.OPS,
+        *published_pca.OPS,
     )
     own = [op for method in all_methods().values() for op in method.ops]
     return {op.name: op for op in [*shared, *own]}

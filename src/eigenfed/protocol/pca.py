@@ -5,18 +5,17 @@ from dataclasses import replace
 import numpy as np
 
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.by_site import levels
-from eigenfed.protocol.core import Protocol
-from eigenfed.protocol.features import features_pca
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.published_claims import Published
+from eigenfed.protocol.core import Protocol, Total, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.by_site import levels
+from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
-from eigenfed.protocol.moments import all_moments
-from eigenfed.protocol.private import private_pca
-from eigenfed.protocol.published import published_pca
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.private.private_pca import private_pca
+from eigenfed.protocol.published.published_pca import published_pca
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import Total, plain_sum
 
 
 def check_summable(method: Method) -> None:

@@ -15,22 +15,15 @@ from typing import Any
 import numpy as np
 
 from eigenfed.errors import DataError, EigenfedError, InputError
-from eigenfed.privacy import published
-from eigenfed.privacy.identity import Identity
-from eigenfed.privacy.masks import context
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import Bytes, pack
-from eigenfed.protocol.messages import Message
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.published_claims import PUBLISHED, Published
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.privacy.secagg.masking import context
+from eigenfed.protocol.messages import Bytes, Message, pack
 from eigenfed.protocol.method import AUTO, Method, as_method, method_named
 
 _FORMAT = 1
 _MOST_BYTES = 1 << 20
-_PUBLISHED: dict[str, type[Published]] = {
-    name: kind
-    for name in published.__all__
-    if isinstance(kind := getattr(published, name), type) and issubclass(kind, Published)
-}
 
 
 @dataclass(frozen=True)
@@ -267,4 +260,4 @@ def _read_terms(record: dict[str, Any] | None) -> Privacy | Published | None:
         return None
     kind = record.pop("kind")
     listed: dict[str, Any] = {n: tuple(v) if isinstance(v, list) else v for n, v in record.items()}
-    return Privacy(**listed) if kind == "Privacy" else _PUBLISHED[kind](**listed)
+    return Privacy(**listed) if kind == "Privacy" else PUBLISHED[kind](**listed)

@@ -1,1 +1,1 @@
-"""The page of a result: what was computed, by whom, how well, and what left each site."""
+"""The pages of a result: what was computed, how well, and what left each site."""

@@ -19,8 +19,8 @@ def check_facts(facts: Mapping[str, Any]) -> None:
     Parameters
     ----------
     facts : mapping
-        As `eigenfed.study.results.read_result` gives them, with k, d and the lists of variances
-        checked.
+        As `eigenfed.study.results.result_folder.read_result` gives them, with k, d and the lists
+        of variances checked.
 
     Raises
     ------
@@ -67,7 +67,7 @@ def check_events(events: list[dict[str, Any]], sites: list[str]) -> None:
 
 def _named(event: dict[str, Any]) -> set[str]:
     match event["event"]:
-        case "ask":
+        case "request":
             return {*event["bytes_down"], *event["bytes_up"], *event["lost"]}
         case "left":
             return {event["site"]}
@@ -155,7 +155,7 @@ def _facts(k: int) -> dict[str, Rule]:
         "bytes_down": _count,
         "scores": _flag,
         "shown_scores": _list(_text),
-        "clarity": _maybe(by_component),
+        "signal": _maybe(by_component),
         "versions": lambda value: _by_name(_text)(value) and "eigenfed" in value,
         "leakage": _table(rank_fraction=_number, variance_fraction=_number),
         "asked": _table(
@@ -204,7 +204,7 @@ def _facts(k: int) -> dict[str, Rule]:
 
 
 _EVENTS = {
-    "ask": _table(
+    "request": _table(
         round=_count,
         op=_text,
         bytes_down=_by_name(_count),

@@ -1,30 +1,143 @@
-"""The pages of a result: one for everybody, and one for each site alone.
+"""What the shared page shows, for programs: ``run.json``, and custom content for MultiQC.
+
+Nothing of single rows is in either. MultiQC takes files whose names end in ``_mqc.json``.
+
+The pages of a result: one for everybody, and one for each site alone.
 
 A page is one file: style, script and figures are in it, it asks for nothing, and its policy forbids
 it to. It is complete without its script, which adds hovering, choosing and sorting.
 """
 
+import json
 from base64 import b64encode
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import jinja2
 from markupsafe import Markup
 
+from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError
-from eigenfed.report.export import exports
-from eigenfed.report.leaving import left, privacy
+from eigenfed.report.egress import left, privacy
 from eigenfed.report.model import Report, read_report, whole_run
-from eigenfed.report.page import Page, Verdict, written
+from eigenfed.report.page import Page, PageVerdict, written
 from eigenfed.report.repeat import repeat
-from eigenfed.report.sections import computed, convergence, loadings, variance
+from eigenfed.report.sections import (
+    accuracy,
+    computed,
+    convergence,
+    held,
+    loadings,
+    variance,
+    verdicts,
+)
 from eigenfed.report.site_sections import by_site, own_level, own_points, points
-from eigenfed.report.verdicts import accuracy, held, verdicts
 from eigenfed.report.wording import size, things
-from eigenfed.study.files import write_at_once
+from eigenfed.study.results.facts import plain
+
+FORMAT = 1
+
+
+def exports(report: Report) -> dict[str, str]:
+    """Return the texts of all files by path inside the result's folder."""
+    contents = {"run.json": run(report)} | {
+        f"multiqc/eigenfed_{name}_mqc.json": content for name, content in multiqc(report).items()
+    }
+    return {
+        path: json.dumps(plain(content), indent=1, allow_nan=False) + "\n"
+        for path, content in contents.items()
+    }
+
+
+def run(report: Report) -> dict[str, Any]:
+    """Return everything on the shared page as numbers, but the points."""
+    kinds = ("components", "loadings", "rounds", "left", "sites")
+    return {
+        "format": FORMAT,
+        "result": report.facts,
+        **{kind: [asdict(entry) for entry in getattr(report, kind)] for kind in kinds},
+        "replies": {site: [asdict(r) for r in found] for site, found in report.replies.items()},
+        "by_site": None if report.by_site is None else asdict(report.by_site),
+    }
+
+
+def multiqc(report: Report) -> dict[str, dict[str, Any]]:
+    """Return custom content: general numbers, a scree and a table of sites."""
+    facts = report.facts
+    general = {
+        "components": facts["k"],
+        "rows": facts["n"],
+        "sites": len(facts["sites"]),
+        "variance": _hundredths(report.components[-1].cumulative),
+        "converged": report.converged,
+        "rounds": facts["rounds"],
+    }
+    about = {"parent_id": "eigenfed", "parent_name": "eigenfed", "parent_description": _ABOUT}
+    return {
+        "general": {
+            "id": "eigenfed_general",
+            "plot_type": "generalstats",
+            "pconfig": [{name: _HEADERS[name]} for name in general],
+            "data": {"eigenfed": _known(general)},
+        },
+        "scree": about
+        | {
+            "id": "eigenfed_scree",
+            "section_name": "Scree",
+            "description": "Variance by component.",
+            "plot_type": "linegraph",
+            "pconfig": {
+                "id": "eigenfed_scree_plot",
+                "title": "eigenfed: variance by component",
+                "xlab": "component",
+                "ylab": "variance",
+                "ymin": 0,
+            },
+            "data": {"eigenfed": {str(c.place): c.variance for c in report.components}},
+        },
+        "sites": about
+        | {
+            "id": "eigenfed_sites",
+            "section_name": "Sites",
+            "description": "What each site brought, and what left it.",
+            "plot_type": "table",
+            "pconfig": {"id": "eigenfed_sites_table", "title": "eigenfed: sites"},
+            "headers": {name: {"title": title} for name, title in _COLUMNS.items()},
+            "data": {
+                site.name: _known({name: getattr(site, name) for name in _COLUMNS})
+                for site in report.sites
+            },
+        },
+    }
+
+
+_ABOUT = "Principal components of rows that stayed at their sites."
+_COLUMNS = {
+    "rows": "Rows",
+    "replies": "Replies",
+    "bytes_up": "Bytes sent",
+    "bytes_down": "Bytes received",
+}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "components": {"title": "Components", "format": "{:,.0f}"},
+    "rows": {"title": "Rows", "format": "{:,.0f}"},
+    "sites": {"title": "Sites", "format": "{:,.0f}"},
+    "variance": {"title": "Variance held", "suffix": "%", "min": 0, "max": 100},
+    "converged": {"title": "Converged", "description": "Components that have converged"},
+    "rounds": {"title": "Rounds", "format": "{:,.0f}"},
+}
+
+
+def _hundredths(share: float | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _known(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -63,7 +176,7 @@ def write_pages(folder: Path) -> Pages:
     >>> import tempfile
     >>> import numpy as np
     >>> from eigenfed import FederatedPCA
-    >>> from eigenfed.study.results import write_result
+    >>> from eigenfed.study.results.result_folder import (write_result)
     >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
     >>> with tempfile.TemporaryDirectory() as home:
     ...     _ = write_result(Path(home, "out"), pca, sites=["a", "b"])
@@ -136,7 +249,7 @@ def own_page(report: Report, site: str) -> Page:
         (
             held(report),
             accuracy(report),
-            Verdict(
+            PageVerdict(
                 "What left this site",
                 size(line.bytes_up),
                 f"{things(line.replies, 'reply')}, listed below"

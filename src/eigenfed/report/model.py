@@ -1,4 +1,7 @@
-"""What a report shows, read from a result folder and nothing else."""
+"""Scores of a site's rows, for figures: where they lie, and few enough of them to draw.
+
+What a report shows, read from a result folder and nothing else.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,12 +11,95 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
+from eigenfed.arrays import Array
+from eigenfed.data.readers.npy import mapped
 from eigenfed.errors import DataError
 from eigenfed.report.fact_rules import check_events, check_facts
-from eigenfed.report.scores import SiteScores, read_scores
-from eigenfed.study.results import Result, read_result
-from eigenfed.study.run_log import read_log
+from eigenfed.study.results.result_folder import Result, read_result
+from eigenfed.study.results.run_log import read_log
+
+POINTS_SHOWN = 4000
+DIRECTIONS_SHOWN = 6
+_BLOCK_ROWS = 65536
+
+
+@dataclass(frozen=True, eq=False)
+class SiteScores:
+    """Where a site's rows lie on the components.
+
+    Attributes
+    ----------
+    rows : int
+    mean, deviation : ndarray of shape (k,)
+        Of the scores; the deviation is about the site's own mean.
+    points : ndarray of shape (m, l)
+        The scores of some rows, evenly spaced, on the first components.
+    """
+
+    rows: int
+    mean: Array
+    deviation: Array
+    points: Array
+
+
+def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteScores]:
+    """Read the scores of those sites whose scores are in a result folder.
+
+    Raises
+    ------
+    DataError
+        If a file is damaged or has other components.
+    """
+    paths = {site: folder / "scores" / f"{site}.npy" for site in sites}
+    return {site: _read(path, k) for site, path in paths.items() if path.exists()}
+
+
+def _read(path: Path, k: int) -> SiteScores:
+    try:
+        scores = mapped(path)
+    except (OSError, DataError):
+        raise _unreadable(path) from None
+    if scores.dtype not in (np.float64, np.float32) or scores.ndim != 2 or scores.shape[1] != k:
+        raise _unreadable(path)
+    with np.errstate(all="ignore"):
+        mean, deviation = _moments(scores)
+    if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
+        raise _unreadable(path)
+    return SiteScores(len(scores), mean, deviation, spaced(scores, POINTS_SHOWN))
+
+
+def _moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
+    n = max(len(scores), 1)
+    blocks = range(0, len(scores), _BLOCK_ROWS)
+    total = np.zeros(scores.shape[1])
+    for start in blocks:
+        total += scores[start : start + _BLOCK_ROWS].sum(axis=0, dtype=np.float64)
+    mean = total / n
+    square = np.zeros(scores.shape[1])
+    for start in blocks:
+        square += np.square(scores[start : start + _BLOCK_ROWS] - mean).sum(axis=0)
+    return mean, np.sqrt(square / n)
+
+
+def spaced(scores: npt.NDArray[Any], most: int) -> Array:
+    """Take at most so many rows, evenly spaced, on the first components.
+
+    Examples
+    --------
+    >>> spaced(np.arange(10.0).reshape(10, 1), 4).ravel()
+    array([0., 3., 6., 9.])
+    """
+    step = max(-(-len(scores) // most), 1)
+    return np.array(scores[::step, :DIRECTIONS_SHOWN], dtype=np.float64)
+
+
+def _unreadable(path: Path) -> DataError:
+    return DataError(
+        f"{path} cannot be read, or is not of this result. Fit again, or take the file away."
+    )
+
 
 COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
 
@@ -85,8 +171,8 @@ class SiteLine:
 
 
 @dataclass(frozen=True)
-class BySite:
-    """How sites lie on the components; see `eigenfed.protocol.by_site.BySite`.
+class SiteSpread:
+    """How sites lie on the components; see `eigenfed.protocol.exact.by_site.BySite`.
 
     `by_chance` is what sites that differ in nothing would be expected to explain.
     """
@@ -125,7 +211,7 @@ class Report:
     left: tuple[Left, ...]
     replies: dict[str, tuple[Reply, ...]]
     sites: tuple[SiteLine, ...]
-    by_site: BySite | None
+    by_site: SiteSpread | None
     scores: dict[str, SiteScores]
 
     @property
@@ -160,7 +246,7 @@ def read_report(folder: Path) -> Report:
     >>> import tempfile
     >>> import numpy as np
     >>> from eigenfed import FederatedPCA
-    >>> from eigenfed.study.results import write_result
+    >>> from eigenfed.study.results.result_folder import (write_result)
     >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
     >>> with tempfile.TemporaryDirectory() as home:
     ...     _ = write_result(Path(home, "out"), pca, sites=["a", "b"])
@@ -192,16 +278,16 @@ def _report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Report:
     check_facts(facts)
     check_events(log, facts["sites"])
     _check_names(facts["sites"])
-    asks = [event for event in log if event["event"] == "ask"]
+    requests = [event for event in log if event["event"] == "request"]
     left = [event for event in log if event["event"] == "left"]
     return Report(
         facts,
         tuple(_components(facts["eigenvalues"], facts["ratios"])),
         tuple(_loadings(result)),
-        tuple(_round(ask) for ask in asks),
+        tuple(_round(call) for call in requests),
         tuple(_left(left)),
         {site: tuple(_replies(left, site)) for site in facts["sites"]},
-        tuple(_site(facts, asks, left, site) for site in facts["sites"]),
+        tuple(_site(facts, requests, left, site) for site in facts["sites"]),
         _by_site(facts),
         read_scores(folder, facts["sites"], facts["k"]) if facts["scores"] else {},
     )
@@ -230,14 +316,14 @@ def _loadings(result: Result) -> Iterable[Loadings]:
         yield Loadings(place, tuple(zip(names, row[order].tolist(), strict=True)))
 
 
-def _round(ask: dict[str, Any]) -> Round:
+def _round(call: dict[str, Any]) -> Round:
     return Round(
-        ask["round"] + 1,
-        ask["op"],
-        sum(ask["bytes_down"].values()),
-        sum(ask["bytes_up"].values()),
-        tuple(ask["lost"]),
-        ask["residual"],
+        call["round"] + 1,
+        call["op"],
+        sum(call["bytes_down"].values()),
+        sum(call["bytes_up"].values()),
+        tuple(call["lost"]),
+        call["residual"],
     )
 
 
@@ -289,24 +375,24 @@ def _replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
 
 
 def _site(
-    facts: dict[str, Any], asks: list[dict[str, Any]], left: list[dict[str, Any]], site: str
+    facts: dict[str, Any], requests: list[dict[str, Any]], left: list[dict[str, Any]], site: str
 ) -> SiteLine:
     told = facts["by_site"]
     return SiteLine(
         site,
         None if told is None else told["sites"][site]["rows"],
-        sum(ask["bytes_up"].get(site, 0) for ask in asks),
-        sum(ask["bytes_down"].get(site, 0) for ask in asks),
+        sum(call["bytes_up"].get(site, 0) for call in requests),
+        sum(call["bytes_down"].get(site, 0) for call in requests),
         sum(event["site"] == site for event in left),
     )
 
 
-def _by_site(facts: dict[str, Any]) -> BySite | None:
+def _by_site(facts: dict[str, Any]) -> SiteSpread | None:
     told = facts["by_site"]
     if told is None:
         return None
     sites = told["sites"]
-    return BySite(
+    return SiteSpread(
         tuple(told["explained"]),
         {site: tuple(found["contribution"]) for site, found in sites.items()},
         {site: tuple(found["shift"]) for site, found in sites.items()},

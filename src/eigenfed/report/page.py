@@ -10,7 +10,7 @@ Tone: TypeAlias = Literal["good", "plain", "look"]
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """Numbers in full; the first column names the row."""
 
     kind: ClassVar[str] = "table"
@@ -32,7 +32,7 @@ class Figure:
 
     kind: ClassVar[str] = "figure"
     drawing: Drawing
-    tables: tuple[Table, ...]
+    tables: tuple[PageTable, ...]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Notice:
     text: str
 
 
-Part: TypeAlias = Table | Figure | Panels | Points | Facts | Code | Notice
+Part: TypeAlias = PageTable | Figure | Panels | Points | Facts | Code | Notice
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PageVerdict:
     """A line of the first screen: what was asked, the answer, and what it means."""
 
     title: str
@@ -111,7 +111,7 @@ class Page:
 
     title: str
     subtitle: str
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PageVerdict, ...]
     sections: tuple[Section, ...]
     links: tuple[tuple[str, str], ...] = ()
 

@@ -6,7 +6,7 @@ from typing import Any
 import eigenfed
 from eigenfed.protocol.method import AUTO, all_methods, method_named
 from eigenfed.report.model import Report
-from eigenfed.report.page import Code, Part, Section, Table
+from eigenfed.report.page import Code, PageTable, Part, Section
 
 _DEFAULTS = {"tol": 2e-8, "stop": "all", "max_rounds": 50, "certify": True}
 _TERMS = {
@@ -39,7 +39,7 @@ def repeat(report: Report) -> Section:
         parts.append(Code("On a command line, with a file for each site", line))
     parts.append(Code("In Python, with a table for each site", python(facts)))
     parts.append(
-        Table(
+        PageTable(
             "version-table",
             "Versions",
             ("package", "version"),

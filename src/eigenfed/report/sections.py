@@ -1,14 +1,169 @@
-"""The sections on what was found: variances, features, convergence."""
+"""The first screen: what was found, how sure it is, what left, and what is only a site.
+
+The sections on what was found: variances, features, convergence.
+"""
 
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
 from eigenfed.report.figures import Bar, bars, scree
 from eigenfed.report.figures import convergence as residuals
-from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report
-from eigenfed.report.page import Facts, Figure, Panels, Part, Section, Table
-from eigenfed.report.verdicts import accuracy
-from eigenfed.report.wording import angle, count, listed, number, percent, size
+from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
+from eigenfed.report.page import (
+    Facts,
+    Figure,
+    Notice,
+    PageTable,
+    PageVerdict,
+    Panels,
+    Part,
+    Section,
+    Tone,
+)
+from eigenfed.report.wording import (
+    MOSTLY,
+    PARTLY,
+    angle,
+    count,
+    listed,
+    number,
+    percent,
+    size,
+    small_angle,
+    things,
+)
+
+
+def verdicts(report: Report) -> tuple[PageVerdict, ...]:
+    """Say in a few lines what the page says."""
+    found = [held(report), accuracy(report), left(report)]
+    if report.facts["signal"] is not None:
+        found.append(noise(report.facts["signal"]))
+    if report.by_site is not None:
+        found.append(sites(report.by_site))
+    return tuple(found)
+
+
+def held(report: Report) -> PageVerdict:
+    """Say how much of the variance the components hold."""
+    cumulative = report.components[-1].cumulative
+    k = report.facts["k"]
+    words = (
+        f"{things(k, 'component')} of {things(report.facts['d'], 'feature')}"
+        f"{', with noise' if report.facts['privacy'] else ''}."
+    )
+    value = "not known" if cumulative is None else percent(min(cumulative, 1.0))
+    return PageVerdict("Variance held", value, words, "plain")
+
+
+def accuracy(report: Report) -> PageVerdict:
+    """Say whether the components can be relied on as components."""
+    grade, k = report.facts["certificate"], report.facts["k"]
+    if grade is None or report.converged is None:
+        words = "No certificate was made: nothing is known of how near the components are."
+        return PageVerdict("Accuracy", "not graded", words, "look")
+    of = " of the matrix with noise" if report.facts["privacy"] else ""
+    bound = grade["angle_bound"]
+    if report.converged < k:
+        missing = k - report.converged
+        words = (
+            f"{things(missing, 'component')} of {k} did not reach the tolerance. Allow more "
+            "rounds, or ask for fewer components."
+        )
+        return PageVerdict("Accuracy", "not converged", words, "look")
+    if bound is None:
+        words = (
+            f"All components have converged{of}, but the next one is too near to the last for a "
+            "bound on the angle: those two may mix."
+        )
+        return PageVerdict("Accuracy", "converged, no bound", words, "look")
+    words = f"No direction is further than {small_angle(bound)} from the exact components{of}"
+    if of:
+        seen = "is estimated below" if report.facts["signal"] else "is not known"
+        words = f"{words}. How far noise has moved those {seen}."
+        return PageVerdict("Accuracy", "converged, with noise", words, "plain")
+    return PageVerdict(
+        "Accuracy", "converged", f"{words}, as if all rows were in one place.", "good"
+    )
+
+
+def noise(signal: list[float]) -> PageVerdict:
+    """Say what noise has left of the components."""
+    drowned = sum(share < MOSTLY for share in signal)
+    words = "About so much of its direction without noise the least clear component keeps."
+    if drowned:
+        words = (
+            f"{drowned} of {things(len(signal), 'component')} keep less than half of their "
+            "direction without noise: do not interpret them. eigenfed plan says what would help."
+        )
+    value = f"{percent(min(signal))} left"
+    return PageVerdict("Noise", value, words, "look" if drowned else "good")
+
+
+def left(report: Report) -> PageVerdict:
+    """Say what left the sites, in a word."""
+    privacy = report.facts["privacy"]
+    if privacy is not None and privacy["epsilon"] is None:
+        words = "A published mechanism was run as printed; nothing is guaranteed for a row."
+        return PageVerdict("What left the sites", "no guarantee", words, "look")
+    if privacy is not None:
+        value = f"private, epsilon {privacy['epsilon']:g}"
+        words = (
+            f"Everything released is differentially private for one {privacy['unit']}, at delta "
+            f"{privacy['delta']:g}."
+        )
+        return PageVerdict("What left the sites", value, words, "good")
+    if report.facts["secure"]:
+        words = "Replies were masked: only their sum over all sites can be read, without noise."
+        return PageVerdict("What left the sites", "secure sums", words, "good")
+    return PageVerdict("What left the sites", "exact figures", _open_words(report), "plain")
+
+
+def _open_words(report: Report) -> str:
+    told = {kind.reveals for kind in report.left}
+    what = "its whole covariance" if "scatter" in told else "figures about directions of its rows"
+    rows = "No row left; each" if report.facts["split"] == "samples" else "Each"
+    return f"{rows} site sent {what}, readable by the coordinator, without noise."
+
+
+def sites(found: SiteSpread) -> PageVerdict:
+    """Say whether a component is a site."""
+    worst = max(found.explained)
+    place = found.explained.index(worst) + 1
+    tone, words = _site_words(found, worst, place)
+    value = f"PC{place}: {percent(worst)}" if tone == "look" else f"at most {percent(worst)}"
+    return PageVerdict("Between sites", value, words, tone)
+
+
+def _site_words(found: SiteSpread, share: float, place: int) -> tuple[Tone, str]:
+    if share >= MOSTLY:
+        return (
+            "look",
+            f"PC{place} is {percent(share)} between sites: it tells sites apart. Look at units "
+            "and calibration before calling it a finding.",
+        )
+    if share >= max(PARTLY, 3 * found.by_chance):
+        return (
+            "look",
+            f"PC{place} is {percent(share)} between sites. Look at how they differ before calling "
+            "it a finding.",
+        )
+    return "good", "No component tells the sites apart to speak of."
+
+
+def site_notices(found: SiteSpread) -> tuple[Notice, ...]:
+    """Say which components tell sites apart."""
+    said = [(p, s, *_site_words(found, s, p)) for p, s in enumerate(found.explained, start=1)]
+    looked = [(place, share, words) for place, share, tone, words in said if tone == "look"]
+    if len(looked) < 2:
+        return tuple(Notice("look", words) for _, _, words in looked)
+    names = listed([f"PC{place} ({percent(share)})" for place, share, _ in looked], most=10)
+    words = (
+        f"{len(looked)} components tell sites apart: {names}. Look at units and calibration before "
+        "calling them findings."
+    )
+    return (Notice("look", words),)
+
 
 _DRAWN = 20
 """Components in a figure; the table behind it has all."""
@@ -36,7 +191,7 @@ def computed(report: Report) -> Section:
         items.append(("Did not answer an ask", listed(lost, most=60)))
     split = facts["split"] == "samples"
     held = "different rows of the same features" if split else "different features of the same rows"
-    table = Table(
+    table = PageTable(
         "sites-table",
         "Sites: rows where they were told, replies, and bytes",
         ("site", "rows", "replies", "bytes sent", "bytes received"),
@@ -82,7 +237,7 @@ def variance(report: Report) -> Section:
     ]
     if report.facts["privacy"] is not None:
         words.append("These are variances with noise, as they were released.")
-    table = Table(
+    table = PageTable(
         "scree-table",
         "Variance by component",
         ("component", "variance", "share of total", "summed up"),
@@ -125,7 +280,7 @@ def _loadings(found: Loadings) -> Figure:
     )
     rows = tuple((n, w, w * w) for n, w in found.features)
     head = ("feature", "loading", "share of the component")
-    return Figure(svg, (Table(f"{name}-table", f"Loadings of {place}", head, rows, True),))
+    return Figure(svg, (PageTable(f"{name}-table", f"Loadings of {place}", head, rows, True),))
 
 
 def convergence(report: Report) -> Section:
@@ -145,7 +300,7 @@ def convergence(report: Report) -> Section:
             "All of this is about the matrix with noise. How far noise has moved the components "
             + (
                 "is estimated from it: near 0 a component is noise, whatever its variance."
-                if facts["clarity"]
+                if facts["signal"]
                 else "from those of the rows is not in it."
             )
         )
@@ -156,26 +311,26 @@ def convergence(report: Report) -> Section:
             "This method gets its components in one go from what the sites sent: there is no "
             "iteration to watch."
         )
-    parts: list[Part] = [] if facts["clarity"] is None else [_clarity(facts["clarity"])]
+    parts: list[Part] = [] if facts["signal"] is None else [_signal(facts["signal"])]
     parts += [] if grade is None else [_grade(grade), _residual_table(grade)]
     table = _round_table(report, folded=True)
     parts.append(table if curve is None else Figure(curve, (table,)))
     return Section("convergence", "How well it converged", tuple(words), tuple(parts))
 
 
-def _clarity(clarity: list[float]) -> Figure:
-    named = [(f"PC{place}", share) for place, share in enumerate(clarity, start=1)]
+def _signal(signal: list[float]) -> Figure:
+    named = [(f"PC{place}", share) for place, share in enumerate(signal, start=1)]
     svg = bars(
-        "clarity",
+        "signal",
         [Bar(name, share, f"{name}: {percent(share)} left") for name, share in named[:_DRAWN]],
         title="What noise has left of each component",
         says="Estimated squared cosine with the component without noise; the least is "
-        f"{percent(min(clarity))}.",
+        f"{percent(min(signal))}.",
         high=1.0,
         written=lambda value: f"{100 * value:.0f} %",
     )
     head = ("component", "squared cosine with the one without noise")
-    table = Table("clarity-table", "What noise has left", head, tuple(named), folded=True)
+    table = PageTable("signal-table", "What noise has left", head, tuple(named), folded=True)
     return Figure(svg, (table,))
 
 
@@ -193,9 +348,9 @@ def _grade(grade: dict[str, Any]) -> Facts:
     return Facts(tuple(items))
 
 
-def _residual_table(grade: dict[str, Any]) -> Table:
+def _residual_table(grade: dict[str, Any]) -> PageTable:
     graded = zip(grade["residuals"], grade["converged"], strict=True)
-    return Table(
+    return PageTable(
         "residual-table",
         "Residual by component",
         ("component", "residual", "converged"),
@@ -204,8 +359,8 @@ def _residual_table(grade: dict[str, Any]) -> Table:
     )
 
 
-def _round_table(report: Report, *, folded: bool) -> Table:
-    return Table(
+def _round_table(report: Report, *, folded: bool) -> PageTable:
+    return PageTable(
         "round-table",
         "Rounds: what was asked, bytes to and from all sites, and the residual before",
         ("round", "ask", "bytes down", "bytes up", "residual before", "did not answer"),

@@ -3,11 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from eigenfed.report.figures import Bar, bars, grid
-from eigenfed.report.model import COMPONENTS_SHOWN, BySite, Report
-from eigenfed.report.page import Figure, Notice, Part, Points, Section, Table
-from eigenfed.report.scatter import COLOURS, scatter, thinned
-from eigenfed.report.scores import SiteScores
-from eigenfed.report.verdicts import site_notices
+from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteScores, SiteSpread
+from eigenfed.report.page import Figure, Notice, PageTable, Part, Points, Section
+from eigenfed.report.score_plot import COLOURS, scatter, thinned
+from eigenfed.report.sections import site_notices
 from eigenfed.report.wording import count, listed, percent, things
 
 _SHOWN = 20
@@ -48,7 +47,7 @@ def _untold(report: Report) -> str:
     )
 
 
-def _explained(found: BySite) -> Figure:
+def _explained(found: SiteSpread) -> Figure:
     shares = list(enumerate(found.explained, start=1))
     items = [
         Bar(f"PC{p}", share, f"PC{p}: {percent(share)} of its variance is between sites")
@@ -67,10 +66,10 @@ def _explained(found: BySite) -> Figure:
     )
     rows = tuple((f"PC{p}", share) for p, share in shares)
     head = ("component", "share between sites")
-    return Figure(svg, (Table("explained-table", caption, head, rows, True),))
+    return Figure(svg, (PageTable("explained-table", caption, head, rows, True),))
 
 
-def _shift(found: BySite) -> Figure:
+def _shift(found: SiteSpread) -> Figure:
     return _by_component(
         "shift",
         found.shift,
@@ -82,7 +81,7 @@ def _shift(found: BySite) -> Figure:
     )
 
 
-def _contribution(found: BySite) -> Figure:
+def _contribution(found: SiteSpread) -> Figure:
     return _by_component(
         "contribution",
         found.contribution,
@@ -122,7 +121,7 @@ def _by_component(
         for site, numbers in values.items()
         for place, value in enumerate(numbers[:_SHOWN], start=1)
     )
-    table = Table(f"{name}-table", f"{title}{more}", ("site", "component", unit), rows, True)
+    table = PageTable(f"{name}-table", f"{title}{more}", ("site", "component", unit), rows, True)
     return Figure(svg, (table,))
 
 
@@ -169,7 +168,7 @@ def own_points(site: str, scores: SiteScores) -> Section:
 def _points(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:
     drawn = thinned(shown)
     width = next(iter(drawn.values())).shape[1]
-    table = Table(
+    table = PageTable(
         "points-table",
         "Sites whose rows are drawn: mean and deviation of their scores",
         ("site", "rows", "drawn", "component", "mean", "deviation"),
@@ -224,7 +223,7 @@ def own_level(report: Report, site: str, scores: SiteScores) -> Section:
         title=f"Where the mean of {site} lies",
         says=f"Furthest out on PC{furthest + 1}: {shift[furthest]:+.2f} deviations of all rows.",
     )
-    table = Table(
+    table = PageTable(
         "own-table",
         "Mean and variance of this site's scores, and how they compare with all rows",
         ("component", "mean", "variance", "mean in deviations of all", "variance over that of all"),

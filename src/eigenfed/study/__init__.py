@@ -1,1 +1,1 @@
-"""A study from end to end: the run, what it leaves on disk, and reading that again."""
+"""A study from end to end: its files, its plan, its run and its results."""

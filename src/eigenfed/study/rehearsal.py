@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenfed.data.columns import differences, listed
-from eigenfed.data.files import Table, column_names
-from eigenfed.data.parquet import check_pandas_index
+from eigenfed.data.column_names import differences, listed
+from eigenfed.data.files import FileTable, column_names
+from eigenfed.data.readers.parquet import check_pandas_index
 from eigenfed.errors import DataError, InputError, Refusal
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.privacy.ledger import Ledger, Totals
-from eigenfed.study.rows import Records
+from eigenfed.privacy.ledger.ledger import Ledger, Totals
+from eigenfed.study.scores import Rows
 from eigenfed.study.site_file import SiteFile, read_site
 from eigenfed.study.study_file import StudyFile, read_study
 from eigenfed.study.wording import speaking_of_keys
-from eigenfed.transport.log import Asked
+from eigenfed.transport.rounds import RoundRecord
 
 
 @dataclass(frozen=True)
@@ -42,11 +42,10 @@ class Rehearsal:
         return tuple(name for name in self.study.sites if name not in self.sites)
 
     @property
-    def records(self) -> dict[str, Records]:
+    def records(self) -> dict[str, Rows]:
         """The rows of each site that count."""
         return {
-            name: Records(site.data, site.id_column, site.where)
-            for name, site in self.sites.items()
+            name: Rows(site.data, site.id_column, site.where) for name, site in self.sites.items()
         }
 
     @property
@@ -68,7 +67,7 @@ class Rehearsal:
         )
 
     def fit(
-        self, pca: FederatedPCA, told: Callable[[Asked], None] | None = None
+        self, pca: FederatedPCA, callback: Callable[[RoundRecord], None] | None = None
     ) -> dict[str, Totals]:
         """Fit an estimator to the rows of the sites that are there.
 
@@ -76,7 +75,7 @@ class Rehearsal:
         ----------
         pca : FederatedPCA
             From `estimator`.
-        told : callable, optional
+        callback : callable, optional
             Called with each ask when it is over.
 
         Returns
@@ -106,11 +105,11 @@ class Rehearsal:
                 filtered={name for name, site in self.sites.items() if site.where},
                 by_site=self.study.by_site,
                 deadline_s=self.study.deadline_s,
-                told=told,
+                callback=callback,
             )
         return {name: led.totals(self.sites[name].dataset) for name, led in ledgers.items()}
 
-    def _tables(self) -> dict[str, Table]:
+    def _tables(self) -> dict[str, FileTable]:
         """Open all files with the same features in the same order, so that none is copied."""
         wanted = self._features()
         tables = {}

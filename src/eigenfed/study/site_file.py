@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenfed.data.where import conditions_of
-from eigenfed.privacy.keys import Budget, check_name
+from eigenfed.data.row_filter import conditions_of
+from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.checking import at_key, checked, read_toml
 from eigenfed.study.site_keys import SITE

@@ -1,6 +1,6 @@
 """All that a site's own file may say."""
 
-from eigenfed.data.where import PATTERN
+from eigenfed.data.row_filter import PATTERN
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.keys import Barred, Given, Key, Not, Table
 from eigenfed.study.method_rule import MethodName

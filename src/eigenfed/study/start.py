@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.terms import Privacy
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.study.checking import checked
 from eigenfed.study.keys import Table
 from eigenfed.study.site_keys import SITE

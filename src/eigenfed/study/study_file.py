@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenfed.errors import DataError, EigenfedError
-from eigenfed.privacy.terms import Privacy
+from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.method import Method
 from eigenfed.protocol.study import Study
 from eigenfed.study.checking import at_key, checked, read_text, read_toml

@@ -1,8 +1,8 @@
 """All that a study file may say."""
 
-from eigenfed.privacy.identity import LEAST_SITES
-from eigenfed.privacy.sensitivity import RELATIONS
-from eigenfed.privacy.terms import COUNTS, SHARES, TRUSTS
+from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.privacy.guarantee import COUNTS, SHARES, TRUSTS
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.method import AUTO
 from eigenfed.study.keys import Barred, Below, Given, Is, Key, Not, Table
 from eigenfed.study.method_rule import CannotBePrivate, MethodRule, NeedsSingleReplies

@@ -1,1 +1,1 @@
-"""Carries asks and replies. The only place that knows an engine."""
+"""Carries requests and replies. The only place that knows an engine."""

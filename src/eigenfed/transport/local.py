@@ -13,11 +13,10 @@ from typing import Any, Protocol
 from eigenfed.arrays import Arrays
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.threads import one_blas_thread
-from eigenfed.protocol.codes import WHY
-from eigenfed.protocol.core import Ask
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message, check_wire
-from eigenfed.transport.log import Asked
+from eigenfed.protocol.core import Call
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import WHY, Message, check_wire
+from eigenfed.transport.rounds import RoundRecord
 
 
 class Answering(Protocol):
@@ -41,8 +40,8 @@ class LocalTransport:
         Name of the run, to take up one that was interrupted; a new one by default.
     deadline_s : float, optional
         How long to wait for the replies to an ask that says nothing of it; without end by default.
-    told : callable, optional
-        Called with each `Asked` as it is over.
+    callback : callable, optional
+        Called with each `RoundRecord` as it is over.
 
     Attributes
     ----------
@@ -69,7 +68,7 @@ class LocalTransport:
         workers: int | None = None,
         run: str | None = None,
         deadline_s: float | None = None,
-        told: Callable[[Asked], None] | None = None,
+        callback: Callable[[RoundRecord], None] | None = None,
     ) -> None:
         if not sites:
             raise InputError("sites is empty and must name at least one site. Add a site.")
@@ -79,8 +78,8 @@ class LocalTransport:
         self._workers = min(workers or os.cpu_count() or 1, len(sites))
         self._run = run or uuid.uuid4().hex
         self._deadline_s = deadline_s
-        self._told = told
-        self.log: list[Asked] = []
+        self._callback = callback
+        self.log: list[RoundRecord] = []
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
         self._opening: bytes | None = None
         self._open: set[str] = set()
@@ -99,40 +98,40 @@ class LocalTransport:
         """Name of the run."""
         return self._run
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, Arrays]]:
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies in sorted order of sites."""
-        unknown = set(ask.to or ()) - set(self._sites)
+        unknown = set(call.to or ()) - set(self._sites)
         if unknown:
             raise ProtocolError(
-                f"{ask.op!r} is addressed to {sorted(unknown)}, which are no sites of this run. "
+                f"{call.op!r} is addressed to {sorted(unknown)}, which are no sites of this run. "
                 "Address those that are."
             )
-        names = [name for name in self._sites if ask.to is None or name in ask.to]
-        wait = self._deadline_s if ask.deadline_s is None else ask.deadline_s
+        names = [name for name in self._sites if call.to is None or name in call.to]
+        wait = self._deadline_s if call.deadline_s is None else call.deadline_s
         ends = None if wait is None else time.monotonic() + wait
         self.rounds += 1
         lost: list[str] = []
         sizes: dict[str, tuple[int, int]] = {}
         try:
-            yield from self._replies(names, round_, ask, ends, sizes, lost)
+            yield from self._replies(names, round_, call, ends, sizes, lost)
         finally:
-            self._write_down(round_, ask, sizes, lost)
-        needed = len(names) if ask.quorum is None else ask.quorum
+            self._write_down(round_, call, sizes, lost)
+        needed = len(names) if call.quorum is None else call.quorum
         if len(names) - len(lost) < needed:
-            raise SiteLost(tuple(lost), ask.op, round_)
+            raise SiteLost(tuple(lost), call.op, round_)
 
     def _replies(
         self,
         names: list[str],
         round_: int,
-        ask: Ask[Any],
+        call: Call[Any],
         ends: float | None,
         sizes: dict[str, tuple[int, int]],
         lost: list[str],
     ) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies, and note how large they and the asks were, and who is lost."""
         with one_blas_thread if self._workers > 1 else nullcontext():
-            for name, waiting in self._waiting(names, round_, ask, bounded=ends is None):
+            for name, waiting in self._waiting(names, round_, call, bounded=ends is None):
                 left = None if ends is None else max(ends - time.monotonic(), 0.0)
                 try:
                     sent_bytes, data = waiting.result(left)
@@ -140,19 +139,19 @@ class LocalTransport:
                     lost.append(name)
                 else:
                     sizes[name] = (sent_bytes, len(data))
-                    yield name, self._received(name, round_, ask, sent_bytes, data)
+                    yield name, self._received(name, round_, call, sent_bytes, data)
 
     def _write_down(
-        self, round_: int, ask: Ask[Any], sizes: dict[str, tuple[int, int]], lost: list[str]
+        self, round_: int, call: Call[Any], sizes: dict[str, tuple[int, int]], lost: list[str]
     ) -> None:
         sent = {name: down for name, (down, _) in sizes.items()}
         received = {name: up for name, (_, up) in sizes.items()}
-        self.log.append(Asked(round_, ask.op, sent, received, tuple(lost), ask.residual))
-        if self._told is not None:
-            self._told(self.log[-1])
+        self.log.append(RoundRecord(round_, call.op, sent, received, tuple(lost), call.residual))
+        if self._callback is not None:
+            self._callback(self.log[-1])
 
     def _waiting(
-        self, names: list[str], round_: int, ask: Ask[Any], *, bounded: bool
+        self, names: list[str], round_: int, call: Call[Any], *, bounded: bool
     ) -> Iterator[tuple[str, "Future[tuple[int, bytes]]"]]:
         """Yield each site's answer to come, in order, with few of them in hand at a time.
 
@@ -161,12 +160,12 @@ class LocalTransport:
         """
         ahead = 2 * self._workers if bounded else len(names)
         # What is the same for all sites is written once; it may be all of a large basis.
-        common = None if ask.differs else self._written(round_, ask, "")
+        common = None if call.differs else self._written(round_, call, "")
         pool = ThreadPoolExecutor(self._workers if bounded else len(names))
         held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
         try:
             for name in names:
-                held.append((name, pool.submit(self._one, name, round_, ask, common)))
+                held.append((name, pool.submit(self._one, name, round_, call, common)))
                 if len(held) >= ahead:
                     yield held.popleft()
             yield from held
@@ -174,7 +173,7 @@ class LocalTransport:
             pool.shutdown(wait=False, cancel_futures=True)
 
     def _one(
-        self, name: str, round_: int, ask: Ask[Any], common: bytes | None
+        self, name: str, round_: int, call: Call[Any], common: bytes | None
     ) -> tuple[int, bytes]:
         site = self._sites[name]
         if self._opening is not None and name not in self._open:
@@ -182,26 +181,26 @@ class LocalTransport:
             if opened.kind == "refusal":
                 raise SiteRefused(name, opened.label, "open", round_, WHY.get(opened.label, ""))
             self._open.add(name)
-        sent = self._written(round_, ask, name) if common is None else common
+        sent = self._written(round_, call, name) if common is None else common
         reply = site.answer(sent, intact=True) if type(site) is Site else site.answer(sent)
         return len(sent), reply
 
-    def _written(self, round_: int, ask: Ask[Any], name: str) -> bytes:
-        arrays = ask.for_site(name)
-        return Message("ask", self._run, round_, ask.op, arrays).to_bytes(self._wire)
+    def _written(self, round_: int, call: Call[Any], name: str) -> bytes:
+        arrays = call.for_site(name)
+        return Message("request", self._run, round_, call.op, arrays).to_bytes(self._wire)
 
     def _received(
-        self, name: str, round_: int, ask: Ask[Any], sent_bytes: int, data: bytes
+        self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
     ) -> Arrays:
         # A checksum takes as long as a sparse product: only what comes from elsewhere is checked.
         intact = type(self._sites[name]) is Site
         reply = Message.from_bytes(data, "reply", "refusal", intact=intact)
         if reply.kind == "refusal":
             why = WHY.get(reply.label, "")
-            raise SiteRefused(name, reply.label, ask.op, round_, why)
-        if (reply.run, reply.round_, reply.label) != (self._run, round_, ask.op):
+            raise SiteRefused(name, reply.label, call.op, round_, why)
+        if (reply.run, reply.round_, reply.label) != (self._run, round_, call.op):
             raise ProtocolError(
-                f"Site {name!r} answered another ask than {ask.op!r} of round {round_}. "
+                f"Site {name!r} answered another ask than {call.op!r} of round {round_}. "
                 "Use the same release of eigenfed everywhere."
             )
         self.bytes_down += sent_bytes

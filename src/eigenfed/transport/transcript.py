@@ -26,16 +26,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from eigenfed.arrays import Arrays, Container, Scalar
-from eigenfed.data.strict_json import strict_json
+from eigenfed.data.safe_files import strict_json
 from eigenfed.errors import DataError, ProtocolError, SiteLost
-from eigenfed.protocol.core import TOTAL, Ask, Replies
+from eigenfed.protocol.core import TOTAL, Call, Replies
 
 _KIND, _VERSION = "transcript", 1
 _PREFIX_BYTES = 16
 _MOST_DIGITS = 9
 _Fields = dict[str, type[Any]]
 _HEADER: _Fields = {"run": str}
-_ROUND: _Fields = {"round": int, "op": str, "ask": str, "outcome": str, "sites": str}
+_ROUND: _Fields = {"round": int, "op": str, "request": str, "outcome": str, "sites": str}
 
 
 class _Entry(NamedTuple):
@@ -70,8 +70,8 @@ class Transcript:
     Examples
     --------
     >>> import numpy as np
-    >>> from eigenfed.protocol.moments import MomentsRequest
-    >>> record, ask = Transcript(None), Ask(MomentsRequest(), summed=True)
+    >>> from eigenfed.protocol.exact.moments import MomentsRequest
+    >>> record, ask = Transcript(None), Call(MomentsRequest(), summed=True)
     >>> record.keep(0, ask, {TOTAL: {"n": np.array([3.0])}})
     >>> record.replay(0, ask)
     {'': {'n': array([3.])}}
@@ -108,7 +108,7 @@ class Transcript:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def replay(self, round_: int, ask: Ask[Any]) -> Replies | SiteLost | None:
+    def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
         """Return what came of a round that is kept, or None where it is new.
 
         Raises
@@ -119,11 +119,11 @@ class Transcript:
         if round_ >= len(self._rounds):
             return None
         kept = self._rounds[round_]
-        if (kept.op, kept.digest) != (ask.op, ask.digest()):
-            same = ", with other arrays or of other sites" if kept.op == ask.op else ""
+        if (kept.op, kept.digest) != (call.op, call.digest()):
+            same = ", with other arrays or of other sites" if kept.op == call.op else ""
             raise ProtocolError(
                 f"The run departs from its transcript: in round {round_} that has {kept.op!r} and "
-                f"the run asks {ask.op!r}{same}. Resume with the same settings and release on the "
+                f"the run asks {call.op!r}{same}. Resume with the same settings and release on the "
                 "same machine, or begin a new transcript."
             )
         record = self._container(kept.start, kept.size)
@@ -133,7 +133,7 @@ class Transcript:
             pass
         raise self._corrupt("what sites replied cannot be read", kept.start)
 
-    def keep(self, round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> None:
+    def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
         """Write down what came of the next round; it is on the disk when this returns.
 
         Raises
@@ -146,16 +146,16 @@ class Transcript:
                 f"Round {round_} cannot follow the {len(self._rounds)} rounds of the transcript. "
                 "Keep every round once, in order."
             )
-        if ask.summed and not isinstance(outcome, SiteLost) and outcome.keys() != {TOTAL}:
+        if call.summed and not isinstance(outcome, SiteLost) and outcome.keys() != {TOTAL}:
             raise ProtocolError(
-                f"Round {round_} asked for a sum of {ask.op!r} and is given single replies, which "
+                f"Round {round_} asked for a sum of {call.op!r} and is given single replies, which "
                 "a transcript does not keep. Give it the total."
             )
-        data = _record(round_, ask, outcome).to_bytes()
+        data = _record(round_, call, outcome).to_bytes()
         # What could not be read again would make all of the file corrupt.
         fields = _checked(data, _ROUND).scalars
         start = self._append(data)
-        self._rounds.append(_Entry(ask.op, str(fields["ask"]), start, len(data)))
+        self._rounds.append(_Entry(call.op, str(fields["request"]), start, len(data)))
 
     def close(self) -> None:
         """Close the file; what is kept in memory is gone."""
@@ -183,7 +183,7 @@ class Transcript:
             fields = self._container(*found).scalars
             if fields["round"] != len(self._rounds):
                 raise self._corrupt("a round is missing or doubled")
-            self._rounds.append(_Entry(str(fields["op"]), str(fields["ask"]), *found))
+            self._rounds.append(_Entry(str(fields["op"]), str(fields["request"]), *found))
             self._end = sum(found)
         if self._end < size:
             self._file.truncate(self._end)
@@ -234,13 +234,13 @@ class Transcript:
             os.fsync(self._file.fileno())
 
 
-def _record(round_: int, ask: Ask[Any], outcome: Replies | SiteLost) -> Container:
+def _record(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> Container:
     """Name arrays by the site's place in the list: its name may hold anything."""
-    scalars: dict[str, Scalar] = {"round": round_, "op": ask.op, "ask": ask.digest()}
+    scalars: dict[str, Scalar] = {"round": round_, "op": call.op, "request": call.digest()}
     if isinstance(outcome, SiteLost):
         lost = {"outcome": "lost", "sites": json.dumps(outcome.sites)}
         return Container(_KIND, _VERSION, scalars | lost, {})
-    kind = {"outcome": "total" if ask.summed else "replies", "sites": json.dumps(list(outcome))}
+    kind = {"outcome": "total" if call.summed else "replies", "sites": json.dumps(list(outcome))}
     arrays = {
         f"{i}/{name}": array
         for i, reply in enumerate(outcome.values())

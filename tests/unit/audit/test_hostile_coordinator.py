@@ -9,13 +9,13 @@ from command_line import answer
 from command_line import eigenfed as run
 from eigenfed import SiteRefused
 from eigenfed.arrays import Array
-from eigenfed.audit.coordinator import attack_site
+from eigenfed.audit.hostile_coordinator import attack_site
 from eigenfed.audit.lies import lies_about
 from eigenfed.data.source import Source
-from eigenfed.privacy.identity import Identity
-from eigenfed.privacy.ledger import Budget
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
+from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.study import Study, open_message
 
 SITES = ("a", "b", "c")
@@ -86,7 +86,7 @@ def test_the_attack_finds_a_site_whose_answers_depend_on_its_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A gate that refuses by what is in the rows is what the audit is there for."""
-    from eigenfed.protocol.gate import Site
+    from eigenfed.protocol.gate.gate import Site
     from eigenfed.protocol.messages import Message
 
     honest = Site.answer

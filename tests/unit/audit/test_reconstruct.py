@@ -19,16 +19,15 @@ from eigenfed.audit.reconstruct import Seen, Watch, correlation, nystrom, recons
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteLost
 from eigenfed.estimators.in_process import Conditions, Federation, federation
-from eigenfed.protocol.certificate import products_of
-from eigenfed.protocol.core import Ask, Protocol, drive
-from eigenfed.protocol.krylov import Krylov
+from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.certificate import products_of
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.method import Run
-from eigenfed.protocol.moments import all_moments
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.products import ProductRequest
-from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 from eigenfed.transport.local import LocalTransport
 from oracles import power_law
 from private_runs import in_parts
@@ -249,9 +248,9 @@ class _Dropping:
 
     sites = ("a", "b")
 
-    def ask(self, round_: int, ask: Ask[Any]) -> Iterator[tuple[str, dict[str, Array]]]:
-        assert isinstance(ask.request, ProductRequest)
-        image = np.full_like(ask.request.basis, 1.0 + round_)
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, dict[str, Array]]]:
+        assert isinstance(call.request, ProductRequest)
+        image = np.full_like(call.request.basis, 1.0 + round_)
         yield "a", {"product": image, "trace": np.ones(1)}
         if round_ != 1:
             yield "b", {"product": image, "trace": np.ones(1)}
@@ -261,7 +260,7 @@ def test_a_watch_keeps_sums_over_all_sites_only() -> None:
     watched = Watch(_Dropping())
     basis = np.eye(2)[:, :1]
     for round_ in range(3):
-        replies = dict(watched.ask(round_, Ask(ProductRequest(basis=basis))))
+        replies = dict(watched.exchange(round_, Call(ProductRequest(basis=basis))))
         assert len(replies) == (1 if round_ == 1 else 2)
     np.testing.assert_array_equal(watched.seen.images, [[2.0, 6.0], [2.0, 6.0]])
 
@@ -289,7 +288,7 @@ def test_a_lost_site_passes_through_a_watch() -> None:
 
     watched = watch(LocalTransport({"a": Silent()}))
     with pytest.raises(SiteLost, match="No answer from a"):
-        drive(plain_sum(Ask(ProductRequest(basis=np.eye(2)))), watched)
+        drive(plain_sum(Call(ProductRequest(basis=np.eye(2)))), watched)
 
 
 def test_correlation_is_that_of_the_entries() -> None:

@@ -8,7 +8,7 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.baselines.averaging import dr_svd, uda, wda
 from eigenfed.errors import InputError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from oracles import pooled, power_law
 
 K = 3
@@ -28,7 +28,7 @@ def tables(sizes: Sequence[int] = (150, 60, 300), d: int = 20, alpha: float = 1.
 
 
 def printed(parts: Sequence[Array], k: int, *, weighted: bool) -> Array:
-    """The matrix of 004 Alg. 4 or 5, line 3, formed in full; its leading eigenvectors."""
+    """The matrix of [Guo2024] Alg. 4 or 5, line 3, formed in full; its leading eigenvectors."""
     mean = np.zeros((parts[0].shape[1],) * 2)
     for A in parts:
         values, vectors = np.linalg.eigh(A.T @ A / len(A))

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.guo import guo
+from eigenfed.baselines.averaging import guo
 from eigenfed.errors import InputError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from oracles import pooled, power_law
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from command_line import answer, eigenfed
-from eigenfed.study.results import read_result
+from eigenfed.study.results.result_folder import read_result
 
 
 def test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one(tmp_path: Path) -> None:

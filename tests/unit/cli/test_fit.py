@@ -53,15 +53,15 @@ def test_the_folder_holds_the_pooled_pca(files: list[Path], tmp_path: Path) -> N
 def test_the_log_has_a_line_for_each_ask(files: list[Path], tmp_path: Path) -> None:
     facts = answer("fit", *files, "-k", 2, "--method", "krylov", "--seed", 3, "-o", tmp_path / "o")
     start, *events, end = map(json.loads, (tmp_path / "o/run.jsonl").read_text().splitlines())
-    asks = [event for event in events if event["event"] == "ask"]
+    asks = [event for event in events if event["event"] == "request"]
     left = [event for event in events if event["event"] == "left"]
     assert start == {"event": "start", "method": "krylov", "sites": list(SITES)}
-    assert [ask["round"] for ask in asks] == list(range(facts["rounds"]))
+    assert [call["round"] for call in asks] == list(range(facts["rounds"]))
     assert asks[0]["op"] == "moments"
-    assert {ask["op"] for ask in asks[1:]} >= {"product"}
+    assert {call["op"] for call in asks[1:]} >= {"product"}
     assert end["bytes_up"] == facts["bytes_up"] == sum(event["bytes"] for event in left)
-    assert end["bytes_up"] == sum(sum(ask["bytes_up"].values()) for ask in asks)
-    assert end["bytes_down"] == sum(sum(ask["bytes_down"].values()) for ask in asks)
+    assert end["bytes_up"] == sum(sum(call["bytes_up"].values()) for call in asks)
+    assert end["bytes_down"] == sum(sum(call["bytes_down"].values()) for call in asks)
 
 
 def test_a_csv_and_a_npy_of_the_same_rows_give_the_same(

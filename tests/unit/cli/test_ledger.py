@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from command_line import answer, eigenfed
-from eigenfed.privacy.ledger import Budget, Key, Ledger, Refusal
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 
-def paid(ledger: Ledger, key: Key) -> None:
+def paid(ledger: Ledger, key: ReplyKey) -> None:
     ledger.spend(key, 0.2, sensitivity=1.0, sd=5.0, relation="replace_one", mechanism="gaussian")
 
 
@@ -21,12 +21,12 @@ def file(tmp_path: Path) -> Path:
     with Ledger(path, create=True) as ledger:
         ledger.set_budget("cohort", Budget(1.0, 1e-5))
         release = Release("second moment", "d x d", Leaves.EXACT, Reveals.SCATTER)
-        key = Key("cohort", "run 1", 0, "private_scatter", ask_digest="5d41")
+        key = ReplyKey("cohort", "run 1", 0, "private_scatter", ask_digest="5d41")
         paid(ledger, key)
         ledger.commit(key, b"noisy", release, {"scatter": (2, 2)}, paid=True)
         with pytest.raises(Refusal):
-            paid(ledger, Key("cohort", "run 2", 0, "private_scatter", ask_digest="7d79"))
-        plain = Key("pilot", "run 3", 0, "scatter", ask_digest="aa00")
+            paid(ledger, ReplyKey("cohort", "run 2", 0, "private_scatter", ask_digest="7d79"))
+        plain = ReplyKey("pilot", "run 3", 0, "scatter", ask_digest="aa00")
         ledger.commit(plain, b"exact!", release, {"scatter": (2, 2)}, paid=False)
     return path
 
@@ -48,7 +48,7 @@ def test_show_tells_what_left_and_what_it_cost(file: Path) -> None:
 
 def test_show_tells_of_sums_and_of_what_has_no_guarantee(tmp_path: Path) -> None:
     with Ledger(tmp_path / "l", create=True) as ledger:
-        key = Key("cohort", "run 1", 0, "noisy_covariance", ask_digest="5d41")
+        key = ReplyKey("cohort", "run 1", 0, "noisy_covariance", ask_digest="5d41")
         ledger.summed(key, frozenset("abc"))
         ledger.spend_unsound(key, mechanism="DPdisPCA", allowed=True)
     page = eigenfed("ledger", "show", tmp_path / "l").stdout
@@ -147,7 +147,9 @@ def test_release_lists_what_it_forgives_and_show_says_so(file: Path) -> None:
         for run in range(4):
             ledger.abort("cohort", f"run {run}", run, "scatter")
         for round_ in range(30):
-            ledger.refuse(Key("cohort", "run 9", round_, "scatter", ask_digest="5d41"), "forbidden")
+            ledger.refuse(
+                ReplyKey("cohort", "run 9", round_, "scatter", ask_digest="5d41"), "forbidden"
+            )
     page = eigenfed("ledger", "show", file).stdout
     assert "Held, as too many runs were aborted" in page
     assert "study 9f86d081, coordinator d75a9801" in page

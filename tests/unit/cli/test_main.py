@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from command_line import as_csv, as_npy, eigenfed, rows
-from eigenfed.cli import audit, options
+from eigenfed.cli import audit_command as audit
+from eigenfed.cli import options
 from eigenfed.cli.main import cli
-from eigenfed.privacy.terms import COUNTS, TRUSTS
-from eigenfed.study.distinguishing import PUBLISHED
+from eigenfed.privacy.guarantee import COUNTS, TRUSTS
+from eigenfed.study.audits.distinguishing import PUBLISHED
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -177,7 +178,7 @@ def test_a_file_that_cannot_be_written_is_named(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", str(tmp_path / "s"))
 
-    monkeypatch.setattr("eigenfed.study.files.os.fsync", full)
+    monkeypatch.setattr("eigenfed.data.safe_files.os.fsync", full)
     run = eigenfed("stream", "-k", 1, "-o", tmp_path / "s", given="1 2\n3 4\n")
     assert run.exit_code == 1
     assert run.stderr.startswith(f"eigenfed: {tmp_path / 's'}: No space left on device. ")

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from eigenfed.cli import progress
 from eigenfed.cli.progress import Rounds, shown
-from eigenfed.transport.log import Asked
+from eigenfed.transport.rounds import RoundRecord
 
 
-def asked(round_: int, residual: float | None = None) -> Asked:
-    return Asked(round_, "product", {"a": 400}, {"a": 600}, residual=residual)
+def asked(round_: int, residual: float | None = None) -> RoundRecord:
+    return RoundRecord(round_, "product", {"a": 400}, {"a": 600}, residual=residual)
 
 
 def ticking() -> Iterator[float]:

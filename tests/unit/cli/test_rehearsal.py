@@ -11,7 +11,7 @@ import pytest
 from sklearn.decomposition import PCA
 
 from command_line import FEATURES, answer, as_csv, as_npy, eigenfed, rows
-from eigenfed.privacy.ledger import Ledger
+from eigenfed.privacy.ledger.ledger import Ledger
 
 SITES = ("island", "north", "south")
 COUNTS = {"island": 150, "north": 450, "south": 300}

@@ -44,7 +44,7 @@ def test_every_so_many_rows_the_file_is_written_anew(
         sizes.append(Summary.from_bytes(data).n)
         path.write_bytes(data)
 
-    monkeypatch.setattr("eigenfed.study.files.write_at_once", watched)
+    monkeypatch.setattr("eigenfed.data.safe_files.write_at_once", watched)
     call = ("stream", "-k", 2, "-o", tmp_path / "s", "--every")
     answer(*call, 100, given=lines_of(rows(350)))
     assert sizes == [100.0, 200.0, 300.0, 350.0]

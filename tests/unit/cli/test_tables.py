@@ -6,7 +6,7 @@ import pytest
 from eigenfed import FederatedPCA
 from eigenfed.cli.tables import fit_text, summary_text
 from eigenfed.report.wording import size
-from eigenfed.study.facts import described
+from eigenfed.study.results.facts import described
 
 X = np.random.default_rng(0).standard_normal((80, 30))
 

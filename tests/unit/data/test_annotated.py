@@ -10,8 +10,8 @@ from scipy import sparse
 
 from command_line import answer, eigenfed
 from eigenfed import FederatedPCA
-from eigenfed.data.annotated import Slots, check_slots_free, write_slots
 from eigenfed.data.files import open_source
+from eigenfed.data.readers.h5ad import Slots, check_slots_free, write_slots
 from eigenfed.errors import DataError, InputError
 from table_files import names_of, write_h5ad
 

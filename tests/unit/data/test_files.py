@@ -20,8 +20,10 @@ from hypothesis.extra import numpy as hnp
 from scipy import sparse
 
 from eigenfed.arrays import Array
-from eigenfed.data import csr, h5ad, npy, store
+from eigenfed.data import cache as store
+from eigenfed.data import source as csr
 from eigenfed.data.files import column_names, forget_cache, open_source, open_table
+from eigenfed.data.readers import h5ad, npy
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from table_files import NAMED, WRITERS, csv_text, ids_of, names_of, write_h5ad, write_parquet

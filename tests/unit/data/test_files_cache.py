@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed.data import csv, parsed_copy, store
-from eigenfed.data.block import Block
-from eigenfed.data.cache import Slot, forget_cache
+from eigenfed.data import cache as parsed_copy
+from eigenfed.data import cache as store
+from eigenfed.data.cache import CacheSlot, forget_cache
 from eigenfed.data.files import open_source, open_table
+from eigenfed.data.readers import csv
+from eigenfed.data.source import Block
 from eigenfed.errors import DataError, InputError
 from table_files import WRITERS, csv_text, write_csv
 
@@ -219,7 +221,7 @@ def test_a_crash_leaves_no_copy_that_is_taken_for_whole(path: Path, patch: str) 
 
 
 def test_two_processes_may_build_the_same_copy(path: Path) -> None:
-    slot = Slot.of(path, [("x0",), None, None], None)
+    slot = CacheSlot.of(path, [("x0",), None, None], None)
     with slot.building() as ours:
         (ours / "mine").touch()
         with slot.building() as theirs:
@@ -263,7 +265,7 @@ def test_a_copy_that_cannot_be_mapped_stays(path: Path, monkeypatch: pytest.Monk
 
 
 def test_blocks_without_rows_are_passed_over(path: Path) -> None:
-    slot = Slot.of(path, None, None)
+    slot = CacheSlot.of(path, None, None)
     none, some = Block(TABLE[:0]), Block(TABLE[:2])
     np.testing.assert_array_equal(store.store([none, some, none], slot, None).X, TABLE[:2])
     with pytest.raises(DataError, match="has no rows"):
@@ -273,15 +275,15 @@ def test_blocks_without_rows_are_passed_over(path: Path) -> None:
 def test_a_copy_that_is_gone_at_once_is_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = Slot.building
+    built = CacheSlot.building
 
     @contextmanager
-    def forgotten(slot: Slot) -> Iterator[Path]:
+    def forgotten(slot: CacheSlot) -> Iterator[Path]:
         with built(slot) as folder:
             yield folder
         forget_cache(path)
 
-    monkeypatch.setattr(Slot, "building", forgotten)
+    monkeypatch.setattr(CacheSlot, "building", forgotten)
     with pytest.raises(DataError, match=r"The parsed copy of .*a\.csv was changed"):
         open_source(path)
 

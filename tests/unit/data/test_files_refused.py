@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from eigenfed.data import csv, h5ad, npz, svm
 from eigenfed.data.files import column_names, open_source, open_table
+from eigenfed.data.readers import csv, h5ad, npz, svm
 from eigenfed.errors import DataError, EigenfedError, InputError
 from table_files import WRITERS, names_of, write_h5ad, write_parquet
 

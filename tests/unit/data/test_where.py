@@ -14,9 +14,10 @@ import pytest
 from scipy import sparse
 
 from eigenfed.arrays import Array
-from eigenfed.data import csv, h5ad, npy, parquet, store
+from eigenfed.data import cache as store
 from eigenfed.data.files import open_source, open_table
-from eigenfed.data.where import Condition
+from eigenfed.data.readers import csv, h5ad, npy, parquet
+from eigenfed.data.row_filter import Condition
 from eigenfed.errors import DataError, InputError
 from table_files import csv_text, ids_of, names_of, write_h5ad
 

@@ -23,8 +23,8 @@ from eigenfed import (
     Subspace,
 )
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
-from eigenfed.privacy.ledger import Ledger
+from eigenfed.linalg.orthonormal import sines
+from eigenfed.privacy.ledger.ledger import Ledger
 
 EXACT = ("covariance", "krylov", "randomized", "subspace")
 METHODS = (*EXACT, "power", "merge")

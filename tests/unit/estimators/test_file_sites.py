@@ -11,7 +11,7 @@ import pytest
 from scipy import sparse
 
 from eigenfed import FederatedPCA
-from eigenfed.data import store
+from eigenfed.data import cache as store
 from eigenfed.data.files import forget_cache, open_source, open_table
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError

@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from eigenfed.errors import InputError
-from eigenfed.estimators.frames import aligned, check_names
+from eigenfed.estimators.inputs import aligned, check_names
 
 MARK = 987654.321
 REMEDY = "Bring the {} columns that were there first, in any order."

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.estimators.settings import stream_settings
 from eigenfed.estimators.streaming import StreamingPCA
+from eigenfed.estimators.validation import stream_settings
 from eigenfed.linalg.stream import StreamSettings
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from eigenfed import EigenfedError, InputError, StreamingPCA, Summary
 from eigenfed.arrays import Array
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from oracles import pooled
 
 MEMORIES = ("auto", "low_rank", "gram")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eigenfed.linalg.adaptive import adapted_rank
+from eigenfed.linalg.stream import adapted_rank
 
 ENERGY = (0.01, 0.10)
 

@@ -8,7 +8,7 @@ from scipy.linalg import subspace_angles
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 
 
 def random_rows(seed: int, k: int, d: int) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.deviations import deviations
+from eigenfed.linalg.compress import deviations
 
 
 def taken(rows: Array, weights: Array | None, *, centered: bool = True) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.missing import Observed
+from eigenfed.linalg.stream import Observed
 
 NOTHING = Observed(np.zeros(4), np.zeros(4))
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.linalg.stream import _EXACT_CHUNK_ROWS, Stream, StreamSettings
 from eigenfed.linalg.summary import Summary, chunk_rows
 from oracles import pooled

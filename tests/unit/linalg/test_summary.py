@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
 from eigenfed.errors import DataError, InputError
-from eigenfed.linalg.angles import sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.linalg.summary import Summary, chunk_rows
 from oracles import pooled
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.fixed_point import Bound, check_bound, decoded, encoded, error
+from eigenfed.privacy.secagg.fixed_point import Bound, check_bound, decoded, encoded, error
 
 SIZES = [5e-324, 1e-300, 1e-3, 1.0, 3.0, 1e6, 1e150, 1e300]
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.identity import Identity, Roster
-from eigenfed.privacy.neighbours import Ring
+from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.privacy.secagg.topology import Ring
 
 
 def roster(size: int, seed: int = 0) -> Roster:

@@ -5,7 +5,15 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from eigenfed.errors import DataError
-from eigenfed.privacy.masks import KeyPair, Mask, add_masks, context, derived, sealed, unsealed
+from eigenfed.privacy.secagg.masking import (
+    KeyPair,
+    Mask,
+    add_masks,
+    context,
+    derived,
+    sealed,
+    unsealed,
+)
 
 KEY = bytes(range(32))
 CHUNK = 1 << 14

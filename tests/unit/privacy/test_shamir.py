@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.shamir import PRIME, SHARE_BYTES, recovered, split
+from eigenfed.privacy.secagg.shamir import PRIME, SHARE_BYTES, recovered, split
 
 SECRET = bytes(range(32))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenfed.study.results import read_result
+from eigenfed.study.results.result_folder import read_result
 from reports import result, tables
 
 

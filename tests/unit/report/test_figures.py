@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from eigenfed.report.figures import Bar, bars, convergence, grid, scree
 from eigenfed.report.model import Component, Round
-from eigenfed.report.scatter import packed, scatter
+from eigenfed.report.score_plot import packed, scatter
 from eigenfed.report.svg import tag, ticks
 
 

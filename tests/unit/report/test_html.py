@@ -11,18 +11,18 @@ import pytest
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import InputError
-from eigenfed.privacy.ledger import Ledger
-from eigenfed.privacy.published import DPdisPCA
+from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.html import shared_page, write_pages
 from eigenfed.report.model import read_report
-from eigenfed.report.page import Facts, Notice, Page, Panels, Table, Verdict
-from eigenfed.study.results import write_result
+from eigenfed.report.page import Facts, Notice, Page, PageTable, PageVerdict, Panels
+from eigenfed.study.results.result_folder import write_result
 from reports import ODD_NAMES, named, result, tables, without_pages
 
 SITES = ("north", "south", "west")
 
 
-def verdict(page: Page, title: str) -> Verdict:
+def verdict(page: Page, title: str) -> PageVerdict:
     return next(found for found in page.verdicts if found.title == title)
 
 
@@ -143,7 +143,7 @@ def test_a_secure_page_says_that_only_sums_can_be_read(tmp_path: Path) -> None:
     table = next(
         p for s in page.sections for p in s.parts if getattr(p, "name", "") == "left-table"
     )
-    assert isinstance(table, Table)
+    assert isinstance(table, PageTable)
     ways = {row[0]: row[3] for row in table.rows}
     assert ways["moments"] == "masked, exact in the sum"
     assert ways["magnitude"] == "as it is, readable by the coordinator"
@@ -226,7 +226,7 @@ def test_what_the_ledgers_come_to_is_on_the_page(tmp_path: Path) -> None:
     page = shared_page(read_report(tmp_path / "r"))
     section = next(part for part in page.sections if part.name == "privacy")
     table = section.parts[-1]
-    assert isinstance(table, Table)
+    assert isinstance(table, PageTable)
     assert [row[0] for row in table.rows] == list(SITES)
     assert [row[1] for row in table.rows] == [totals[name].epsilon for name in SITES]
     assert table.rows[0][1] == pytest.approx(2.0, rel=1e-6)

@@ -9,7 +9,7 @@ import pytest
 
 from command_line import eigenfed
 from eigenfed import Covariance, Power, Privacy
-from eigenfed.privacy.published import DPdisPCA
+from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.model import read_report
 from eigenfed.report.repeat import command, python
 from reports import result, tables

@@ -9,18 +9,17 @@ import pytest
 
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.privacy.ledger import Budget, Ledger
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
-from eigenfed.privacy.terms import Privacy
-from eigenfed.protocol.codec import unpack
 from eigenfed.protocol.core import drive
-from eigenfed.protocol.gate import Site
-from eigenfed.protocol.messages import Message
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, unpack
 from eigenfed.protocol.method import Shape, method_named
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.result import Decomposition
 from eigenfed.protocol.study import Opening, Study
-from eigenfed.study.forecast_cost import network_s, private_cost
+from eigenfed.study.planning.forecast import network_s, private_cost
 from eigenfed.transport.local import Answering, LocalTransport
 
 SITES = ("a", "b", "c")
@@ -76,8 +75,8 @@ def peaks(
     coordinator = unpack(Opening, Message.from_bytes(tapes["a"].asks[0], "open").arrays).coordinator
     site = Site("a", sources["a"], coordinator=coordinator.tobytes(), ledger=ledger, policy=policy)
     tracemalloc.start()
-    for ask in tapes["a"].asks:
-        site.answer(bytes(bytearray(ask)))
+    for call in tapes["a"].asks:
+        site.answer(bytes(bytearray(call)))
     at_site = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     played = LocalTransport(

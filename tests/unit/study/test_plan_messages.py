@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
-from eigenfed.study.forecast import Case, Question, forecast
-from eigenfed.study.forecast_spectrum import falling
+from eigenfed.study.planning.forecast import Case, Question, forecast
+from eigenfed.study.planning.noise_forecast import falling
 
 ROWS = {"north": 900, "south": 500, "island": 400}
 

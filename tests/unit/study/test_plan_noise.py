@@ -7,8 +7,7 @@ from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.protocol.study import Study
-from eigenfed.study.forecast_noise import Kept, kept
-from eigenfed.study.forecast_spectrum import falling
+from eigenfed.study.planning.noise_forecast import Kept, falling, kept
 
 
 def captured(

@@ -10,9 +10,9 @@ import pytest
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, InputError
-from eigenfed.study.facts import described, plain
-from eigenfed.study.results import check_free, read_result, write_result
-from eigenfed.study.rows import Projected
+from eigenfed.study.results.facts import described, plain
+from eigenfed.study.results.result_folder import check_free, read_result, write_result
+from eigenfed.study.scores import Projected
 
 X = np.random.default_rng(0).standard_normal((60, 4)) * [4, 3, 2, 1] + 9
 SITES = {"a": X[:20], "b": X[20:45], "c": X[45:]}
@@ -91,7 +91,7 @@ def test_a_write_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("eigenfed.study.results.np.save", full)
+    monkeypatch.setattr("eigenfed.study.results.result_folder.np.save", full)
     for name, force in {"new": False, "before": True}.items():
         with pytest.raises(OSError, match="No space"):
             write_result(tmp_path / name, pca, sites=SITES, force=force)

@@ -10,11 +10,11 @@ import pytest
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.power import Power
+from eigenfed.protocol.exact.power import Power
 from eigenfed.report.html import write_pages
-from eigenfed.study.results import write_result
-from eigenfed.study.run_log import read_log
-from eigenfed.transport.log import Asked
+from eigenfed.study.results.result_folder import write_result
+from eigenfed.study.results.run_log import read_log
+from eigenfed.transport.rounds import RoundRecord
 
 X = np.random.default_rng(0).standard_normal((90, 5)) * [5, 4, 3, 2, 1]
 SITES = {name: X[i::3] + i for i, name in enumerate("abc")}
@@ -53,16 +53,16 @@ def test_other_iterations_tell_how_far_they_are(method: str | Power) -> None:
 
 
 def test_each_ask_is_told_as_it_happens() -> None:
-    heard: list[Asked] = []
-    pca = FederatedPCA(2, method="krylov").fit_sites(SITES, told=heard.append)
+    heard: list[RoundRecord] = []
+    pca = FederatedPCA(2, method="krylov").fit_sites(SITES, callback=heard.append)
     assert tuple(heard) == pca.rounds_
 
 
 def test_a_refused_ask_is_told_too() -> None:
-    heard: list[Asked] = []
+    heard: list[RoundRecord] = []
     with pytest.raises(SiteRefused, match="leakage"):
         FederatedPCA(2).fit_sites(
-            SITES, policies={"a": Policy(max_rank_fraction=0.1)}, told=heard.append
+            SITES, policies={"a": Policy(max_rank_fraction=0.1)}, callback=heard.append
         )
     assert [asked.op for asked in heard] == ["moments", "scatter"]
 
@@ -71,7 +71,7 @@ def test_the_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     pca = FederatedPCA(2).fit_sites(SITES)
     write_result(tmp_path / "out", pca, sites=SITES)
     events = read_log(tmp_path / "out")
-    asks = [event for event in events if event["event"] == "ask"]
+    asks = [event for event in events if event["event"] == "request"]
     left = [event for event in events if event["event"] == "left"]
     assert [event["op"] for event in asks] == ["moments", "scatter"]
     assert sum(sum(event["bytes_up"].values()) for event in asks) == pca.bytes_up_

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from eigenfed.errors import DataError
-from eigenfed.privacy.keys import Budget
+from eigenfed.privacy.ledger.entries import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.site_file import read_site
 from eigenfed.study.site_keys import SITE

@@ -318,7 +318,7 @@ def test_checks_of_the_library_itself_are_told_as_the_file_s(
             Argument("epsilon", epsilon), " asks for next to no noise at all", remedy="Pass less."
         )
 
-    monkeypatch.setattr("eigenfed.privacy.terms.mu_of", refusing)
+    monkeypatch.setattr("eigenfed.privacy.guarantee.mu_of", refusing)
     assert fault_of(tmp_path, PRIVATE).endswith(
         "study.toml: in [privacy], epsilon = 1.0 asks for next to no noise at all. Pass less."
     )

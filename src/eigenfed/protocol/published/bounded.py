@@ -6,9 +6,9 @@ coordinator  the mean of all rows, where it is wanted; of each site on its own: 
 site         that mean, and the bound
 ===========  ==================================================================================
 
-The mean and the largest norm leave without noise, as in the papers' experiments (002 section 4
-says so); a public bound and rows that are not centred avoid both. The key is 32 bytes of the
-site's own randomness: what a coordinator draws follows from all keys, see `noise.keyed`.
+The mean and the largest norm leave without noise, as in the papers' experiments ([Imtiaz2018]
+section 4 says so); a public bound and rows that are not centred avoid both. The key is 32 bytes of
+the site's own randomness: what a coordinator draws follows from all keys, see `noise.keyed`.
 """
 
 import hashlib
@@ -23,16 +23,15 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.orthonormal import signed_rows
-from eigenfed.privacy.published import Published
-from eigenfed.privacy.published.noise import Bits, keyed
+from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.codec import Bytes
-from eigenfed.protocol.core import Ask, Protocol, ask_each
-from eigenfed.protocol.moments import all_moments, check_mean
-from eigenfed.protocol.ops import LARGEST, Answer, Request, State, Terms, op
-from eigenfed.protocol.result import Decomposition
+from eigenfed.protocol.core import Call, Protocol, call_each, plain_sum
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.moments import all_moments, check_mean
+from eigenfed.protocol.messages import Bytes
+from eigenfed.protocol.operations import LARGEST, Answer, Request, State, Terms, op
+from eigenfed.protocol.published.continuous_noise import Bits, keyed
 from eigenfed.protocol.study import Study
-from eigenfed.protocol.totals import plain_sum
 
 _KEY_BYTES = 32
 
@@ -220,7 +219,7 @@ def bounded(study: Study) -> Protocol[Bounded]:
     if study.center:
         mean = (yield from all_moments(plain_sum, study)).mean
     wanted = mean if clip is None and study.center else None
-    replies = yield from ask_each(Ask(SizesRequest(mean=wanted)))
+    replies = yield from call_each(Call(SizesRequest(mean=wanted)))
     rows, d = _sizes(replies)
     bound = clip if clip is not None else max(reply.peak or 0.0 for reply in replies.values())
     if not bound > 0.0:

@@ -1,0 +1,99 @@
+"""``eigenfed merge``: summaries of several streams into one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from eigenfed.cli import options
+from eigenfed.cli.options import example
+from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.tables import summary_text
+from eigenfed.report.wording import size
+
+if TYPE_CHECKING:
+    from eigenfed.linalg.summary import Summary
+
+
+@click.command(
+    epilog=example(
+        "Three sensors:",
+        "  eigenfed merge harbour.summary ridge.summary valley.summary -k 5 -o all.summary",
+    ),
+    short_help="Merge summaries into one.",
+)
+@click.argument("files", nargs=-1, required=True, type=options.FILE)
+@click.option("-o", "--out", type=options.NEW, required=True, help="File to write.")
+@click.option(
+    "-k", "k", type=click.IntRange(min=1), help="Directions to keep; all that fit by default."
+)
+@options.force
+@answering
+def merge(
+    voice: Voice, files: tuple[Path, ...], out: Path, k: int | None, force: bool
+) -> CommandResult:
+    """Merge the summaries in FILES into one of all their rows.
+
+    The order does not matter, and the parts may have different means. Features are matched by
+    position: a summary has no names.
+    """
+    options.check_new(out, force=force)
+    from eigenfed.data.safe_files import write_at_once
+
+    _check_once(files)
+    parts = [(path, _read(path)) for path in files]
+    merged = _merged(parts)
+    # What truncation lets go is known: it bounds nothing about the directions that are kept.
+    shown = len(merged.s) if k is None else min(k, len(merged.s))
+    bound = merged.sine_bound(shown) if shown else None
+    if k is not None:
+        if k > len(merged.s):
+            voice.say(f"The summaries hold {len(merged.s)} directions, fewer than -k {k}.")
+        merged = merged.truncate(k)
+    data = merged.to_bytes()
+    write_at_once(out, data)
+    facts = {
+        "n": merged.n,
+        "d": merged.d,
+        "k": shown,
+        "summaries": len(files),
+        "eigenvalues": merged.variance,
+        "ratios": merged.explained,
+        "sine_bound": bound,
+        "file": str(out),
+        "bytes": len(data),
+    }
+    return CommandResult(facts, f"{summary_text(facts)}\nsummary      {out}, {size(len(data))}")
+
+
+def _check_once(files: tuple[Path, ...]) -> None:
+    """Refuse a file that is named twice: its rows would count twice."""
+    twice = [
+        path
+        for place, path in enumerate(files)
+        if path.resolve() in map(Path.resolve, files[:place])
+    ]
+    if twice:
+        raise click.UsageError(f"{twice[0]} is named twice, and its rows count once. Drop one.")
+
+
+def _read(path: Path) -> "Summary":
+    from eigenfed.errors import DataError
+    from eigenfed.linalg.summary import Summary
+
+    try:
+        return Summary.from_bytes(path.read_bytes())
+    except DataError as error:
+        raise error.prefixed(f"{path}: ") from None
+
+
+def _merged(parts: "list[tuple[Path, Summary]]") -> "Summary":
+    from eigenfed.errors import InputError
+
+    merged = parts[0][1].truncate(max(part.rank for _, part in parts))
+    for path, part in parts[1:]:
+        try:
+            merged = merged.merge(part)
+        except InputError as error:
+            raise error.prefixed(f"{path}: ") from None
+    return merged

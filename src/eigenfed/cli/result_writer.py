@@ -1,0 +1,176 @@
+"""The command that was given, as others can give it again: names of files without their folders.
+
+What a fit leaves behind: a result folder, slots in the files themselves, or only words.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eigenfed.cli.output import CommandResult, Voice
+from eigenfed.cli.tables import fit_text
+
+if TYPE_CHECKING:
+    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.privacy.ledger.ledger import Totals
+    from eigenfed.study.scores import Projected, Rows
+
+
+_ASIDE = {"as_json", "quiet", "debug", "force"}
+"""Options that change nothing of what is computed."""
+
+
+def given_words(context: click.Context) -> list[str]:
+    """Return the words of the command, with what was typed and no defaults.
+
+    Parameters
+    ----------
+    context : click.Context
+        Of the command that runs.
+    """
+    words = context.command_path.split()
+    default = click.core.ParameterSource.DEFAULT
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name in _ASIDE or context.get_parameter_source(name) is default:
+            continue
+        value = context.params[name]
+        if isinstance(parameter, click.Argument):
+            words += map(_word, value if isinstance(value, tuple) else (value,))
+        elif isinstance(value, bool):
+            words += [parameter.opts[0]]
+        else:
+            for each in value if isinstance(value, tuple) else (value,):
+                words += [parameter.opts[0], _word(each)]
+    return words
+
+
+def _word(value: Any) -> str:
+    return value.name if isinstance(value, Path) else str(value)
+
+
+@dataclass(frozen=True)
+class ResultWriter:
+    """Where to.
+
+    Attributes
+    ----------
+    out : Path or None
+        Folder of the result.
+    force : bool
+        Whether what an earlier run wrote may be replaced.
+    write_back : bool
+        Whether results go into the ``.h5ad`` files that were fitted.
+    """
+
+    out: Path | None
+    force: bool = False
+    write_back: bool = False
+
+    def check(self, files: Iterable[Path]) -> None:
+        """Refuse, before anything is computed, what could not be written."""
+        if self.force and self.out is None and not self.write_back:
+            raise click.UsageError(
+                "--force goes with -o or --write-back only. Name the folder to replace."
+            )
+        if self.out is not None:
+            from eigenfed.study.results.result_folder import check_free
+
+            check_free(self.out, force=self.force)
+        if self.write_back:
+            check_annotated(files, force=self.force)
+
+    def tells_sites_apart(self, pca: "FederatedPCA") -> bool:
+        """Say whether to ask sites for their levels: for the report, where that is no secret."""
+        return self.out is not None and pca.privacy is None and not pca.secure
+
+    def answer(
+        self,
+        voice: Voice,
+        pca: "FederatedPCA",
+        records: "Mapping[str, Rows]",
+        *,
+        share_scores: Collection[str] = (),
+        ledgers: "Mapping[str, Totals] | None" = None,
+        study: str | None = None,
+    ) -> CommandResult:
+        """Write everything, and say where it is.
+
+        Parameters
+        ----------
+        voice : Voice
+        pca : FederatedPCA
+            Fitted.
+        records : mapping of str to Records
+            Of each site.
+        share_scores : collection of str
+            Sites whose rows the page for everybody may show as points.
+        ledgers : mapping of str to Totals, optional
+            What some sites' ledgers come to.
+        study : str, optional
+            Name of the study.
+        """
+        from eigenfed.study.results.facts import described
+
+        shared = self.out is not None and pca.privacy is None
+        rows = _projected(voice, pca, records) if shared or self.write_back else {}
+        lines = []
+        if self.out is None:
+            facts = described(pca, records)
+        else:
+            from eigenfed.report.html import write_pages
+            from eigenfed.study.results.result_folder import write_result
+
+            facts = write_result(
+                self.out,
+                pca,
+                sites=records,
+                rows=rows if shared else None,
+                share_scores=share_scores,
+                ledgers=ledgers,
+                study=study,
+                command=given_words(click.get_current_context()),
+                force=self.force,
+            )
+            if not shared:
+                voice.say("No scores were written: projections of records are not private.")
+            lines += [f"result       {self.out}", f"report       {write_pages(self.out).shared}"]
+        if self.write_back:
+            lines.append(f"written to   {_written_back(pca, records, rows)}")
+        folder = {} if self.out is None else {"folder": str(self.out)}
+        return CommandResult(facts | folder, "\n".join([fit_text(facts), *lines]))
+
+
+def _projected(
+    voice: Voice, pca: "FederatedPCA", records: "Mapping[str, Rows]"
+) -> "dict[str, Projected]":
+    from eigenfed.study.scores import projected
+
+    with voice.progress("projecting the rows"):
+        return {site: projected(pca, files) for site, files in records.items()}
+
+
+def _written_back(
+    pca: "FederatedPCA", records: "Mapping[str, Rows]", rows: "Mapping[str, Projected]"
+) -> str:
+    from eigenfed.study.scores import write_back
+
+    for site, files in records.items():
+        write_back(files.path, pca, rows[site].scores)
+    return ", ".join(str(files.path) for files in records.values())
+
+
+def check_annotated(files: Iterable[Path], *, force: bool) -> None:
+    """Refuse files that have no place for results, or whose places are taken."""
+    from eigenfed.data.readers.h5ad import check_slots_free
+
+    for path in files:
+        if path.suffix.lower() != ".h5ad":
+            raise click.UsageError(
+                f"--write-back goes with .h5ad files only, and {path} is none. Drop it; with -o "
+                "scores go to a folder."
+            )
+        check_slots_free(path, force=force)

@@ -1,0 +1,118 @@
+"""JSON that others wrote: no NaN, no number beyond what a machine has, no nesting without end.
+
+Single files, written whole or not at all, and read up to a length that they may have.
+"""
+
+import errno
+import json
+import math
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+_MOST_DIGITS = 19
+
+
+def strict_json(text: str) -> Any:
+    """Read a text of JSON.
+
+    Raises
+    ------
+    ValueError
+        If it is none, is nested too deeply, or has NaN, infinity, a whole number of more than 19
+        digits or text that is no Unicode.
+
+    Examples
+    --------
+    >>> strict_json('{"a": [1, 2.5, null]}')
+    {'a': [1, 2.5, None]}
+    >>> for text in ("NaN", "1e999", "9" * 5000, "[" * 100_000, '"' + chr(92) + 'ud800"'):
+    ...     try:
+    ...         strict_json(text)
+    ...     except ValueError as error:
+    ...         print(error)
+    a number is not finite
+    a number is not finite
+    a number is too long
+    it is nested too deeply
+    a text is no Unicode
+    """
+    try:
+        value = json.loads(text, parse_constant=_refused, parse_float=_finite, parse_int=_whole)
+        if "\\u" in text:
+            # An escape can stand for half a character, which no file or page can hold.
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text is no Unicode") from None
+    return value
+
+
+def _refused(_: str) -> NoReturn:
+    raise ValueError("a number is not finite")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("a number is not finite")
+    return number
+
+
+def _whole(digits: str) -> int:
+    if len(digits.lstrip("-")) > _MOST_DIGITS:
+        raise ValueError("a number is too long")
+    return int(digits)
+
+
+_LARGEST = 64 << 20
+
+
+def write_at_once(path: Path, data: bytes) -> None:
+    """Write a file beside the one that is wanted, and put it there when it is whole.
+
+    Whoever reads `path` meanwhile finds what was there before, or all of what is new.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_at_once(Path(folder, "summary"), b"whole")
+    ...     [path.read_bytes() for path in Path(folder).iterdir()]
+    [b'whole']
+    """
+    new = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
+    try:
+        with new.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
+
+
+def read_part(path: Path) -> bytes:
+    """Read a file of a result, which may be somebody else's.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read, is no plain file, or has more than 64 MB.
+
+    Examples
+    --------
+    >>> read_part(Path("/dev/zero"))
+    Traceback (most recent call last):
+    OSError: [Errno 22] Invalid argument: '/dev/zero'
+    """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+        return file.read(about.st_size)

@@ -1,0 +1,1 @@
+"""Building blocks of secure aggregation: keys, masks, secret shares and fixed point."""

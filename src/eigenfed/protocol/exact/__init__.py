@@ -1,0 +1,1 @@
+"""Exact methods: both halves of each, and the certificate of what they find."""

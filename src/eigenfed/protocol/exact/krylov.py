@@ -1,0 +1,147 @@
+"""Block Lanczos with full reorthogonalisation: few rounds, nothing of size d x d.
+
+===========  ==================================================================================
+coordinator  sums over sites of D'W D Q, one block of directions Q a round
+site         the blocks Q
+===========  ==================================================================================
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+from eigenfed.linalg.lanczos import BlockLanczos
+from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_rows
+from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
+from eigenfed.protocol.exact.certificate import certificate, products_of
+from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.exact.products import Products, relative
+from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
+from eigenfed.protocol.method import Cost, Method, Run, Shape, product_site_bytes, product_work
+from eigenfed.protocol.study import Study
+
+_LEAST_BLOCK = 8
+_USUAL_ROUNDS = 12
+_ROOM_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, repr=False)
+class Krylov(Method):
+    """Block Lanczos: products with one new block of directions a round until residuals are small.
+
+    Examples
+    --------
+    >>> Krylov().width(3, 100)
+    8
+    """
+
+    name: ClassVar[str] = "krylov"
+    summary: ClassVar[str] = "block Lanczos on products: few rounds, nothing of size d x d"
+    ops = (*PRODUCT_OPS, *CERTIFICATE_OPS)
+    iterates: ClassVar[bool] = True
+    random_start: ClassVar[bool] = True
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return products, and the bound of the certificate."""
+        return sequence(repeat("product", 1, study.max_rounds), optional("remainder"))
+
+    def width(self, k: int, d: int) -> int:
+        """Return the size of a block."""
+        return min(max(k, _LEAST_BLOCK), d)
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Ask for products until the residuals are within the tolerance."""
+        return (yield from lanczos(products_of(run), run.k, run.study, run.rng))
+
+    def cost(self, shape: Shape) -> Cost:
+        """Count the products, their directions, and the basis that the coordinator keeps."""
+        d, width = shape.features, self.width(shape.components, shape.features)
+        rounds = shape.products or min(_USUAL_ROUNDS, -(-d // width))
+        answered = rounds * width
+        held = shape.column_bytes(_room(shape, width, answered))
+        return Cost(
+            rounds + shape.certify,
+            answered,
+            float(d) * answered,
+            product_site_bytes(shape, answered, answered),
+            held + 2.6 * shape.column_bytes(answered),
+            product_work(shape, answered, width),
+        )
+
+
+def _room(shape: Shape, width: int, answered: int) -> int:
+    """Columns that a Lanczos basis has made room for: twice as many whenever they run out."""
+    room = max(2 * width, _ROOM_BYTES // int(shape.column_bytes(1)))
+    while room < answered:
+        room = 2 * (room // width) * width
+    return min(room, shape.features)
+
+
+def lanczos(
+    products: Products, k: int, study: Study, rng: np.random.Generator
+) -> Protocol[Decomposition]:
+    """Find leading eigenvectors of whatever the products are of.
+
+    Parameters
+    ----------
+    products : Products
+    k : int
+        Number of components.
+    study : Study
+        How far to go.
+    rng : numpy Generator
+        For the first block.
+    """
+    tol, stop = study.tol, study.stop
+    d = len(products.moments.mean)
+    space = BlockLanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
+    while True:
+        space.take((yield from products.of(space.block)))
+        values, vectors = space.ritz(k)
+        residual = space.residuals(vectors)
+        sizes = column_lengths(residual)[_wanted(values, k, stop)]
+        products.residual = relative(sizes, values[0])
+        done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
+        if done or not space.room or products.rounds >= study.max_rounds:
+            break
+        space.extend()
+    vt = space.components(vectors)
+    shown, found = np.zeros(k), signed_rows(completed_rows(vt, k))
+    shown[: len(vt)] = np.maximum(values[:k], 0.0)
+    grade = None
+    if study.certify:
+        grade = yield from certificate(
+            products,
+            values=shown,
+            residual=residual,
+            vt=found,
+            known=space.basis,
+            last=False,
+            next_value=float(values[k]) if len(values) > k else None,
+            coupling=float(np.linalg.norm(space.coefficients, 2)) if space.room else 0.0,
+            tol=tol,
+        )
+    return Decomposition(
+        found,
+        shown,
+        products.moments.mean,
+        products.moments.scale,
+        products.moments.n,
+        products.trace / products.divisor,
+        products.rounds,
+        grade,
+    )
+
+
+def _wanted(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
+    """Say which of the first k components must converge."""
+    count = min(k, len(values))
+    if stop == "all" or len(values) <= k:
+        return np.ones(count, dtype=bool)
+    clear: npt.NDArray[np.bool_] = values[:count] > 1.05 * values[k]
+    return clear

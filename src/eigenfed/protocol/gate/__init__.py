@@ -1,0 +1,1 @@
+"""A site's gate: every request comes in and every reply leaves through it."""

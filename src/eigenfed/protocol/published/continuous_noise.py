@@ -1,0 +1,86 @@
+"""Continuous Gaussian noise in floating point, as the papers print it.
+
+Each number is the inverse normal distribution function of 52 bits of the operating system's
+randomness. Floating point is not what a proof about real numbers speaks of, and no number is
+beyond 8.3 standard deviations: good enough to study the papers, and for nothing else.
+"""
+
+import hashlib
+import math
+import secrets
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+from scipy.special import ndtri
+
+from eigenfed.arrays import Array
+
+Bits = Callable[[int], bytes]
+"""Returns so many random bytes."""
+
+
+def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array:
+    """Draw independent normal numbers.
+
+    Parameters
+    ----------
+    shape : tuple of int
+    sd : float
+        Standard deviation.
+    bits : callable, optional
+        Source of random bytes; the operating system by default.
+
+    Returns
+    -------
+    ndarray of that shape
+
+    Examples
+    --------
+    >>> normal((2,), 3.0, bits=lambda size: bytes(size)).round(2)
+    array([-24.63, -24.63])
+    """
+    drawn = (bits or secrets.token_bytes)(8 * math.prod(shape))
+    # 52 bits and a half: 53 and a half would round up to 1, whose quantile is infinite.
+    uniform = ((np.frombuffer(drawn, "<u8") >> np.uint64(12)) + 0.5) * 2.0**-52
+    quantiles: Array = ndtri(uniform)
+    return sd * quantiles.reshape(shape)
+
+
+def symmetric(d: int, sd: float, bits: Bits | None = None) -> Array:
+    """Draw a symmetric matrix, (d, d): independent on and above the diagonal, mirrored below.
+
+    It is the noise whose triangle is mirrored. The published code of [Grammenos2020] mirrors the
+    data's instead and releases twice the data there, without any noise.
+
+    Examples
+    --------
+    >>> noise = symmetric(3, 1.0)
+    >>> bool((noise == noise.T).all())
+    True
+    """
+    rows, columns = np.triu_indices(d)
+    noise = np.zeros((d, d))
+    noise[rows, columns] = noise[columns, rows] = normal((len(rows),), sd, bits)
+    return noise
+
+
+def keyed(key: bytes) -> Bits:
+    """Return a source of bytes that follow from a key (SHAKE-256).
+
+    A coordinator must come to the same place from the same replies, or a run that is taken up
+    again would draw fresh noise for the same data. So sites send keys from the operating
+    system's randomness, and what the coordinator adds follows from all of them.
+
+    Examples
+    --------
+    >>> first, again = keyed(b"key"), keyed(b"key")
+    >>> first(8) == again(8), first(8) == first(8)
+    (True, False)
+    """
+    turns = count()
+
+    def stream(size: int) -> bytes:
+        return hashlib.shake_256(next(turns).to_bytes(8) + key).digest(size)
+
+    return stream

@@ -1,0 +1,1 @@
+"""Secure aggregation: the coordinator learns a sum and no single reply."""

@@ -1,0 +1,134 @@
+"""Rows as points on two components, and the other components for the page's script to choose."""
+
+from base64 import b64encode
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from markupsafe import Markup
+
+from eigenfed.arrays import Array
+from eigenfed.report.model import SiteScores
+from eigenfed.report.svg import WIDTH, Drawing, Scale, drawing, label, line, tag, text, ticks
+
+COLOURS = 8
+"""Sites that can be told apart by colour; more are all grey, and one is chosen."""
+
+_MOST_POINTS = 20_000
+_LEVELS = 65535
+_LAYERS = 6
+"""Within a layer points cover each other; layers shine through, so that density shows."""
+
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, WIDTH - 16, 24, 400
+
+
+@dataclass(frozen=True, eq=False)
+class _Frame:
+    """What places are drawn: the range of each component over all sites."""
+
+    low: Array
+    high: Array
+
+    def across(self, axis: int) -> Scale:
+        return Scale(self.low[axis], self.high[axis], _LEFT, _RIGHT)
+
+    def up(self, axis: int) -> Scale:
+        return Scale(self.low[axis], self.high[axis], _BOTTOM, _TOP)
+
+
+def thinned(scores: Mapping[str, SiteScores]) -> dict[str, Array]:
+    """Take fewer points of each site where many sites show theirs.
+
+    Examples
+    --------
+    >>> points = np.zeros((4000, 2))
+    >>> one = SiteScores(4000, np.zeros(2), np.zeros(2), points)
+    >>> sum(map(len, thinned({f"site {i}": one for i in range(50)}).values()))
+    20000
+    """
+    most = max(_MOST_POINTS // max(len(scores), 1), 1)
+    return {
+        site: found.points[:: max(-(-len(found.points) // most), 1)]
+        for site, found in scores.items()
+    }
+
+
+def scatter(points: Mapping[str, Array], *, title: str, says: str) -> Drawing:
+    """Draw the first two components, or the first against nothing where there is one.
+
+    Parameters
+    ----------
+    points : mapping of str to ndarray of shape (m, l)
+        By site, on the first `l` components.
+    title, says : str
+        What it is, and what it shows.
+    """
+    frame = _frame(points)
+    second = min(1, len(frame.low) - 1)
+    parts = [tag("g", *_axes(frame, 0, second), class_="axes")]
+    coloured = len(points) <= COLOURS
+    for layer in range(_LAYERS):
+        for at, (site, found) in enumerate(points.items()):
+            some = found[layer::_LAYERS]
+            parts.append(
+                tag(
+                    "path",
+                    d=_dots(some, frame, 0, second),
+                    class_=f"points s{at if coloured else COLOURS}",
+                    data_site=site,
+                    data_scores=packed(some, frame.low, frame.high),
+                )
+            )
+    ranges = ";".join(
+        f"{low:.9g},{high:.9g}" for low, high in zip(frame.low, frame.high, strict=True)
+    )
+    box = f"{_LEFT},{_RIGHT},{_TOP},{_BOTTOM}"
+    inside = tag("g", *parts, class_="scatter", data_ranges=ranges, data_box=box)
+    return drawing("points", _BOTTOM + 50, title=title, says=says, parts=[inside])
+
+
+def packed(points: Array, low: Array, high: Array) -> str:
+    """Write points as base64 of 16-bit places between the ends, by component.
+
+    Examples
+    --------
+    >>> packed(np.array([[0.0], [1.0]]), np.array([0.0]), np.array([1.0]))
+    'AAD//w=='
+    """
+    span = np.where(high > low, high - low, 1.0)
+    places = np.rint((points - low) / span * _LEVELS).astype("<u2")
+    return b64encode(places.T.tobytes()).decode("ascii")
+
+
+def _frame(points: Mapping[str, Array]) -> _Frame:
+    filled = [found for found in points.values() if len(found)]
+    width = next(iter(points.values())).shape[1]
+    low = np.min([found.min(axis=0) for found in filled] or [np.zeros(width)], axis=0)
+    high = np.max([found.max(axis=0) for found in filled] or [np.ones(width)], axis=0)
+    margin = np.where(high > low, 0.04 * (high - low), 0.5)
+    return _Frame(low - margin, high + margin)
+
+
+def _axes(frame: _Frame, x: int, y: int) -> list[Markup]:
+    across, up = frame.across(x), frame.up(y)
+    parts = []
+    for mark in ticks(frame.low[x], frame.high[x]):
+        parts += [
+            line(across(mark), _TOP, across(mark), _BOTTOM, "grid"),
+            text(across(mark), _BOTTOM + 14, label(mark), anchor="middle"),
+        ]
+    for mark in ticks(frame.low[y], frame.high[y]):
+        parts += [
+            line(_LEFT, up(mark), _RIGHT, up(mark), "grid"),
+            text(_LEFT - 6, up(mark), label(mark), anchor="end"),
+        ]
+    parts += [
+        text((_LEFT + _RIGHT) / 2, _BOTTOM + 34, f"PC{x + 1}", "axis-name", anchor="middle"),
+        text(_LEFT, 10, f"PC{y + 1}", "axis-name"),
+    ]
+    return parts
+
+
+def _dots(points: Array, frame: _Frame, x: int, y: int) -> str:
+    across, up = frame.across(x), frame.up(y)
+    return "".join(f"M{across(row[x]):.1f} {up(row[y]):.1f}h0" for row in points)

@@ -1,0 +1,1 @@
+"""Attacks on a site's own configuration, from files to a page in words."""

@@ -1,0 +1,156 @@
+"""The noise that sites add, and that papers print, put to the test on their worst neighbours.
+
+Of all entries of a second moment, a row e1 that becomes e2 changes two, and no other pair of
+neighbours changes more. Entries that do not change tell nothing, as their noise is independent:
+only those that do are drawn, so that the number of features costs nothing.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.audit.epsilon import Audit, Mechanism, audit_epsilon, likelihood_ratio
+from eigenfed.data.source import Source
+from eigenfed.errors import Argument, InputError
+from eigenfed.linalg.checks import check_count
+from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
+from eigenfed.privacy.dp.clipping import grid_for
+from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.published_claims import CovarianceNoise, Truth
+from eigenfed.protocol.messages import Integers
+from eigenfed.protocol.operations import State, Terms
+from eigenfed.protocol.private.private_site import MomentRequest, noise_of_scatter, private_scatter
+from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, ModSuLQ, StreamingModSuLQ, SuLQ
+from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.study import Study
+
+_ROWS = 2
+
+
+def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) -> Audit:
+    """Test the noise of eigenfed's own sites, drawn as they draw it.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        What is claimed.
+    trials : int
+        Runs on each data set.
+    parties : int, default=3
+        Sites that each add a part of the noise.
+
+    Examples
+    --------
+    >>> found = audit_sound(1.0, 1e-3, trials=2000)
+    >>> found.refutes, round(found.theory, 3)
+    (False, 1.0)
+    """
+    check_count("parties", parties, "Somebody adds the noise.")
+    values = [_moment(np.eye(2)[[place]]) for place in range(2)]
+    noise = noise_of_scatter(grid_for(_ROWS, 2), 2, "replace_one")
+    mu = mu_of(epsilon, delta)
+    relative = noise.relative["triangle"]
+
+    def mechanism(which: int, count: int) -> Array:
+        shape = (count, len(relative))
+        many = Noise(noise.sensitivity, {"triangle": np.broadcast_to(relative, shape)})
+        release = np.broadcast_to(values[which], shape)
+        for _ in range(parties):
+            part = {"triangle": np.zeros(shape, dtype=np.int64)}
+            release = release + many.added(part, mu, parties)["triangle"]
+        return release.astype(np.float64)
+
+    apart = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
+    first, second = (value.astype(np.float64) for value in values)
+    return audit_epsilon(
+        mechanism,
+        delta,
+        trials=trials,
+        score=likelihood_ratio(first, second, noise.sensitivity * relative),
+        claimed=epsilon,
+        theory=epsilon_of(delta, mu * apart),
+    )
+
+
+def _moment(row: Array) -> Integers:
+    """Return the second moment of a row among zeros, as a site computes it."""
+    rows = np.vstack([np.zeros((_ROWS - 1, 2)), row])
+    study = Study(("a",), 1, "covariance", privacy=Privacy(1.0, 1e-6, trust="local"))
+    request = MomentRequest(center=np.zeros(2), radius=1.0, n=_ROWS)
+    answer = private_scatter.run(Source.of(rows), request, State(), Terms(study, _ROWS, 2))
+    triangle: Integers = answer.reply.triangle
+    return triangle
+
+
+PUBLISHED: dict[str, Callable[[float, float, int], CovarianceNoise]] = {
+    "SuLQ": lambda epsilon, delta, n: SuLQ(epsilon, delta, clip=1.0),
+    "ModSuLQ": lambda epsilon, delta, n: ModSuLQ(epsilon, delta, clip=1.0),
+    "AnalyzeGauss": lambda epsilon, delta, n: AnalyzeGauss(epsilon, delta, clip=1.0),
+    "DPdisPCA": lambda epsilon, delta, n: DPdisPCA(epsilon, delta, clip=1.0),
+    "StreamingModSuLQ": lambda epsilon, delta, n: StreamingModSuLQ(
+        epsilon, delta, batch=n, clip=1.0
+    ),
+}
+"""Those whose noise goes onto a second moment, for n rows of norm 1 at most."""
+
+
+def audit_published(
+    name: str, epsilon: float, delta: float, *, n: int, d: int, trials: int
+) -> tuple[Audit, Truth]:
+    """Test a paper's noise as printed, on the worst neighbours that the paper has.
+
+    Parameters
+    ----------
+    name : str
+        One of `PUBLISHED`.
+    epsilon, delta : float
+        As the paper's formula takes them.
+    n, d : int
+        Rows, and features; at least 2.
+    trials : int
+
+    Returns
+    -------
+    Audit
+        Of the noise alone.
+    Truth
+        What is proved of it.
+
+    Examples
+    --------
+    >>> found, truth = audit_published("DPdisPCA", 2.0, 1e-5, n=1000, d=20, trials=2000)
+    >>> truth.holds, round(truth.true_epsilon, 3)
+    (False, 2.371)
+    """
+    check_count("features", d, "Neighbours that are worst need two.", least=2)
+    if name not in PUBLISHED:
+        raise InputError(
+            Argument("name", name),
+            f" must be one of {', '.join(PUBLISHED)}",
+            remedy="Pass one of them.",
+        )
+    value = PUBLISHED[name](epsilon, delta, n)
+    truth = value.truth([n], d, k=1, center=False)
+    released = value.released_rows([n], d)
+    sd = value.noise_sd(released, d)
+    replaced = value.relation == "replace_one"
+    first = np.array([1.0, 0.0] if replaced else [1.0]) / released
+    second = np.array([0.0, 1.0] if replaced else [0.0]) / released
+    found = audit_epsilon(
+        _gaussian((first, second), sd),
+        truth.claimed_delta,
+        trials=trials,
+        score=likelihood_ratio(first, second, sd),
+        claimed=truth.claimed_epsilon,
+        theory=truth.true_epsilon,
+    )
+    return found, truth
+
+
+def _gaussian(values: tuple[Array, Array], sd: float) -> Mechanism:
+    def mechanism(which: int, count: int) -> Array:
+        return values[which] + normal((count, len(values[which])), sd)
+
+    return mechanism

@@ -1,0 +1,1 @@
+"""What a study would take, before anything runs."""

@@ -1,0 +1,371 @@
+"""Memory and time of a run, by what its method takes; for private runs, what theirs does.
+
+The factors were measured, and tests hold them to within 30 % of real peaks.
+
+What a study would take, before anything runs: rounds, bytes, memory, time, leakage, accuracy.
+"""
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from eigenfed.data.source import Source
+from eigenfed.errors import Argument, InputError, Name
+from eigenfed.estimators.in_process import check_private, check_scaled, check_secure
+from eigenfed.linalg.checks import check_count
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.method import (
+    AUTO,
+    Cost,
+    Method,
+    Shape,
+    as_method,
+    block_bytes,
+    product_work,
+    replies_in_hand,
+)
+from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.study import Study
+from eigenfed.study.planning.noise_forecast import Kept, Spectrum, assumed, falling, kept, listed
+from eigenfed.study.planning.traffic import TrafficTrace
+from eigenfed.study.planning.trial_runs import Traffic, exact_talk, private_talk, secure_traffic
+
+_WORK_PER_S = 5e9
+
+
+def private_cost(method: Method, shape: Shape) -> Cost:
+    """Return what a method takes under differential privacy.
+
+    Parameters
+    ----------
+    method : Method
+        One that sends its whole covariance, or one that iterates: two products with twice as many
+        directions as components.
+    shape : Shape
+
+    Examples
+    --------
+    >>> from eigenfed import Covariance
+    >>> shape = Shape(rows=3000, features=2000, components=4, sites=3)
+    >>> private_cost(Covariance(), shape).site_bytes
+    166400000.0
+    """
+    d, block = float(shape.features), block_bytes(shape)
+    if not method.iterates:
+        square = shape.square_bytes
+        return Cost(
+            1,
+            shape.features,
+            d * (d + 1) / 2,
+            max(5.2 * square, 5.0 * block + square),
+            (2.0 + 0.5 * replies_in_hand(shape)) * square,
+            float(shape.rows) * d * d + 4.0 * d**3,
+        )
+    rounds, width = shape.products or 2, min(2 * shape.components, shape.features)
+    wide, answered = shape.column_bytes(width), rounds * width
+    return Cost(
+        rounds,
+        answered,
+        d * answered,
+        max(5.0 * block + 1.9 * wide, 12.0 * wide),
+        (6.0 + replies_in_hand(shape)) * wide,
+        product_work(shape, answered, width),
+    )
+
+
+def compute_s(cost: Cost) -> float:
+    """Return the seconds of arithmetic, at the largest site and then at the coordinator.
+
+    It takes five thousand million operations a second, a modest machine.
+
+    Examples
+    --------
+    >>> from eigenfed import Covariance
+    >>> shape = Shape(rows=5000, features=1000, components=4, sites=3)
+    >>> compute_s(Covariance().cost(shape))
+    1.8
+    """
+    return cost.work / _WORK_PER_S
+
+
+def network_s(
+    rounds: float, all_bytes: float, latency_ms: float | None, bandwidth_mbps: float | None
+) -> float:
+    """Return the seconds on the wire: rounds there and back, and all bytes on one link.
+
+    The coordinator's link is taken to carry the messages of all sites, one after the other.
+
+    Examples
+    --------
+    >>> network_s(10, 1_000_000, latency_ms=40, bandwidth_mbps=8)
+    1.4
+    """
+    waiting = 0.0 if latency_ms is None else rounds * latency_ms / 1e3
+    sending = 0.0 if bandwidth_mbps is None else 8.0 * all_bytes / (bandwidth_mbps * 1e6)
+    return waiting + sending
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is to be forecast.
+
+    Attributes
+    ----------
+    rows : dict of str to int
+        Number of rows of each site.
+    features, components : int
+    method : Method or str
+        A method, its name, or "auto".
+    center, scale, secure, by_site : bool
+    privacy : Privacy or None
+    latency_ms : float or None
+        From the coordinator to a site and back.
+    bandwidth_mbps : float or None
+        Of the coordinator's link.
+    decay : float or None
+        Share of the one before that each eigenvalue is.
+    spectrum : tuple of float, or None
+        Falling eigenvalues; those beyond count as 0. Without either, three are assumed.
+
+    Examples
+    --------
+    >>> Question({"north": 3000, "south": 900}, features=120, components=4).n
+    3900
+    """
+
+    rows: dict[str, int]
+    features: int
+    components: int
+    method: Method | str = AUTO
+    center: bool = True
+    scale: bool = False
+    secure: bool = False
+    by_site: bool = False
+    privacy: Privacy | None = None
+    latency_ms: float | None = None
+    bandwidth_mbps: float | None = None
+    decay: float | None = None
+    spectrum: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "method", as_method(self.method))
+
+    @property
+    def n(self) -> int:
+        """Rows of all sites."""
+        return sum(self.rows.values())
+
+    @property
+    def study(self) -> Study:
+        """What the sites would agree to."""
+        return Study(
+            tuple(sorted(self.rows)),
+            self.components,
+            self.method,
+            center=self.center,
+            scale=self.scale,
+            secure=self.secure,
+            by_site=self.by_site,
+            privacy=self.privacy,
+        )
+
+    @property
+    def shape(self) -> Shape:
+        """The sizes from which costs follow."""
+        return Shape(
+            rows=max(self.rows.values()),
+            features=self.features,
+            components=self.components,
+            sites=len(self.rows),
+            secure=self.study.masked,
+            cores=os.cpu_count() or 1,
+        )
+
+
+@dataclass(frozen=True)
+class Case:
+    """What is expected with one spectrum.
+
+    Attributes
+    ----------
+    spectrum : str
+        "given", or how the one that is assumed falls.
+    traffic : Traffic
+    seconds : float
+    site_bytes, coordinator_bytes : float
+        Memory, that of a site beside its rows.
+    rank_fraction, variance_fraction : float
+        What `FederatedPCA.leakage_` will say.
+    kept : Kept or None
+        What noise leaves of the components, where there is noise and there are any.
+    """
+
+    spectrum: str
+    traffic: Traffic
+    seconds: float
+    site_bytes: float
+    coordinator_bytes: float
+    rank_fraction: float
+    variance_fraction: float
+    kept: Kept | None
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What a study would take.
+
+    Attributes
+    ----------
+    question : Question
+    method : Method
+        What would be used.
+    why : str
+        Why.
+    rows_bytes : int
+        Rows of the largest site, dense and in memory.
+    cases : tuple of Case
+        One with a given spectrum, three with assumed ones.
+    """
+
+    question: Question
+    method: Method
+    why: str
+    rows_bytes: int
+    cases: tuple[Case, ...]
+
+    @property
+    def rounds(self) -> tuple[int, int]:
+        """The fewest and the most rounds over the cases."""
+        found = [case.traffic.rounds for case in self.cases]
+        return min(found), max(found)
+
+
+def forecast(question: Question) -> Forecast:
+    """Say what a study would take.
+
+    Parameters
+    ----------
+    question : Question
+
+    Raises
+    ------
+    InputError
+        If a fit would refuse it.
+
+    Examples
+    --------
+    >>> question = Question({"north": 3000, "south": 900}, features=120, components=4)
+    >>> found = forecast(question)
+    >>> found.method, found.rounds, found.cases[0].rank_fraction
+    (Covariance(), (2, 2), 1.0)
+    """
+    _check(question)
+    method, why = choose_method(question.study, question.shape)
+    # A model with fewer features might choose another.
+    study = question.study.with_method(method)
+    if question.privacy is not None:
+        check_scaled(study)
+    spectra = _spectra(question)
+    if question.privacy is None:
+        heard = [_heard(study, question.rows, spectrum) for spectrum in spectra]
+    else:
+        # What crosses does not depend on the rows.
+        heard = [private_talk(study, question.rows, question.features)] * len(spectra)
+    cases = tuple(
+        _case(question, study, spectrum, trace, traffic)
+        for spectrum, (trace, traffic) in zip(spectra, heard, strict=True)
+    )
+    rows_bytes = max(question.rows.values()) * question.features * 8
+    return Forecast(question, method, why, rows_bytes, cases)
+
+
+def _heard(study: Study, rows: dict[str, int], spectrum: Spectrum) -> tuple[TrafficTrace, Traffic]:
+    trace = exact_talk(study, rows, spectrum)
+    if not study.secure:
+        return trace, Traffic.of(trace, rows)
+    return trace, secure_traffic(study, rows, spectrum, trace.products)
+
+
+def _cost(question: Question, method: Method, products: int) -> Cost:
+    shape = replace(question.shape, products=products or None)
+    return method.cost(shape) if question.privacy is None else private_cost(method, shape)
+
+
+def _case(
+    question: Question, study: Study, spectrum: Spectrum, trace: TrafficTrace, traffic: Traffic
+) -> Case:
+    cost = _cost(question, study.chosen, trace.products)
+    seconds = compute_s(cost) + network_s(
+        traffic.rounds, traffic.all_bytes, question.latency_ms, question.bandwidth_mbps
+    )
+    left = None
+    if question.privacy is not None and spectrum.has_components:
+        left = kept(study, question.rows, spectrum)
+    # All of a site's variance lies within as many directions as it has rows, less the mean.
+    few = 0 < min(question.rows.values()) - 1 <= trace.directions
+    return Case(
+        spectrum.name,
+        traffic,
+        seconds,
+        cost.site_bytes,
+        cost.coordinator_bytes,
+        min(trace.directions / question.features, 1.0),
+        1.0 if few else trace.variance_fraction,
+        left,
+    )
+
+
+def _spectra(question: Question) -> tuple[Spectrum, ...]:
+    n, d = question.n, question.features
+    rank = max(min(n - 1 if question.center else n, d), 1)
+    if question.spectrum is not None:
+        return (listed(question.spectrum, d, rank),)
+    if question.decay is not None:
+        return (falling(question.decay, d, rank),)
+    return assumed(n, d, question.components, rank)
+
+
+def _check(question: Question) -> None:
+    """Refuse what a fit would refuse, and what cannot be forecast."""
+    if not question.rows:
+        raise InputError("rows names no site. Give the number of rows of each site.")
+    for site, n in question.rows.items():
+        check_count(f"rows[{site!r}]", n, "Leave out sites without rows.")
+    check_count("features", question.features, "Say how many features there are.")
+    k, most = question.components, min(question.n, question.features)
+    check_count("n_components", k, "Ask for one component or more.")
+    if k > most:
+        raise InputError(
+            Argument("n_components", k),
+            f" must be at most {most}, the smaller of the number of rows ({question.n}) and of "
+            f"features ({question.features})",
+            remedy=("Lower ", Name("n_components"), "."),
+        )
+    if question.secure:
+        check_secure(len(question.rows), "samples", question.method)
+    _check_spectrum(question, k)
+    if question.privacy is not None:
+        sites: dict[str, Source] = {name: Source(np.zeros((1, 1))) for name in question.rows}
+        check_private(
+            question.privacy, sites, split="samples", method=question.method, secure=question.secure
+        )
+        question.privacy.check_rows(question.n)
+
+
+def _check_spectrum(question: Question, k: int) -> None:
+    given, decay = question.spectrum, question.decay
+    if given is not None and decay is not None:
+        raise InputError("spectrum and decay both say how eigenvalues fall. Give one of them.")
+    if decay is not None and not 0.0 < decay <= 1.0:
+        raise InputError(
+            Argument("decay", decay),
+            " must be above 0 and at most 1",
+            remedy="Pass 0.9, for example.",
+        )
+    if given is not None and (len(given) < k or given[k - 1] <= 0.0):
+        raise InputError(
+            Name("spectrum"),
+            f" must have {k} eigenvalues above 0 at least, one for each component",
+            remedy=("Give more, or lower ", Name("n_components"), "."),
+        )
