@@ -452,6 +452,6 @@ def test_a_study_file_with_a_fault_is_told_by_file_and_key(heart: Consortium) ->
     )
     heart.write_study()
     heart.write_site("north", "[policy]\nmin_row = 3\n")
-    assert "north.toml:4: 'min_row' is not a key of [policy]" in refusal(heart, code=1)
+    assert "north.toml:5: 'min_row' is not a key of [policy]" in refusal(heart, code=1)
     heart.study.unlink()
     assert refusal(heart, code=2).count("study.toml") == 1

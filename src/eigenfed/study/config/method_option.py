@@ -1,6 +1,6 @@
 """The method in a study file, from the registry: a name, or a table with a name and options."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any
@@ -40,8 +40,8 @@ class FromRegistry:
         Returns the JSON schema.
     """
 
-    read: Any
-    schema: Any
+    read: Callable[[Any], Any]
+    schema: Callable[[], Schema]
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -53,8 +53,7 @@ class FromRegistry:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> JsonSchemaValue:
         """Return the JSON schema."""
-        found: Schema = self.schema()
-        return found
+        return self.schema()
 
 
 def read_name(value: Any) -> str:

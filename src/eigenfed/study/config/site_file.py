@@ -184,7 +184,7 @@ class SiteTable(TomlTable, title="site.toml"):
         default=(),
         description="Conditions that select the rows to use; a row must fulfil all of them. A "
         "condition consists of a column, one of < <= == != >= >, and a number. A missing value "
-        "fulfils no condition. The columns compared remain features.",
+        "fulfils no condition. Columns that are compared are still used as features.",
         examples=[["age >= 18", "cohort == 2"]],
     )
     ledger: FileName | None = Field(

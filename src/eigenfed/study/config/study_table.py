@@ -157,7 +157,7 @@ class ExpectedTable(TomlTable, title="[expected]"):
     )
     latency_ms: NotNegativeNumber | None = Field(
         default=None,
-        description="Time that a message takes to a site, in milliseconds.",
+        description="Time of a message from the coordinator to a site and back, in milliseconds.",
         examples=[40.0],
     )
     bandwidth_mbps: PositiveNumber | None = Field(
