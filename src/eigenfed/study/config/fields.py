@@ -281,7 +281,7 @@ def find_marker(field: FieldInfo, kind: type[_Marker]) -> _Marker | None:
     Remedy(text='Write true or false, without quotes.')
     """
     # The markers of X in the type "X | None" are not among those of the field.
-    optional = (getattr(kind, "__metadata__", ()) for kind in get_args(field.annotation))
+    optional = (getattr(part, "__metadata__", ()) for part in get_args(field.annotation))
     for markers in (field.metadata, *optional):
         for marker in reversed(markers):
             if isinstance(marker, kind):
