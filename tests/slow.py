@@ -243,6 +243,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_command_repeats_the_run",
         "test_what_no_command_can_say_python_can",
     ),
+    "tests/unit/study/config/test_templates.py": (
+        "test_both_say_the_same_of_every_key_with_many_values",
+        "test_both_say_the_same_of_every_two_keys_together",
+    ),
     "tests/unit/study/test_plan.py": (
         "test_the_verdict_is_against_noise_where_noise_is_all",
         "test_the_verdict_on_few_rows_is_the_reason_why_a_run_would_end",
@@ -260,10 +264,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/unit/study/test_plan_noise.py": (),
     "tests/unit/study/test_results.py": ("test_scores_of_a_private_run_are_never_written",),
     "tests/unit/study/test_run_log.py": ("test_no_digest_of_a_reply_stands_where_others_read",),
-    "tests/unit/study/test_schemas.py": (
-        "test_both_say_the_same_of_every_key_with_many_values",
-        "test_both_say_the_same_of_every_two_keys_together",
-    ),
     "tests/unit/test_arrays.py": (),
 }
 

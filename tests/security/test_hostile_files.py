@@ -30,9 +30,8 @@ from eigenfed.privacy.ledger.events import Event
 from eigenfed.protocol.core import TOTAL, Call
 from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, SquaresRequest
 from eigenfed.report.html import write_pages
+from eigenfed.study.config import read_site, read_study
 from eigenfed.study.results.result_folder import read_result
-from eigenfed.study.site_file import read_site
-from eigenfed.study.study_file import read_study
 from eigenfed.transport.transcript import Transcript
 from reports import tables, without_pages
 

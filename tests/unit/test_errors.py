@@ -32,7 +32,7 @@ from eigenfed.errors import (
 )
 from eigenfed.privacy.ledger.entries import TEXTS, refusal
 from eigenfed.protocol.messages import WHY
-from eigenfed.study.wording import STUDY_KEYS, TABLE_KEYS, speaking_of_keys
+from eigenfed.study.config.toml_errors import STUDY_KEYS, TABLE_KEYS, speaking_of_keys
 
 TOO_MANY = InputError(
     Argument("n_components", 9),
@@ -116,22 +116,22 @@ def test_what_a_message_is_made_of_can_be_asked_for() -> None:
         (Name("random_state"), "random_state", "--seed", "seed"),
         (Name("clip"), "clip", "--clip", "privacy.clip"),
         (Name("secure"), "secure", "--secure", "secure"),
-        (Pass("scale", False), "pass scale=False", "drop --scale", "write scale = false"),
-        (Pass("center", True), "pass center=True", "drop --no-center", "write center = true"),
-        (Pass("secure", True), "pass secure=True", "pass --secure", "write secure = true"),
+        (Pass("scale", False), "pass scale=False", "drop --scale", "set scale = false"),
+        (Pass("center", True), "pass center=True", "drop --no-center", "set center = true"),
+        (Pass("secure", True), "pass secure=True", "pass --secure", "set secure = true"),
         (Pass("id_column", None), "pass id_column=None", "drop --id-column", "leave id_column out"),
-        (Pass("id_column", ""), "pass id_column=''", "pass --id-column ''", 'write id_column = ""'),
+        (Pass("id_column", ""), "pass id_column=''", "pass --id-column ''", 'set id_column = ""'),
         (
             Pass("id_column", ...),
             "pass id_column=...",
             "pass --id-column NAME",
-            "write id_column in the site's file",
+            "set id_column in the site's file",
         ),
         (
             Pass("columns", [...]),
             "pass columns=[...]",
             "pass --column NAME --column NAME ...",
-            "list the features to take in the study",
+            "list the features to use in the study file",
         ),
         (Aside(", or name them in groups"), ", or name them in groups", "", ""),
         ("a file of rows", "a file of rows", "a file of rows", "a file of rows"),

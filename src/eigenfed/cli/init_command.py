@@ -54,7 +54,7 @@ def init(
         _check_alone()
         return _schema(schema)
     privacy = options.privacy_of(epsilon, delta)
-    from eigenfed.study.start import start_study
+    from eigenfed.study.config import start_study
 
     names = [name.strip() for name in sites.split(",")]
     started = start_study(folder, sites=names, components=k, privacy=privacy, force=force)
@@ -77,11 +77,9 @@ def _check_alone() -> None:
 def _schema(name: str) -> CommandResult:
     import json
 
-    from eigenfed.study.schema import schema_of
-    from eigenfed.study.site_keys import SITE
-    from eigenfed.study.study_keys import STUDY
+    from eigenfed.study.config import schema_of
 
-    schema = schema_of(STUDY if name == "study" else SITE, f"{name}.toml")
+    schema = schema_of(name)
     return CommandResult(schema, json.dumps(schema, indent=2))
 
 

@@ -14,8 +14,8 @@ from eigenfed.report.wording import size
 if TYPE_CHECKING:
     from eigenfed.privacy.guarantee import Privacy
     from eigenfed.protocol.method import Method
+    from eigenfed.study.config import StudyFile
     from eigenfed.study.planning.forecast import Case, Forecast, Question
-    from eigenfed.study.study_file import StudyFile
 
 
 @click.command(
@@ -92,9 +92,9 @@ def plan(
         raise click.UsageError(
             "--spectrum and --decay both say how eigenvalues fall. Pass one of them."
         )
+    from eigenfed.study.config import read_spectrum, read_study
     from eigenfed.study.planning.forecast import forecast
     from eigenfed.study.planning.plan import verdict
-    from eigenfed.study.study_file import read_spectrum, read_study
 
     file = None if study is None else read_study(study)
     terms = {

@@ -15,10 +15,8 @@ from eigenfed.data.readers.parquet import check_pandas_index
 from eigenfed.errors import DataError, InputError, Refusal
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger import Ledger, Totals
+from eigenfed.study.config import SiteFile, StudyFile, read_site, read_study, speaking_of_keys
 from eigenfed.study.scores import Rows
-from eigenfed.study.site_file import SiteFile, read_site
-from eigenfed.study.study_file import StudyFile, read_study
-from eigenfed.study.wording import speaking_of_keys
 from eigenfed.transport.rounds import RoundRecord
 
 
@@ -160,7 +158,7 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
     Examples
     --------
     >>> import tempfile
-    >>> from eigenfed.study.start import start_study
+    >>> from eigenfed.study.config import start_study
     >>> with tempfile.TemporaryDirectory() as home:
     ...     started = start_study(Path(home), sites=["a", "b"], components=2)
     ...     rehearsal_of(started.study, started.sites.values()).absent

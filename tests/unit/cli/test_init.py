@@ -9,11 +9,7 @@ import pytest
 
 from command_line import answer, as_csv, eigenfed, rows
 from eigenfed.privacy.policy import Policy
-from eigenfed.study.schema import schema_of
-from eigenfed.study.site_file import read_site
-from eigenfed.study.site_keys import SITE
-from eigenfed.study.study_file import read_study
-from eigenfed.study.study_keys import STUDY
+from eigenfed.study.config import read_site, read_study, schema_of
 
 
 def test_what_is_written_holds_as_it_is(tmp_path: Path) -> None:
@@ -61,7 +57,7 @@ def test_nothing_is_overwritten_and_then_nothing_is_written(tmp_path: Path, ther
     path.chmod(0o644)
     run = eigenfed("init", tmp_path)
     assert run.exit_code == 2
-    assert f"{path} is there, and nothing is overwritten" in run.stderr
+    assert f"{path} exists, and nothing is overwritten" in run.stderr
     assert [p for p in tmp_path.rglob("*") if p.is_file()] == [path]
     assert path.read_text() == "mine"
     answer("init", tmp_path, "--force")
@@ -80,7 +76,7 @@ def test_a_folder_s_name_that_is_no_study_s_name_is_not_taken(tmp_path: Path) ->
         (("--sites", "a,b/c"), 'sites = ["a", "b/c"] must be a list of names'),
         (("--sites", "a,a"), 'sites = ["a", "a"] must be a list of names, each once'),
         (("--sites", ""), 'sites = [""] must be'),
-        (("--sites", "a,b", "--epsilon", 1, "--delta", 1e-6), "needs 3 sites at least"),
+        (("--sites", "a,b", "--epsilon", 1, "--delta", 1e-6), "requires at least 3 sites"),
         (("--epsilon", 1), "--epsilon needs --delta"),
         (("-k", 0), "0 is not in the range"),
         (("--schema", "study", "--force"), "--schema prints and writes nothing. Pass it alone."),
@@ -102,7 +98,7 @@ def test_the_schema_is_printed_and_nothing_written(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    schema = schema_of({"study": STUDY, "site": SITE}[name], f"{name}.toml")
+    schema = schema_of(name)
     assert json.loads(eigenfed("init", "--schema", name).stdout) == schema
     assert answer("init", "--schema", name) == schema
     assert list(tmp_path.iterdir()) == []

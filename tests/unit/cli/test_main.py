@@ -96,7 +96,7 @@ finally:
     imported = set(run.stdout.splitlines()[-1].split())
     assert "click" in imported
     heavy = {"numpy", "scipy", "sklearn", "rich", "pandas", "pyarrow", "cryptography"}
-    assert not imported & (heavy | {"jinja2", "h5py", "jsonschema"})
+    assert not imported & (heavy | {"jinja2", "h5py", "jsonschema", "pydantic"})
 
 
 def test_the_program_says_its_version() -> None:

@@ -396,7 +396,7 @@ def test_messages_of_the_library_speak_of_keys(heart: Consortium, tmp_path: Path
     heart.write_site("island")
     heart.write_study(features='["name", "age"]')
     message = refusal(heart, code=1)
-    assert "do not hold numbers: 'name'. List the features to take in the study" in message
+    assert "do not hold numbers: 'name'. List the features to use in the study file" in message
     assert "Ann" not in message
 
 
@@ -447,9 +447,11 @@ def test_files_and_flags_that_do_not_fit_a_study_are_usage_errors(
 def test_a_study_file_with_a_fault_is_told_by_file_and_key(heart: Consortium) -> None:
     heart.write_study(component="3")
     message = refusal(heart, code=1)
-    assert "study.toml: 'component' is no key of this file. Write 'components'" in message
+    assert (
+        "study.toml:4: 'component' is not a key of this file. Did you mean 'components'?" in message
+    )
     heart.write_study()
     heart.write_site("north", "[policy]\nmin_row = 3\n")
-    assert "north.toml: 'min_row' is no key of [policy]" in refusal(heart, code=1)
+    assert "north.toml:5: 'min_row' is not a key of [policy]" in refusal(heart, code=1)
     heart.study.unlink()
     assert refusal(heart, code=2).count("study.toml") == 1

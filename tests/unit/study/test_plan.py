@@ -10,10 +10,10 @@ import pytest
 from eigenfed import Covariance, FederatedPCA, Krylov, Power, Privacy, Randomized
 from eigenfed.errors import EigenfedError, InputError
 from eigenfed.protocol.method import Method
+from eigenfed.study.config import read_study
 from eigenfed.study.planning.forecast import Question, forecast
 from eigenfed.study.planning.noise_forecast import assumed, falling, listed
 from eigenfed.study.planning.plan import question_of, verdict
-from eigenfed.study.study_file import read_study
 
 ROWS = {"north": 3000, "south": 900, "island": 150}
 FILE = """

@@ -13,11 +13,9 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.study import Study
+from eigenfed.study.config import SiteFile, read_site, read_study, speaking_of_keys
 from eigenfed.study.rehearsal import check_approved
 from eigenfed.study.scores import Rows
-from eigenfed.study.site_file import SiteFile, read_site
-from eigenfed.study.study_file import read_study
-from eigenfed.study.wording import speaking_of_keys
 
 
 @dataclass(frozen=True)

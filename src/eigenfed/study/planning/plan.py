@@ -6,8 +6,8 @@ from typing import Any
 from eigenfed.errors import InputError
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.messages import MAX_BYTES
+from eigenfed.study.config import Expected, StudyFile
 from eigenfed.study.planning.forecast import Forecast, Question
-from eigenfed.study.study_file import Expected, StudyFile
 
 _GOOD, _POOR = 0.9, 0.5
 _SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))

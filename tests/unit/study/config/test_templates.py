@@ -1,4 +1,4 @@
-"""The JSON schemas that are shipped: made of the same table, and of the same opinion."""
+"""Schemas and templates: made of the same models, and of the same opinion."""
 
 import json
 import tomllib
@@ -10,16 +10,14 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from pydantic.fields import FieldInfo
 
 from eigenfed.errors import DataError
-from eigenfed.study.checking import checked
-from eigenfed.study.keys import Key, Table
-from eigenfed.study.schema import schema_of
-from eigenfed.study.site_keys import SITE
-from eigenfed.study.study_keys import STUDY
-from eigenfed.study.toml import template, toml
+from eigenfed.study.config.fields import advise, describe_rule, get_example, list_keys
+from eigenfed.study.config.templates import TABLES, fill_template, schema_of
+from eigenfed.study.config.toml_errors import validate
+from eigenfed.study.config.toml_text import Document, format_value
 
-TABLES = {"study": STUDY, "site": SITE}
 BASES: dict[str, dict[str, Any]] = {
     "study": {"name": "heart", "sites": ["a", "b"], "components": 2},
     "site": {"name": "a", "data": "a.csv", "policy": {"min_rows": 20}},
@@ -35,11 +33,9 @@ VALUES: tuple[Any, ...] = (
 )
 
 
-def keys_of(table: Table, above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Key]]:
-    for key in table.keys:
-        yield (*above, key.name), key
-    for inner in table.tables:
-        yield from keys_of(inner, (*above, inner.name))
+def fields_of(name: str) -> Iterator[tuple[tuple[str, ...], FieldInfo]]:
+    for path, table in list_keys(TABLES[name]):
+        yield path, table.model_fields[path[-1]]
 
 
 def placed(name: str, settings: dict[tuple[str, ...], Any]) -> dict[str, Any]:
@@ -57,20 +53,20 @@ def placed(name: str, settings: dict[tuple[str, ...], Any]) -> dict[str, Any]:
 
 def is_accepted(name: str, data: dict[str, Any]) -> bool:
     try:
-        checked(Path("a.toml"), data, TABLES[name])
+        validate(TABLES[name], Document(Path("a.toml"), data))
     except DataError:
         return False
     return True
 
 
 def validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(schema_of(TABLES[name], f"{name}.toml"))
+    return Draft202012Validator(schema_of(name))
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_the_shipped_schema_is_up_to_date(name: str) -> None:
     shipped = files("eigenfed.study").joinpath("schemas", f"{name}.json").read_text("utf-8")
-    schema = schema_of(TABLES[name], f"{name}.toml")
+    schema = schema_of(name)
     Draft202012Validator.check_schema(schema)
     assert json.loads(shipped) == schema, (
         f"Run eigenfed init --schema {name} > src/eigenfed/study/schemas/{name}.json"
@@ -80,22 +76,20 @@ def test_the_shipped_schema_is_up_to_date(name: str) -> None:
 @pytest.mark.parametrize("name", TABLES)
 def test_both_say_the_same_of_every_key_with_many_values(name: str) -> None:
     oracle, seen = validator(name), set()
-    for path, key in keys_of(TABLES[name]):
-        for value in (*VALUES, key.example):
+    for path, field in fields_of(name):
+        for value in (*VALUES, get_example(field)):
             data = placed(name, {path: value})
             accepted = is_accepted(name, data)
             assert accepted == oracle.is_valid(data), (path, value)
             seen.add((path, accepted))
-    assert {path for path, accepted in seen if not accepted} == {
-        p for p, _ in keys_of(TABLES[name])
-    }
+    assert {path for path, accepted in seen if not accepted} == {p for p, _ in fields_of(name)}
 
 
 @pytest.mark.parametrize("name", TABLES)
 def test_both_say_the_same_of_every_two_keys_together(name: str) -> None:
     oracle = validator(name)
     choices: list[tuple[tuple[str, ...], Any]] = [
-        (path, key.example) for path, key in keys_of(TABLES[name])
+        (path, get_example(field)) for path, field in fields_of(name)
     ]
     choices += [
         (("secure",), True),
@@ -127,20 +121,24 @@ def test_both_refuse_keys_that_there_are_not(name: str) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_example_and_default_holds_and_a_template_shows_it(name: str) -> None:
-    needed = {".".join(path): key.example for path, key in keys_of(TABLES[name]) if key.required}
-    text = template(TABLES[name], needed, {})
-    for path, key in keys_of(TABLES[name]):
-        assert key.rule.taken(key.example) is not None
-        if key.default is not None:
-            key.rule.taken(key.default)
-        assert tomllib.loads(f"v = {toml(key.example)}") == {"v": key.example}
-        assert f"{path[-1]} = {toml(key.example)}\n" in text
-        assert key.comment.endswith(".")
-        assert key.remedy.endswith(".")
+    needed = {
+        ".".join(path): get_example(field) for path, field in fields_of(name) if field.is_required()
+    }
+    text = fill_template(TABLES[name], needed, {})
+    ledger: dict[tuple[str, ...], Any] = {("ledger",): "a.ledger"} if name == "site" else {}
+    sites: dict[tuple[str, ...], Any] = {("sites",): ["a", "b", "c"]} if name == "study" else {}
+    for path, table in list_keys(TABLES[name]):
+        field = table.model_fields[path[-1]]
+        example = get_example(field)
+        values = [example] if field.get_default() is None else [example, field.get_default()]
+        for value in values if not field.is_required() else [example]:
+            written = tomllib.loads(f"v = {format_value(value)}")["v"]
+            assert is_accepted(name, placed(name, ledger | sites | {path: written})), path
+        assert tomllib.loads(f"v = {format_value(example)}") == {"v": example}
+        assert f"{path[-1]} = {format_value(example)}\n" in text
+        assert field.description is not None
+        assert field.description.endswith(".")
+        assert advise(table, path[-1]).endswith(".")
+        assert describe_rule(table, path[-1])
     assert max(map(len, text.splitlines())) <= 100
     assert set(tomllib.loads(text)) == {name.partition(".")[0] for name in needed}
-
-
-def test_toml_gives_back_what_was_written() -> None:
-    value = {"a-b": [1, 2.5, 1e-6, True], "x y": 'say "hi"\\ \n\t\u00e9\U0001f600', "t": {"u": []}}
-    assert tomllib.loads(f"v = {toml(value)}") == {"v": value}

@@ -1,0 +1,263 @@
+"""The files with which a study starts, written with every key explained, and their JSON schemas.
+
+::
+
+    study.toml               all sites read and approve it
+    sites/north/site.toml    north's own: its folder goes to north, and stays there
+"""
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from eigenfed.errors import DataError, InputError
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.study.config.conflicts import Schema
+from eigenfed.study.config.fields import (
+    Name,
+    TomlTable,
+    describe_table,
+    find_table,
+    get_example,
+    get_schema,
+)
+from eigenfed.study.config.site_file import SiteTable
+from eigenfed.study.config.study_table import StudyTable
+from eigenfed.study.config.toml_errors import validate
+from eigenfed.study.config.toml_text import Document, KeyPath, format_value
+
+TABLES: dict[str, type[TomlTable]] = {"study": StudyTable, "site": SiteTable}
+"""The models of the two kinds of files."""
+
+_WIDTH = 96
+_MIN_ROWS = 10
+_ROWS, _FEATURES = 1000, 120
+
+
+@dataclass(frozen=True)
+class Started:
+    """The files that were written.
+
+    Attributes
+    ----------
+    study : Path
+    sites : dict of str to Path
+    """
+
+    study: Path
+    sites: dict[str, Path]
+
+
+def schema_of(kind: str) -> Schema:
+    """Return the JSON schema (draft 2020-12) of study or site files.
+
+    It cannot express what takes counting or other files, such as a quorum above the number of
+    sites.
+
+    Parameters
+    ----------
+    kind : {"study", "site"}
+
+    Examples
+    --------
+    >>> schema_of("study")["properties"]["components"]["minimum"]
+    1
+    """
+    return get_schema(TABLES[kind])
+
+
+def start_study(
+    folder: Path,
+    *,
+    sites: Sequence[str],
+    components: int,
+    privacy: Privacy | None = None,
+    force: bool = False,
+) -> Started:
+    """Write commented files for a new study.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if it does not exist.
+    sites : sequence of str
+    components : int
+    privacy : Privacy, optional
+    force : bool, default=False
+        Replace existing files.
+
+    Raises
+    ------
+    InputError
+        If the arguments break a rule of the files, or a file exists. Nothing is written then.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from eigenfed.study.config import read_study
+    >>> with tempfile.TemporaryDirectory() as home:
+    ...     started = start_study(Path(home, "heart"), sites=["a", "b"], components=2)
+    ...     study = read_study(started.study)
+    >>> study.name, study.sites, study.components
+    ('heart', ('a', 'b'), 2)
+    """
+    own = {site: folder / "sites" / site / "site.toml" for site in sites}
+    texts = {folder / "study.toml": _fill_study(folder, sites, components, privacy)}
+    texts |= {path: _fill_site(site, privacy) for site, path in own.items()}
+    existing = [path for path in texts if path.exists()]
+    if existing and not force:
+        raise InputError(
+            f"{existing[0]} exists, and nothing is overwritten. Name another folder, or pass "
+            "--force to replace it."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in texts.items():
+        is_private = path in own.values()
+        path.parent.mkdir(mode=0o700 if is_private else 0o777, parents=True, exist_ok=True)
+        _write(path, text, 0o600 if is_private else 0o666, force)
+    return Started(folder / "study.toml", own)
+
+
+def fill_template(
+    table: type[TomlTable], values: Mapping[str, Any], examples: Mapping[str, Any]
+) -> str:
+    """Write a file with every key that it may have and what each is for.
+
+    Parameters
+    ----------
+    table : subclass of TomlTable
+    values : mapping of str to value
+        By dotted key. Keys that are not here are written as comments, with an example.
+    examples : mapping of str to value
+        Better examples than those of the model, for some keys.
+
+    Examples
+    --------
+    >>> from pydantic import Field
+    >>> from eigenfed.study.config.fields import Flag
+    >>> class Table(TomlTable):
+    ...     '''All of it.'''
+    ...     on: Flag = Field(default=False, description="Whether it is on.", examples=[True])
+    >>> print(fill_template(Table, {}, {}), end="")
+    # All of it.
+    <BLANKLINE>
+    # Whether it is on. Default: false.
+    # on = true
+    """
+    return "\n".join(_format_table(table, values, examples, ())) + "\n"
+
+
+def _format_table(
+    table: type[TomlTable], values: Mapping[str, Any], examples: Mapping[str, Any], above: KeyPath
+) -> Iterator[str]:
+    yield from _format_comment(describe_table(table))
+    if above:
+        header = ".".join(above)
+        is_used = any(name.startswith(f"{header}.") for name in values)
+        yield f"[{header}]" if is_used else f"# [{header}]"
+    for name, field in table.model_fields.items():
+        inner = find_table(field)
+        if inner is not None:
+            yield from ("", "")
+            yield from _format_table(inner, values, examples, (*above, name))
+            continue
+        yield ""
+        yield from _format_comment(_explain(field))
+        dotted = ".".join((*above, name))
+        if dotted in values:
+            yield f"{name} = {format_value(values[dotted])}"
+        else:
+            yield f"# {name} = {format_value(examples.get(dotted, get_example(field)))}"
+
+
+def _explain(field: FieldInfo) -> str:
+    if field.is_required():
+        return f"{field.description} Required."
+    if field.default is None:
+        return field.description or ""
+    return f"{field.description} Default: {format_value(field.default)}."
+
+
+def _format_comment(text: str) -> list[str]:
+    return [f"# {line}" for line in wrap(text, _WIDTH)]
+
+
+def _fill_study(
+    folder: Path, sites: Sequence[str], components: int, privacy: Privacy | None
+) -> str:
+    name = folder.resolve().name
+    values = {
+        "name": name if _is_name(name) else "study",
+        "sites": list(sites),
+        "components": components,
+        "method": "auto",
+        "center": True,
+        "scale": False,
+        "secure": False,
+        "features": "same",
+        "by_site": privacy is None,
+    }
+    if privacy is not None:
+        values |= {"privacy.epsilon": privacy.epsilon, "privacy.delta": privacy.delta}
+    examples = {
+        "quorum": len(sites),
+        "expected.rows": dict.fromkeys(sites, _ROWS),
+        "expected.features": _FEATURES,
+    }
+    return _fill_checked("study", values, examples)
+
+
+def _fill_site(name: str, privacy: Privacy | None) -> str:
+    values = {
+        "name": name,
+        "data": f"{name}.csv",
+        "ledger": f"{name}.ledger",
+        "dataset": "data",
+        "share_scores": False,
+        "policy.min_rows": _MIN_ROWS,
+    }
+    if privacy is not None:
+        values |= {
+            "policy.budget.epsilon": privacy.epsilon,
+            "policy.budget.delta": privacy.delta,
+        }
+    return _fill_checked("site", values, {})
+
+
+def _fill_checked(kind: str, values: Mapping[str, Any], examples: Mapping[str, Any]) -> str:
+    """Write a file as text, and refuse arguments with which it would break a rule."""
+    text = fill_template(TABLES[kind], values, examples)
+    problem = ""
+    try:
+        validate(TABLES[kind], Document(Path(f"{kind}.toml"), tomllib.loads(text)))
+    except DataError as error:
+        problem = str(error)
+    if problem:
+        raise InputError(problem)
+    return text
+
+
+def _is_name(text: str) -> bool:
+    try:
+        TypeAdapter(Name).validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+def _write(path: Path, text: str, mode: int, force: bool) -> None:
+    def open_private(name: str, flags: int) -> int:
+        return os.open(name, flags, mode)
+
+    with open(path, "w" if force else "x", encoding="utf-8", opener=open_private) as file:
+        if mode == 0o600:
+            # A file that is replaced keeps the mode it had.
+            os.fchmod(file.fileno(), mode)
+        file.write(text)
