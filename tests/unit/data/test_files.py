@@ -242,7 +242,7 @@ def test_blocks_of_anndata_are_whole_chunks_unless_those_are_large(
     monkeypatch.setattr(npy, "BLOCK_BYTES", 48)
     X = np.arange(36.0).reshape(12, 3)
     write_h5ad(tmp_path / "a.h5ad", X, chunks=chunks)
-    blocks = [block.rows for block in h5ad.h5ad_blocks(tmp_path / "a.h5ad", names_of(3))]
+    blocks = [block.rows for block in h5ad.read_h5ad_blocks(tmp_path / "a.h5ad", names_of(3))]
     assert len(blocks[0]) == step
     np.testing.assert_array_equal(np.vstack(blocks), X)
 
