@@ -127,8 +127,8 @@ def fit(
         privacy=privacy,
         random_state=seed,
     )
-    tables = _open_tables(sites, column, id_column, features)
     with voice.rounds(pca.tol) as callback:
+        tables = _open_tables(sites, column, id_column, features)
         pca.fit_sites(
             tables,
             features=features,

@@ -74,8 +74,9 @@ def read_csv_stream(
         return
     by_blanks = b"," not in first.text and len(first.text.split()) > 1
     d = len(_split_cells(name, first, by_blanks))
-    if names is not None and len(_split_cells(name, names, by_blanks)) != d:
-        raise _wrong_count_error(name, first.number, d, len(_split_cells(name, names, by_blanks)))
+    named = d if names is None else len(_split_cells(name, names, by_blanks))
+    if named != d:
+        raise _wrong_count_error(name, first.number, d, named)
     lines, room = chain([first], lines), size
     while batch := _take_batch(lines, room):
         yield _parse_lines(name, batch, d, by_blanks)
@@ -135,10 +136,14 @@ def _split_cells(name: str, line: _Line, by_blanks: bool) -> list[str]:
         text = line.text.decode("utf-8")
         return text.split() if by_blanks else next(csv.reader([text], strict=True))
     except UnicodeDecodeError:
-        what = "is not UTF-8 text: see"
+        fault = f"{name} is not UTF-8 text: see line {line.number}. Convert it to that encoding."
     except csv.Error:
-        what = "has an open quote or a line break inside a cell in"
-    raise DataError(f"{name} {what} line {line.number}. Correct that line.")
+        fault = (
+            f"{name} has an open quote or a line break inside a cell in line {line.number}. "
+            "Correct that line."
+        )
+    # Raised out here, the error has no __context__, whose message would quote the line.
+    raise DataError(fault)
 
 
 def _take_batch(lines: Iterator[_Line], room: int) -> list[_Line]:

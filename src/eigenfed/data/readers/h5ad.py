@@ -81,7 +81,7 @@ def read_h5ad_blocks(
 ) -> Iterator[Block]:
     """Yield the rows of ``X``, dense or sparse as they are stored, with their names.
 
-    Rows that are stored by column (csc) are read whole, up to 64 MB.
+    A table stored by column (csc) is read into memory, up to 64 MB.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ _BUFFER_BYTES = (1 << 12, 1 << 16)
 
 
 class ParquetHeader(NamedTuple):
-    """What the end of a parquet file says of its table.
+    """The footer of a parquet file.
 
     Attributes
     ----------
