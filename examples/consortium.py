@@ -56,7 +56,7 @@ def run(study: Path, site_files: list[Path], out: Path) -> None:
     """Rehearse a study with the files of all of its sites, and write its report."""
     rehearsal = rehearsal_of(study, site_files)
     pca = rehearsal.estimator()
-    ledgers = rehearsal.fit(pca)
+    ledgers = rehearsal.fit(pca).ledgers
     write_result(out, pca, sites=rehearsal.records, ledgers=ledgers)
     shares = ", ".join(f"{share:.0%}" for share in pca.explained_variance_ratio_)
     print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components hold {shares}")

@@ -1,5 +1,7 @@
 """``eigenfed fit``: files as sites, in one process."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +116,6 @@ def fit(
     chosen = options.method_of(method, method_options)
     _check_shared(share_scores, sites, out, private=privacy is not None)
     from eigenfed.estimators.federated import FederatedPCA
-    from eigenfed.study.scores import Rows
 
     writer.check(sites.values())
     pca = FederatedPCA(
@@ -127,14 +128,14 @@ def fit(
         random_state=seed,
     )
     with voice.rounds(pca.tol) as callback:
+        tables = _open_tables(sites, column, id_column, features)
         pca.fit_sites(
-            _tables(sites, column, id_column),
+            tables,
             features=features,
             by_site=writer.tells_sites_apart(pca),
             callback=callback,
         )
-    records = {name: Rows(path, id_column) for name, path in sites.items()}
-    return writer.answer(voice, pca, records, share_scores=share_scores)
+    return writer.answer(voice, pca, tables, share_scores=share_scores)
 
 
 def _check_shared(
@@ -154,18 +155,46 @@ def _check_shared(
         raise click.UsageError("--share-scores goes with -o only. Name a folder.")
 
 
-def _tables(
-    sites: dict[str, Path], columns: tuple[str, ...], id_column: str | None
+def _open_tables(
+    sites: dict[str, Path], columns: tuple[str, ...], id_column: str | None, features: str
 ) -> dict[str, Any]:
-    """Open what must be opened in a way of its own; plain paths are read as a fit needs them."""
-    from eigenfed.data.files import open_table
+    """Open each file once, for the fit and for scores, with the same features in the same order.
 
-    if not columns and id_column is None:
-        return dict(sites)
-    return {
-        name: open_table(path, columns=columns or None, id_column=id_column)
-        for name, path in sites.items()
-    }
+    Where the sites' features do not match, only headers are read, for the fit to refuse.
+    """
+    from eigenfed.data.files import open_table, read_feature_names
+    from eigenfed.estimators.inputs import NamedFile
+
+    wanted: list[str] | None = list(columns) or None
+    if wanted is None:
+        names: dict[str, list[str] | None] = {}
+        for site in sorted(sites):
+            with _naming(site):
+                names[site] = read_feature_names(sites[site], id_column)
+        known = [found for found in names.values() if found is not None]
+        wanted = [name for name in known[0] if all(name in f for f in known)] if known else None
+        differ = wanted is not None and any(len(found) > len(wanted) for found in known)
+        if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
+            return {
+                site: sites[site] if found is None else NamedFile(sites[site], tuple(found))
+                for site, found in names.items()
+            }
+    tables = {}
+    for site, path in sites.items():
+        with _naming(site):
+            tables[site] = open_table(path, columns=wanted, id_column=id_column)
+    return tables
+
+
+@contextmanager
+def _naming(site: str) -> Iterator[None]:
+    """Say in an error which site it is about."""
+    from eigenfed.errors import DataError, InputError
+
+    try:
+        yield
+    except (InputError, DataError) as error:
+        raise error.prefixed(f"Site {site!r}: ") from None
 
 
 def _rehearsed(
@@ -186,13 +215,13 @@ def _rehearsed(
         voice.say(f"The quorum is there; {', '.join(rehearsal.absent)} did not come.")
     pca = rehearsal.estimator()
     with voice.rounds(pca.tol) as callback:
-        ledgers = rehearsal.fit(pca, callback)
+        run = rehearsal.fit(pca, callback)
     return writer.answer(
         voice,
         pca,
-        records,
+        run.tables,
         share_scores=rehearsal.sharing,
-        ledgers=ledgers or None,
+        ledgers=run.ledgers or None,
         study=rehearsal.study.name,
     )
 

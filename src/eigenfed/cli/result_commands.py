@@ -1,7 +1,4 @@
-"""``eigenfed project``: new records onto a result.
-
-``eigenfed report``: the pages of a result, again.
-"""
+"""``eigenfed project`` and ``eigenfed report``: scores and pages of a result that was written."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,12 +42,12 @@ def project(
     if write_back:
         check_annotated([file], force=force)
     from eigenfed.study.results.result_folder import read_result
-    from eigenfed.study.scores import Rows, projected
+    from eigenfed.study.scores import Rows, project_file
 
     result = read_result(folder)
     pca = result.estimator()
     with voice.progress("projecting the records"):
-        scores = projected(pca, Rows(file)).scores
+        scores = project_file(pca, Rows(file)).scores
     if result.facts["privacy"] is not None:
         voice.say("These scores are not private: only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}

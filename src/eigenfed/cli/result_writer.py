@@ -14,9 +14,10 @@ from eigenfed.cli.output import CommandResult, Voice
 from eigenfed.cli.tables import fit_text
 
 if TYPE_CHECKING:
+    from eigenfed.data.files import FileTable
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.privacy.ledger.ledger import Totals
-    from eigenfed.study.scores import Projected, Rows
+    from eigenfed.study.scores import Projected
 
 
 _ASIDE = {"as_json", "quiet", "debug", "force"}
@@ -91,7 +92,7 @@ class ResultWriter:
         self,
         voice: Voice,
         pca: "FederatedPCA",
-        records: "Mapping[str, Rows]",
+        tables: "Mapping[str, FileTable]",
         *,
         share_scores: Collection[str] = (),
         ledgers: "Mapping[str, Totals] | None" = None,
@@ -104,8 +105,8 @@ class ResultWriter:
         voice : Voice
         pca : FederatedPCA
             Fitted.
-        records : mapping of str to Records
-            Of each site.
+        tables : mapping of str to FileTable
+            The open file of each site, as it was fitted.
         share_scores : collection of str
             Sites whose rows the page for everybody may show as points.
         ledgers : mapping of str to Totals, optional
@@ -116,10 +117,10 @@ class ResultWriter:
         from eigenfed.study.results.facts import described
 
         shared = self.out is not None and pca.privacy is None
-        rows = _projected(voice, pca, records) if shared or self.write_back else {}
+        rows = _project_tables(voice, pca, tables) if shared or self.write_back else {}
         lines = []
         if self.out is None:
-            facts = described(pca, records)
+            facts = described(pca, tables)
         else:
             from eigenfed.report.html import write_pages
             from eigenfed.study.results.result_folder import write_result
@@ -127,7 +128,7 @@ class ResultWriter:
             facts = write_result(
                 self.out,
                 pca,
-                sites=records,
+                sites=tables,
                 rows=rows if shared else None,
                 share_scores=share_scores,
                 ledgers=ledgers,
@@ -139,28 +140,28 @@ class ResultWriter:
                 voice.say("No scores were written: projections of records are not private.")
             lines += [f"result       {self.out}", f"report       {write_pages(self.out).shared}"]
         if self.write_back:
-            lines.append(f"written to   {_written_back(pca, records, rows)}")
+            lines.append(f"written to   {_write_back(pca, tables, rows)}")
         folder = {} if self.out is None else {"folder": str(self.out)}
         return CommandResult(facts | folder, "\n".join([fit_text(facts), *lines]))
 
 
-def _projected(
-    voice: Voice, pca: "FederatedPCA", records: "Mapping[str, Rows]"
+def _project_tables(
+    voice: Voice, pca: "FederatedPCA", tables: "Mapping[str, FileTable]"
 ) -> "dict[str, Projected]":
-    from eigenfed.study.scores import projected
+    from eigenfed.study.scores import project_table
 
     with voice.progress("projecting the rows"):
-        return {site: projected(pca, files) for site, files in records.items()}
+        return {site: project_table(pca, table) for site, table in tables.items()}
 
 
-def _written_back(
-    pca: "FederatedPCA", records: "Mapping[str, Rows]", rows: "Mapping[str, Projected]"
+def _write_back(
+    pca: "FederatedPCA", tables: "Mapping[str, FileTable]", rows: "Mapping[str, Projected]"
 ) -> str:
     from eigenfed.study.scores import write_back
 
-    for site, files in records.items():
-        write_back(files.path, pca, rows[site].scores)
-    return ", ".join(str(files.path) for files in records.values())
+    for site, table in tables.items():
+        write_back(table.path, pca, rows[site].scores)
+    return ", ".join(str(table.path) for table in tables.values())
 
 
 def check_annotated(files: Iterable[Path], *, force: bool) -> None:

@@ -1,8 +1,8 @@
-"""``eigenfed stream``: rows that come once, into a summary of a few kilobytes."""
+"""``eigenfed stream``: rows, each read once, into a summary of a few kilobytes."""
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING, cast
 
 import click
 
@@ -21,31 +21,33 @@ _BATCH = 1024
 
 @click.command(
     epilog=example(
-        "A sensor's readings, with a summary on disk that is never older than 1000 rows:",
+        "A sensor's readings, with a summary on disk that is at most 1000 rows behind:",
         "  tail -n +1 -f readings.csv | eigenfed stream -k 5 -o harbour.summary --every 1000",
     ),
-    short_help="Turn rows that come once into a summary.",
+    short_help="Turn a stream of rows into a summary.",
 )
-@click.argument("file", type=click.File("r", encoding="utf-8"), default="-")
+@click.argument("file", type=click.File("rb"), default="-")
 @options.components
 @click.option("-o", "--out", type=options.NEW, help="Write the summary to this file.")
 @click.option(
-    "--every", type=click.IntRange(min=1), help="Write it anew after so many rows, and at the end."
+    "--every", type=click.IntRange(min=1), help="Write it after every so many rows, and at the end."
 )
 @click.option(
     "--forgetting",
     type=click.FloatRange(0.0, 1.0, min_open=True),
     default=1.0,
     show_default=True,
-    help="A row that is t rows old counts with this to the power of t.",
+    help="Weight of a row that is t rows old: this to the power of t.",
 )
-@click.option("--no-center", is_flag=True, help="Take rows as they are, not about their mean.")
-@click.option("--header", is_flag=True, help="The first line names the columns: pass over it.")
+@click.option("--no-center", is_flag=True, help="Do not subtract the mean.")
+@click.option(
+    "--header", is_flag=True, help="The first line names the columns, even if it holds numbers."
+)
 @options.force
 @answering
 def stream(
     voice: Voice,
-    file: TextIO,
+    file: IO[bytes],
     k: int,
     out: Path | None,
     every: int | None,
@@ -56,22 +58,29 @@ def stream(
 ) -> CommandResult:
     """Read rows from FILE, or from standard input, and keep only a summary.
 
-    A row is a line of numbers between commas or blanks; an empty field, NA or NaN is missing. The
-    summary has the mean, the leading directions and a bound on what it let go. Summaries of
-    several streams merge: see eigenfed merge.
+    FILE is csv as for eigenfed fit, plain or .gz: UTF-8, commas, a first line of names, and an
+    empty cell, NA, N/A, NaN or null where an entry is missing. A stream may also begin with its
+    first row, and have blanks instead of commas. Names are not kept: summaries match features by
+    position.
+
+    The summary has the mean, the leading directions and a bound on the variance it dropped.
+    Summaries of several streams can be merged: see eigenfed merge.
     """
     if out is None and (every is not None or force):
-        raise click.UsageError("--every and --force go with -o only. Name the file to write.")
+        raise click.UsageError("--every and --force require -o. Name the file to write.")
     if out is not None:
         options.check_new(out, force=force)
+    from eigenfed.data.readers.csv_stream import read_csv_stream
     from eigenfed.errors import DataError
     from eigenfed.estimators.streaming import StreamingPCA
-    from eigenfed.study.lines import batches
 
     pca = StreamingPCA(k, forgetting=forgetting, center=not no_center)
+    name = _get_name(file)
     written = 0
     with voice.progress() as show:
-        for rows in batches(file, _batch_size(every), header=header):
+        plain = _decompress(file) if name.lower().endswith(".gz") else file
+        batches = read_csv_stream(plain, name, _choose_batch_size(every), header=header)
+        for rows in batches:
             pca.partial_fit(rows)
             if show is not None:
                 show(f"{pca.n_samples_seen_:,} rows")
@@ -79,11 +88,11 @@ def stream(
                 written = pca.n_samples_seen_
                 _write(out, pca)
     if not hasattr(pca, "n_features_in_"):
-        raise DataError(f"{file.name} has no rows. Send one at least.")
+        raise DataError(f"{name} has no rows. Send at least one.")
     sent = _write(out, pca)
     missing = int(pca.n_missing_.sum())
     if missing:
-        voice.say(f"{missing} missing entries count as the mean of those seen before.")
+        voice.say(f"{missing} missing entries count as the mean of the rows before them.")
     data = {
         "n": pca.n_samples_seen_,
         "d": pca.n_features_in_,
@@ -99,8 +108,19 @@ def stream(
     return CommandResult(data, text if out is None else f"{text}\nsummary      {out}, {size(sent)}")
 
 
-def _batch_size(every: int | None) -> int:
-    """Return how many rows to read at once, so that a few times that is `every`."""
+def _get_name(file: IO[bytes]) -> str:
+    name = str(getattr(file, "name", "<stdin>"))
+    return "Standard input" if name == "<stdin>" else name
+
+
+def _decompress(file: IO[bytes]) -> IO[bytes]:
+    import gzip
+
+    return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+
+
+def _choose_batch_size(every: int | None) -> int:
+    """Return a number of rows to read at once of which `every` is about a multiple."""
     if every is None:
         return _BATCH
     parts = math.ceil(every / _BATCH)

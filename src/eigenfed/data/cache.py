@@ -1,17 +1,14 @@
-"""Where the parsed copy of a file is kept, so that text is parsed once and not once a round.
+"""Parsed copies of files, so that text is parsed once and not once a round.
 
-A copy holds the site's records. It lies beside the file, in a folder ``<file>.eigenfed`` that only
-its owner can enter, or in a folder that the caller names; it goes nowhere else. A copy belongs to
-one state of the file (path, size, times of change) and one choice of columns. It is built under
-another name and renamed when it is whole and on the disk: a crash leaves no half copy that could
-be taken for a whole one. `forget_cache` removes the copies of a file.
-
-The files of a parsed copy: written as rows come, mapped when they are read.
+Rows that fit into 64 MB stay in memory. Larger tables are written, as they are parsed, to a copy
+that is memory-mapped. The copy lies beside the file, in a folder ``<file>.eigenfed`` that only its
+owner can enter, or in a folder that the caller names. It belongs to one state of the file (path,
+size, times of change) and one choice of columns. It is built under a temporary name and renamed
+when it is complete and on disk: a crash leaves no partial copy that could pass for a complete one.
+`forget_cache` removes the copies of a file.
 
 A copy is a folder of ``.npy`` files (``X``, or ``data``, ``indices`` and ``indptr``), with
-``row_ids.jsonl`` where rows have ids, and ``about.json``. Nothing is ever pickled.
-
-Blocks of rows brought together: in memory while they are small, else in files to be mapped.
+``row_ids.jsonl`` if rows have ids, and ``about.json``. Nothing is ever pickled.
 """
 
 import hashlib
@@ -36,7 +33,7 @@ from scipy import sparse
 
 from eigenfed.data.readers.npy import mapped
 from eigenfed.data.safe_files import strict_json
-from eigenfed.data.source import Block, Stored
+from eigenfed.data.source import Block, StoredRows
 from eigenfed.errors import DataError, InputError, Pass
 
 VERSION = 1
@@ -45,16 +42,16 @@ _ENTRY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}(\.part.*)?")
 
 @dataclass(frozen=True)
 class CacheSlot:
-    """The place of one parsed copy, there or not.
+    """Where one parsed copy of a file is, or would be.
 
     Attributes
     ----------
     path : Path
-        The file that is parsed.
+        The file.
     folder : Path
-        All copies of the file.
+        The folder of all of its copies.
     state, choice : str
-        What the file was like, and what was asked of it.
+        Digests of the state of the file and of the options it is read with.
     """
 
     path: Path
@@ -64,8 +61,8 @@ class CacheSlot:
 
     @classmethod
     def of(cls, path: Path, wanted: Any, cache: str | os.PathLike[str] | None) -> "CacheSlot":
-        """Find the place for what is `wanted`, any value that JSON can write, of a file."""
-        return cls(path, cache_folder(path, cache), _state(path), _digest(wanted))
+        """Return the slot for a file read with the options `wanted`, any JSON value."""
+        return cls(path, cache_folder(path, cache), _digest_state(path), _digest(wanted))
 
     @property
     def place(self) -> Path:
@@ -73,15 +70,15 @@ class CacheSlot:
         return self.folder / f"{self.state}-{self.choice}"
 
     @contextmanager
-    def building(self) -> Iterator[Path]:
-        """Give a folder to build the copy in; put it in place when the block ends well."""
-        part = self._new_part()
+    def build(self) -> Iterator[Path]:
+        """Yield a temporary folder for the copy, and put it in place if no exception is raised."""
+        part = self._make_part()
         try:
             try:
                 yield part
             except OSError as error:
-                raise self._no_room(error) from None
-            if _state(self.path) != self.state:
+                raise self._write_error(error) from None
+            if _digest_state(self.path) != self.state:
                 raise DataError(
                     f"{self.path} changed while it was read. Read it when nobody writes to it."
                 )
@@ -90,20 +87,20 @@ class CacheSlot:
             shutil.rmtree(part, ignore_errors=True)
 
     def discard(self) -> None:
-        """Remove this copy, which is not sound."""
+        """Remove this copy, which is damaged."""
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def _new_part(self) -> Path:
+    def _make_part(self) -> Path:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return Path(tempfile.mkdtemp(prefix=f"{self.place.name}.part", dir=self.folder))
         except OSError as error:
-            raise self._no_room(error) from None
+            raise self._write_error(error) from None
 
-    def _no_room(self, error: OSError) -> InputError:
+    def _write_error(self, error: OSError) -> InputError:
         return InputError(
             f"{self.path} is too large for memory, and its parsed copy cannot be written to "
-            f"{self.folder}: {error.strerror or 'the disk refuses'}. Pass cache= a folder that "
+            f"{self.folder}: {error.strerror or 'input/output error'}. Pass cache= a folder that "
             "can be written and has room."
         )
 
@@ -112,9 +109,9 @@ class CacheSlot:
         try:
             part.rename(self.place)
         except OSError as error:
-            # Another process may have built the same copy meanwhile: then that one serves.
+            # Another process may have built the same copy meanwhile, which is then used.
             if not self.place.is_dir():
-                raise self._no_room(error) from None
+                raise self._write_error(error) from None
 
     def _drop_outdated(self) -> None:
         for entry in self.folder.iterdir():
@@ -129,35 +126,35 @@ def cache_folder(path: Path, cache: str | os.PathLike[str] | None) -> Path:
     ----------
     path : Path
     cache : path or None
-        A folder for the copies of any files; None is beside the file.
+        A folder for the copies of any files; None for a folder beside the file.
 
     Examples
     --------
     >>> cache_folder(Path("a.csv"), None).name
     'a.csv.eigenfed'
     """
-    whole = path.resolve()
+    full = path.resolve()
     if cache is None:
-        return whole.with_name(f"{whole.name}.eigenfed")
-    return Path(cache) / f"{whole.name}.{_digest(str(whole))[:8]}.eigenfed"
+        return full.with_name(f"{full.name}.eigenfed")
+    return Path(cache) / f"{full.name}.{_digest(str(full))[:8]}.eigenfed"
 
 
 def forget_cache(
     path: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None
 ) -> int:
-    """Remove the parsed copies of a file, whole or left over from a crash.
+    """Remove the parsed copies of a file, also those left over from a crash.
 
     Parameters
     ----------
     path : path
-        The file; it need not be there any more.
+        The file, which need not exist any more.
     cache : path, optional
-        The folder that `open_source` was given.
+        The folder passed to `open_source`.
 
     Returns
     -------
     int
-        How many copies were removed.
+        Number of copies removed.
 
     Examples
     --------
@@ -175,10 +172,12 @@ def forget_cache(
     return len(entries)
 
 
-def _state(path: Path) -> str:
-    """Digest what changes when a file does: who sets one time of change moves the other."""
-    told = path.stat()
-    return _digest([VERSION, str(path.resolve()), told.st_size, told.st_mtime_ns, told.st_ctime_ns])
+def _digest_state(path: Path) -> str:
+    """Digest what changes with a file. Setting mtime by hand still changes ctime."""
+    status = path.stat()
+    return _digest(
+        [VERSION, str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    )
 
 
 def _digest(value: Any) -> str:
@@ -190,16 +189,16 @@ _PART_ENTRIES = 1 << 20
 
 
 def write_copy(folder: Path, blocks: Iterator[Block]) -> None:
-    """Write blocks, all dense or all sparse and of float64, into an empty folder."""
+    """Write float64 blocks, all dense or all sparse, into an empty folder."""
     first = next(blocks)
     with _Lines(folder / "row_ids.jsonl", first.ids is not None) as ids:
-        all_blocks = ids.noting(chain([first], blocks))
+        all_blocks = ids.record(chain([first], blocks))
         is_sparse: bool = sparse.issparse(first.rows)
         shape = (_write_sparse if is_sparse else _write_dense)(folder, all_blocks)
     about = {"version": VERSION, "shape": shape, "sparse": is_sparse, "ids": ids.wanted}
     with (folder / "about.json").open("w", encoding="utf-8") as file:
         json.dump(about, file)
-        _to_disk(file)
+        _sync(file)
 
 
 def _write_dense(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
@@ -222,9 +221,9 @@ def _write_sparse(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
             counts.append(np.diff(block.rows.indptr))
             data.extend(block.rows.data)
             indices.extend(block.rows.indices)
-            d = block.rows.shape[1]
+            d = max(d, block.rows.shape[1])
     indptr = np.cumsum(np.concatenate(counts), dtype=np.int64)
-    # scipy copies what it is given where the two kinds of index differ in width.
+    # scipy copies indices and indptr unless both have the same width.
     width: type[np.int32] | type[np.int64] = np.int32
     if indptr[-1] > _INT32_ENTRIES:
         width = np.int64
@@ -244,8 +243,8 @@ def _widen(path: Path) -> None:
     wide.replace(path)
 
 
-def mapped_copy(place: Path) -> Stored:
-    """Map what `write_copy` wrote; ValueError, KeyError or TypeError where it is not sound."""
+def map_copy(place: Path) -> StoredRows:
+    """Map a copy; raise ValueError, KeyError or TypeError if it is damaged."""
     about = strict_json((place / "about.json").read_text(encoding="utf-8"))
     shape = tuple(about["shape"])
     X: Any
@@ -256,16 +255,16 @@ def mapped_copy(place: Path) -> Stored:
         X = mapped(place / "X.npy")
     if X.shape != shape or about["version"] != VERSION:
         raise ValueError
-    return Stored(X, place / "row_ids.jsonl" if about["ids"] else None, place)
+    return StoredRows(X, place / "row_ids.jsonl" if about["ids"] else None, place)
 
 
-def _to_disk(file: Any) -> None:
+def _sync(file: Any) -> None:
     file.flush()
     os.fsync(file.fileno())
 
 
 class _Growing:
-    """An ``.npy`` file that grows along its first axis; its header says the length at the end."""
+    """An ``.npy`` file that grows along its first axis; closing it completes the header."""
 
     def __init__(self, path: Path, dtype: npt.DTypeLike, rest: tuple[int, ...] = ()) -> None:
         self._dtype, self._rest = np.dtype(dtype), rest
@@ -278,13 +277,13 @@ class _Growing:
         self.length += len(part)
 
     def _write_header(self) -> None:
-        # The format pads its header for the digits of a longer first axis.
-        described = {
+        # The format pads its header, so that a longer first axis fits into the same bytes.
+        header = {
             "descr": np.lib.format.dtype_to_descr(self._dtype),
             "fortran_order": False,
             "shape": (self.length, *self._rest),
         }
-        np.lib.format.write_array_header_1_0(self._file, described)
+        np.lib.format.write_array_header_1_0(self._file, header)
 
     def __enter__(self) -> Self:
         return self
@@ -299,17 +298,17 @@ class _Growing:
             if kind is None:
                 self._file.seek(0)
                 self._write_header()
-                _to_disk(self._file)
+                _sync(self._file)
 
 
 class _Lines:
-    """Ids of rows, a JSON string a line; no file where rows have none."""
+    """Ids of rows, one JSON string per line; no file if rows have none."""
 
     def __init__(self, path: Path, wanted: bool) -> None:
         self.wanted = wanted
         self._file = path.open("x", encoding="utf-8") if wanted else None
 
-    def noting(self, blocks: Iterable[Block]) -> Iterator[Block]:
+    def record(self, blocks: Iterable[Block]) -> Iterator[Block]:
         for block in blocks:
             if self._file is not None:
                 self._file.writelines(f"{json.dumps(row_id)}\n" for row_id in block.ids or ())
@@ -321,65 +320,67 @@ class _Lines:
     def __exit__(self, *_: object) -> None:
         if self._file is not None:
             with self._file:
-                _to_disk(self._file)
+                _sync(self._file)
 
 
 _SMALL_BYTES = 64 << 20
 
 
-def store(blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None) -> Stored:
-    """Bring blocks together, in the slot's place where they outgrow 64 MB.
+def store_blocks(
+    blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None
+) -> StoredRows:
+    """Join blocks in memory, or beyond 64 MB in the slot's folder.
 
     Parameters
     ----------
     blocks : iterable of Block
-        All dense, or all sparse.
-    slot : Slot
+        All dense and of one width, or all sparse; the table is as wide as the widest.
+    slot : CacheSlot
     names : sequence of str or None
-        Of the columns, for messages.
+        Names of the columns, for messages.
 
     Raises
     ------
     DataError
         If there are no rows, or some entry is infinite.
     """
-    checked = _checked(blocks, slot.path, names)
+    checked = _check_blocks(blocks, slot.path, names)
     held, size = [], 0
     for block in checked:
         held.append(block)
-        size += _bytes_of(block)
+        size += _count_bytes(block)
         if size > _SMALL_BYTES:
-            with slot.building() as folder:
-                write_copy(folder, chain(_drained(held), checked))
-            found = kept(slot)
-            if found is None:
+            with slot.build() as folder:
+                write_copy(folder, chain(_drain(held), checked))
+            stored = load_copy(slot)
+            if stored is None:
                 raise DataError(f"The parsed copy of {slot.path} was changed. Read it again.")
-            return found
+            return stored
     if not held:
         raise DataError(f"{slot.path} has no rows. Pass a file with records.")
-    return _joined(held)
+    return _join(held)
 
 
-def kept(slot: CacheSlot) -> Stored | None:
-    """Return the copy in a slot's place; None where there is none, or none that is sound."""
+def load_copy(slot: CacheSlot) -> StoredRows | None:
+    """Return the copy in a slot; None if there is none, or a damaged one, which is removed."""
     if not slot.place.is_dir():
         return None
     try:
-        return mapped_copy(slot.place)
+        return map_copy(slot.place)
     except (FileNotFoundError, ValueError, KeyError, TypeError):
         slot.discard()
         return None
     except OSError as error:
         raise InputError(
             f"The parsed copy of {slot.path} in {slot.place} cannot be mapped: {error.strerror}. "
-            "Allow this process more address space and files."
+            "Allow this process more address space and open files."
         ) from None
 
 
 def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[Block]:
-    """Pass blocks on, and refuse a file at its end if two rows have the same id.
+    """Yield blocks, and refuse the file at its end if two rows have the same id.
 
-    16 bytes are held for each row, whatever the length of its id, and 8 where rows are left out.
+    Memory is 16 bytes for each row, whatever the length of its id, and 8 more if rows are left out.
     """
     digests, places = array("Q"), array("Q")
     for block in blocks:
@@ -400,19 +401,21 @@ def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[B
         )
 
 
-def _checked(blocks: Iterable[Block], path: Path, names: Sequence[str] | None) -> Iterator[Block]:
+def _check_blocks(
+    blocks: Iterable[Block], path: Path, names: Sequence[str] | None
+) -> Iterator[Block]:
     before = 0
     for block in blocks:
         rows = block.rows
         if rows.dtype != np.float64:
             rows = rows.astype(np.float64)
-        place = _infinity(rows)
+        place = _find_infinity(rows)
         if place is not None:
             where, column = place
             row = before + where if block.places is None else int(block.places[where])
-            called = f"column {column + 1}" if names is None else repr(names[column])
+            label = f"column {column + 1}" if names is None else repr(names[column])
             raise DataError(
-                f"{path} holds infinity in row {row + 1} of {called}, and entries must be finite "
+                f"{path} holds infinity in row {row + 1} of {label}, and entries must be finite "
                 "or missing. Leave that entry empty."
             )
         before += rows.shape[0]
@@ -420,8 +423,8 @@ def _checked(blocks: Iterable[Block], path: Path, names: Sequence[str] | None) -
             yield Block(rows, block.ids)
 
 
-def _infinity(rows: Any) -> tuple[int, int] | None:
-    """Row and column of the first infinite entry."""
+def _find_infinity(rows: Any) -> tuple[int, int] | None:
+    """Return row and column of the first infinite entry."""
     if not _is_sparse(rows):
         infinite = np.isinf(rows)
         if not infinite.any():
@@ -435,27 +438,34 @@ def _infinity(rows: Any) -> tuple[int, int] | None:
     return int(row), int(rows.indices[entries[0]])
 
 
-def _bytes_of(block: Block) -> int:
+def _count_bytes(block: Block) -> int:
     rows = block.rows
     if _is_sparse(rows):
         return int(rows.data.nbytes + rows.indices.nbytes + rows.indptr.nbytes)
     return int(rows.nbytes)
 
 
-def _drained(held: list[Block]) -> Iterator[Block]:
-    """Let go of each block as it is taken."""
+def _drain(held: list[Block]) -> Iterator[Block]:
+    """Yield blocks, keeping no reference to those already yielded."""
     held.reverse()
     while held:
         yield held.pop()
 
 
-def _joined(held: list[Block]) -> Stored:
+def _join(held: list[Block]) -> StoredRows:
     rows = [block.rows for block in held]
     ids = None if held[0].ids is None else tuple(i for block in held for i in block.ids or ())
     X: Any = rows[0] if len(rows) == 1 else None
     if X is None:
-        X = sparse.vstack(rows, format="csr") if _is_sparse(rows[0]) else np.concatenate(rows)
-    return Stored(X, ids, None)
+        X = _stack_sparse(rows) if _is_sparse(rows[0]) else np.concatenate(rows)
+    return StoredRows(X, ids, None)
+
+
+def _stack_sparse(rows: list[Any]) -> Any:
+    d = max(part.shape[1] for part in rows)
+    for part in rows:
+        part.resize(part.shape[0], d)
+    return sparse.vstack(rows, format="csr")
 
 
 def _is_sparse(rows: Any) -> bool:

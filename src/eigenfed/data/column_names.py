@@ -1,4 +1,4 @@
-"""Columns of a file with a header: which are features, and which one names the rows."""
+"""Columns of a file that names them: which are features, and which one holds row ids."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from eigenfed.errors import DataError, InputError, Name, Pass
 _SHOWN = 5
 
 
-def features_of(
+def select_features(
     path: Path, names: Sequence[str], columns: Sequence[str] | None, id_column: str | None
 ) -> tuple[str, ...]:
-    """Return the columns that are features, in the order asked for.
+    """Return the columns that are features, in the requested order.
 
     Parameters
     ----------
@@ -21,48 +21,48 @@ def features_of(
     names : sequence of str
         All columns of the file.
     columns : sequence of str or None
-        Those that are wanted; None is all but `id_column`.
+        The requested features; None for all columns but `id_column`.
     id_column : str or None
-        The one that names the rows.
+        The column of row ids.
 
     Raises
     ------
     InputError
-        If a column is asked for that is not there, or twice, or as feature and id at once.
+        If a requested column does not exist, is requested twice, or is a feature and the id.
     DataError
-        If the file has two columns of one name, or a feature without a name.
+        If two columns have the same name, or a feature has none.
 
     Examples
     --------
-    >>> features_of(Path("a.csv"), ["id", "age", "bmi"], None, "id")
+    >>> select_features(Path("a.csv"), ["id", "age", "bmi"], None, "id")
     ('age', 'bmi')
     """
-    twice = repeated(names)
+    twice = find_repeated(names)
     if twice:
         raise DataError(f"{path} has the columns {listed(twice)} more than once. Rename them.")
-    _check_asked(path, names, columns, id_column)
-    found = tuple(name for name in names if name != id_column) if columns is None else columns
-    if not found:
+    _check_requested(path, names, columns, id_column)
+    features = tuple(name for name in names if name != id_column) if columns is None else columns
+    if not features:
         raise DataError(f"{path} has no column with numbers. Pass a file with records.")
-    if "" in found:
+    if "" in features:
         raise DataError(
-            f"{path} has a column without a name, the {_place(names.index(''))}",
+            f"{path} has a column without a name, the {_ordinal(names.index(''))}",
             remedy=(
                 *("Name it, or ", Pass("columns", [...]), " without it, or "),
-                *(Pass("id_column", ""), " if it names the rows."),
+                *(Pass("id_column", ""), " if it holds row ids."),
             ),
         )
-    return tuple(found)
+    return tuple(features)
 
 
-def _check_asked(
+def _check_requested(
     path: Path, names: Sequence[str], columns: Sequence[str] | None, id_column: str | None
 ) -> None:
-    asked = [*(columns or ()), *(() if id_column is None else (id_column,))]
-    absent = set(asked) - set(names)
+    requested = [*(columns or ()), *(() if id_column is None else (id_column,))]
+    absent = set(requested) - set(names)
     if absent:
-        raise InputError(f"{path} lacks the columns {listed(absent)}. Ask for columns that it has.")
-    twice = repeated(asked)
+        raise InputError(f"{path} lacks the columns {listed(absent)}. Request columns that it has.")
+    twice = find_repeated(requested)
     if twice:
         raise InputError(
             *(Name("columns"), " and ", Name("id_column")),
@@ -77,7 +77,7 @@ def _check_asked(
         )
 
 
-def no_numbers(path: Path, columns: Sequence[str], count: int) -> InputError:
+def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputError:
     """Return the error for features, some or all of `count`, that do not hold numbers."""
     if len(columns) == count:
         return InputError(f"{path} has no column of numbers. Pass a file that has one.")
@@ -85,13 +85,13 @@ def no_numbers(path: Path, columns: Sequence[str], count: int) -> InputError:
         f"{path} has columns that do not hold numbers: {listed(columns)}",
         remedy=(
             *(Pass("columns", [...]), " without them, or "),
-            *(Pass("id_column", ...), " for one that names the rows."),
+            *(Pass("id_column", ...), " for one that holds row ids."),
         ),
     )
 
 
 def listed(names: Iterable[str]) -> str:
-    """List names for a message, the first few of them.
+    """Return names, quoted and separated by commas, the first five of them.
 
     Examples
     --------
@@ -104,36 +104,36 @@ def listed(names: Iterable[str]) -> str:
 
 
 def differences(columns: Mapping[str, Sequence[str]]) -> str:
-    """Say of each feature that not all sites have who lacks it, or who alone has it.
+    """Describe each feature that some sites lack: which lack it, or which alone have it.
 
     Parameters
     ----------
     columns : mapping of str to sequence of str
-        The features of each site.
+        Names of the features of each site.
 
     Examples
     --------
     >>> differences({"north": ["age", "bmi"], "south": ["age", "bmi"], "island": ["age", "BMI"]})
     "'BMI' (only at 'island'), 'bmi' (not at 'island')"
     """
-    every: dict[str, set[str]] = {site: set(names) for site, names in columns.items()}
-    common = set.intersection(*every.values())
-    said = []
-    for feature in sorted(set.union(*every.values()) - common):
-        having = [site for site, names in every.items() if feature in names]
-        lacking = [site for site in every if site not in having]
+    sets: dict[str, set[str]] = {site: set(names) for site, names in columns.items()}
+    common = set.intersection(*sets.values())
+    described = []
+    for feature in sorted(set.union(*sets.values()) - common):
+        having = [site for site, names in sets.items() if feature in names]
+        lacking = [site for site in sets if site not in having]
         where = f"not at {listed(lacking)}"
         if len(having) < len(lacking):
             where = f"only at {listed(having)}"
-        said.append(f"{feature!r} ({where})")
-    more = f" and {len(said) - _SHOWN} more" if len(said) > _SHOWN else ""
-    return ", ".join(said[:_SHOWN]) + more
+        described.append(f"{feature!r} ({where})")
+    more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
+    return ", ".join(described[:_SHOWN]) + more
 
 
-def repeated(names: Iterable[str]) -> list[str]:
-    """Return the names that come more than once."""
+def find_repeated(names: Iterable[str]) -> list[str]:
+    """Return the names that occur more than once."""
     return [name for name, times in Counter(names).items() if times > 1]
 
 
-def _place(index: int) -> str:
+def _ordinal(index: int) -> str:
     return f"{index + 1}." if index else "first"

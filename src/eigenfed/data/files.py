@@ -1,47 +1,64 @@
-"""Files as sources: one call for every kind, in memory that does not grow with the file.
+"""Files of records as sources: one call for every kind, in memory that does not grow with the file.
 
 ==================  ============================================================================
-``.npy``            mapped where it holds float64 or float32
+``.npy``            memory-mapped if it holds float64 or float32
 ``.npz``            a sparse table as scipy saves it, or one dense array
-``.csv .csv.gz``    UTF-8 with a line of names; needs ``eigenfed[tables]``
-``.parquet``        needs ``eigenfed[tables]``
+``.csv .csv.gz``    UTF-8 with a line of names
+``.parquet``
 ``.h5ad``           the table X of anndata, dense or sparse; needs ``eigenfed[anndata]``
-``.svm``            rows of libsvm; the label is left out
+``.svm``            rows in the format of libsvm; labels are left out
 ==================  ============================================================================
 
-What is not mapped as it is becomes float64: in memory up to 64 MB, and else in a parsed copy on
-disk that is mapped (see `eigenfed.data.cache` for where it lies, and `forget_cache` to remove it).
-The numbers are the same whichever kind of file holds them. No message quotes a value.
+Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
+copy on disk that is mapped (`eigenfed.data.cache` documents where it lies; `forget_cache` removes
+it). A file holds the same numbers whatever its kind. No message quotes a value.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from eigenfed.data.cache import CacheSlot, check_unique, forget_cache, kept, store
-from eigenfed.data.column_names import features_of
-from eigenfed.data.readers.csv import csv_blocks, read_header
-from eigenfed.data.readers.h5ad import h5ad_blocks, h5ad_names, obs_names
-from eigenfed.data.readers.npy import array_blocks, is_ready, npy_array
-from eigenfed.data.readers.npz import npz_blocks
-from eigenfed.data.readers.parquet import check_pandas_index, parquet_blocks, parquet_names
-from eigenfed.data.readers.svm import svm_blocks
-from eigenfed.data.row_filter import Condition, check_columns, conditions_of, named_rows
-from eigenfed.data.source import Block, Source, guarded
+from eigenfed.data.cache import CacheSlot, check_unique, forget_cache, load_copy, store_blocks
+from eigenfed.data.column_names import select_features
+from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
+from eigenfed.data.readers.h5ad import (
+    H5adHeader,
+    read_h5ad_blocks,
+    read_h5ad_header,
+    read_obs_names,
+)
+from eigenfed.data.readers.npy import is_ready, open_npy, read_array_blocks
+from eigenfed.data.readers.npz import read_npz_blocks
+from eigenfed.data.readers.parquet import (
+    ParquetHeader,
+    check_pandas_index,
+    read_parquet_blocks,
+    read_parquet_header,
+)
+from eigenfed.data.readers.svm import read_svm_blocks
+from eigenfed.data.row_filter import Condition, check_columns, conditions_of, read_filtered
+from eigenfed.data.source import Block, Source, guard_blocks
 from eigenfed.errors import Argument, DataError, InputError, Name
 from eigenfed.linalg.checks import check_count
 
-__all__ = ["FileTable", "column_names", "forget_cache", "open_source", "open_table"]
+__all__ = [
+    "FileTable",
+    "column_names",
+    "forget_cache",
+    "open_source",
+    "open_table",
+    "read_feature_names",
+]
 
 PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FileTable:
-    """A file's records, and what they are called.
+    """The records of a file and their ids.
 
     Attributes
     ----------
@@ -49,7 +66,7 @@ class FileTable:
     path : Path
         The file.
     cache : Path or None
-        The folder of the parsed copy; None where the file itself is mapped, or is in memory.
+        The folder of the parsed copy; None if the file itself is mapped or is in memory.
     """
 
     source: Source
@@ -59,7 +76,7 @@ class FileTable:
 
     @cached_property
     def row_ids(self) -> tuple[str, ...] | None:
-        """What the rows are called; None where the file does not say. They stay at the site."""
+        """Ids of the rows, which stay at the site; None if the file has none."""
         if not isinstance(self._ids, Path):
             return self._ids
         with self._ids.open(encoding="utf-8") as lines:
@@ -82,28 +99,27 @@ def open_table(
     path : path
         Of a kind in the table above.
     columns : sequence of str, optional
-        Features to take, in this order, of a file that names them; all of them without this.
+        Features to read, in this order, of a file that names them; all of them by default.
     id_column : str, optional
-        Column of a ``.csv`` or ``.parquet`` file that names the rows; each has its own name. A
-        ``.h5ad`` file names its rows itself.
+        Column of a ``.csv`` or ``.parquet`` file that holds row ids, which must be unique. A
+        ``.h5ad`` file always has row ids.
     n_features : int, optional
-        Width of a ``.svm`` file, which says no more than its largest index.
+        Number of features of a ``.svm`` file; its largest index by default.
     where : sequence of str, optional
-        Rows to take of a file that names its columns: those for which all of these conditions
-        hold, each a column, one of ``< <= == != >= >`` and a number, as in ``"age >= 18"``. The
-        column need not be a feature; of a ``.h5ad`` file it is one of ``obs``. A missing entry
-        fulfils none.
+        Conditions on the rows of a file that names its columns, all of which must hold. Each is
+        a column, one of ``< <= == != >= >`` and a number, as in ``"age >= 18"``. The column need
+        not be a feature; in a ``.h5ad`` file it is one of ``obs``. A missing entry fulfils none.
     cache : path, optional
-        Folder for parsed copies; without it they lie beside the file, in ``<file>.eigenfed``.
+        Folder for parsed copies; by default ``<file>.eigenfed`` beside the file.
 
     Returns
     -------
-    Table
+    FileTable
 
     Raises
     ------
     InputError
-        If the file is not there or cannot be used with these arguments.
+        If the file does not exist or cannot be used with these arguments.
     DataError
         If the file is not what it claims to be.
 
@@ -123,21 +139,29 @@ def open_table(
     >>> folder.cleanup()
     """
     path = Path(path)
-    kind = _kind(path)
+    kind = _find_kind(path)
     _check_options(path, kind, columns, id_column, n_features)
-    conditions = _conditions(path, kind, where, id_column)
+    conditions = _check_where(path, kind, where)
     if kind == ".npy":
-        X = npy_array(path)
+        X = open_npy(path)
         if is_ready(X):
-            return FileTable(_mapped_source(path, X), path, None, None)
-    features = _features(path, kind, columns, id_column)
+            return FileTable(_check_mapped(path, X), path, None, None)
+    header = _HEADERS[kind](path) if kind in _HEADERS else None
+    features = None
+    if header is not None:
+        features = _select_features(path, header, columns, id_column)
+        compared = read_obs_names(path) if conditions and kind == ".h5ad" else header.names
+        check_columns(path, conditions, compared, id_column)
     wanted = [features, id_column, n_features, *map(astuple, conditions)]
     slot = CacheSlot.of(path, wanted, cache)
-    stored = kept(slot)
+    stored = load_copy(slot)
     if stored is None:
-        blocks = _blocks(path, kind, features, id_column, n_features, conditions)
-        fault = DataError(f"{path} cannot be read to its end. Check the disk that it lies on.")
-        stored = store(guarded(blocks, (OSError,), fault), slot, features)
+        if header is None or features is None:
+            blocks = _read_unnamed(path, kind, n_features)
+        else:
+            blocks = _read_named(path, header, features, id_column, conditions)
+        fault = DataError(f"{path} cannot be read to its end. Check the disk that it is on.")
+        stored = store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features)
     return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids)
 
 
@@ -150,7 +174,7 @@ def open_source(
     where: Sequence[str] | None = None,
     cache: PathLike | None = None,
 ) -> Source:
-    r"""Open a file of records as a source: `open_table` without the rows' names.
+    r"""Open a file of records as a source: `open_table` without row ids.
 
     Examples
     --------
@@ -174,45 +198,62 @@ def open_source(
 
 
 def column_names(path: PathLike) -> tuple[str, ...] | None:
-    """Return the names of a file's columns from its header; None where its kind has no names.
+    """Read the names of a file's columns from its header; None if its kind has no names.
 
     Examples
     --------
     >>> column_names("nowhere.csv")
     Traceback (most recent call last):
-    eigenfed.errors.InputError: nowhere.csv is not there. Check the path.
+    eigenfed.errors.InputError: nowhere.csv does not exist. Check the path.
     """
     path = Path(path)
-    kind = _kind(path)
-    return _NAMES[kind](path) if kind in _NAMES else None
+    kind = _find_kind(path)
+    return _HEADERS[kind](path).names if kind in _HEADERS else None
 
 
-_NAMES: dict[str, Callable[[Path], tuple[str, ...]]] = {
-    ".csv": lambda path: read_header(path).names,
-    ".csv.gz": lambda path: read_header(path).names,
-    ".parquet": parquet_names,
-    ".h5ad": h5ad_names,
+def read_feature_names(path: PathLike, id_column: str | None) -> list[str] | None:
+    """Read the names of a file's features: of all columns but `id_column`.
+
+    Raises
+    ------
+    InputError
+        If the index of a pandas frame, which is not a feature, is among them.
+    """
+    path = Path(path)
+    kind = _find_kind(path)
+    if kind not in _HEADERS:
+        return None
+    header = _HEADERS[kind](path)
+    features = [name for name in header.names if name != id_column]
+    if isinstance(header, ParquetHeader):
+        check_pandas_index(path, header, features)
+    return features
+
+
+_HEADERS: dict[str, Callable[[Path], CsvHeader | ParquetHeader | H5adHeader]] = {
+    ".csv": read_csv_header,
+    ".csv.gz": read_csv_header,
+    ".parquet": read_parquet_header,
+    ".h5ad": read_h5ad_header,
 }
 _WITH_IDS = (".csv", ".csv.gz", ".parquet")
 KINDS = (".npy", ".npz", ".csv", ".csv.gz", ".parquet", ".h5ad", ".svm")
 
 
-def _kind(path: Path) -> str:
-    """Return the suffix of a file that is there and can be read."""
+def _find_kind(path: Path) -> str:
+    """Return the suffix of a file, and refuse one that does not exist or cannot be read."""
     kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
     if kind is None:
-        raise InputError(
-            f"{path} is of no kind that is read: {', '.join(KINDS)}. Convert it to one of them."
-        )
+        raise InputError(f"{path} is of an unknown kind. Convert it to one of {', '.join(KINDS)}.")
     try:
         with path.open("rb"):
             return kind
     except FileNotFoundError:
-        raise InputError(f"{path} is not there. Check the path.") from None
+        raise InputError(f"{path} does not exist. Check the path.") from None
     except IsADirectoryError:
         raise InputError(f"{path} is a folder. Pass a file.") from None
     except PermissionError:
-        raise InputError(f"{path} may not be read by you. Ask its owner for leave.") from None
+        raise InputError(f"Permission denied: {path}. Ask its owner for read access.") from None
 
 
 def _check_options(
@@ -228,42 +269,36 @@ def _check_options(
             " must be a list of names",
             remedy=f"Pass [{columns!r}].",
         )
-    if columns is not None and kind not in _NAMES:
+    if columns is not None and kind not in _HEADERS:
         raise InputError(
             f"{path} does not name its columns, and ",
             Name("columns"),
-            " cannot choose",
+            " cannot select any",
             remedy="Drop it.",
         )
     if id_column is not None and kind not in _WITH_IDS:
         raise InputError(
             Name("id_column"),
-            f" goes with {', '.join(_WITH_IDS)}, not {path}",
+            f" requires a file of kind {', '.join(_WITH_IDS)}, not {path}",
             remedy="Drop it.",
         )
     if n_features is not None:
         if kind != ".svm":
-            raise InputError(f"n_features goes with .svm, not {path}. Drop it.")
+            raise InputError(f"n_features requires a .svm file, not {path}. Drop it.")
         check_count("n_features", n_features, "Pass the largest index of all sites.")
 
 
-def _conditions(
-    path: Path, kind: str, where: Sequence[str] | None, id_column: str | None
-) -> tuple[Condition, ...]:
+def _check_where(path: Path, kind: str, where: Sequence[str] | None) -> tuple[Condition, ...]:
     conditions = conditions_of(where)
-    if not conditions:
-        return ()
-    if kind not in _NAMES:
+    if conditions and kind not in _HEADERS:
         raise InputError(
             f"{path} does not name its columns, and where cannot compare them. Drop where, or "
-            f"bring one of {', '.join(_NAMES)}."
+            f"pass a file of kind {', '.join(_HEADERS)}."
         )
-    names = obs_names(path) if kind == ".h5ad" else _NAMES[kind](path)
-    check_columns(path, conditions, names, id_column)
     return conditions
 
 
-def _mapped_source(path: Path, X: object) -> Source:
+def _check_mapped(path: Path, X: object) -> Source:
     try:
         return Source.of(X)
     except InputError:
@@ -272,34 +307,40 @@ def _mapped_source(path: Path, X: object) -> Source:
         ) from None
 
 
-def _features(
-    path: Path, kind: str, columns: Sequence[str] | None, id_column: str | None
-) -> tuple[str, ...] | None:
-    if kind not in _NAMES:
-        return None
-    features = features_of(path, _NAMES[kind](path), columns, id_column)
-    if kind == ".parquet" and columns is None:
-        check_pandas_index(path, features)
+def _select_features(
+    path: Path,
+    header: CsvHeader | ParquetHeader | H5adHeader,
+    columns: Sequence[str] | None,
+    id_column: str | None,
+) -> tuple[str, ...]:
+    features = select_features(path, header.names, columns, id_column)
+    if isinstance(header, ParquetHeader) and columns is None:
+        check_pandas_index(path, header, features)
     return features
 
 
-def _blocks(
+def _read_unnamed(path: Path, kind: str, n_features: int | None) -> Iterator[Block]:
+    if kind == ".svm":
+        return read_svm_blocks(path, n_features)
+    return read_npz_blocks(path) if kind == ".npz" else read_array_blocks(open_npy(path))
+
+
+def _read_named(
     path: Path,
-    kind: str,
-    features: tuple[str, ...] | None,
+    header: CsvHeader | ParquetHeader | H5adHeader,
+    features: tuple[str, ...],
     id_column: str | None,
-    n_features: int | None,
     conditions: tuple[Condition, ...],
 ) -> Iterator[Block]:
-    if kind == ".svm":
-        return svm_blocks(path, n_features)
-    if features is None:
-        return npz_blocks(path) if kind == ".npz" else array_blocks(npy_array(path))
-    if kind == ".h5ad":
-        return h5ad_blocks(path, features, conditions)
-    read = parquet_blocks if kind == ".parquet" else csv_blocks
-    if conditions:
-        blocks = named_rows(read, path, features, id_column, conditions)
+    if isinstance(header, H5adHeader):
+        return read_h5ad_blocks(path, features, conditions)
+    read: Callable[..., Iterator[Block]]
+    if isinstance(header, ParquetHeader):
+        read = partial(read_parquet_blocks, path, header)
     else:
-        blocks = read(path, features, id_column)
+        read = partial(read_csv_blocks, path, header)
+    if conditions:
+        blocks = read_filtered(read, path, features, id_column, conditions)
+    else:
+        blocks = read(features, id_column)
     return blocks if id_column is None else check_unique(blocks, path, id_column)

@@ -1,9 +1,9 @@
-"""All of a site's scatter in one pass over its rows, before the mean of all sites is known.
+"""The scatter of a site in one pass over its rows, before the mean of all sites is known.
 
-Deviations are taken from the mean of the first block, which is near enough to the site's own mean:
-the first block alone has a share of the scatter that keeps the correction from cancelling more
-than its number of blocks. ``X'X - n m m'`` would lose every digit when the mean is large beside
-the spread.
+Rows are centred about the mean of the first block, and the scatter is corrected for the difference
+to the site's own mean at the end. The correction cancels few digits: the first block alone accounts
+for so much of the scatter that with b blocks the correction is at most b times the scatter.
+``X'X - n m m'`` would lose every digit when the mean is large compared with the spread.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _LEAST_ROWS_PER_FEATURE = 4
 
 @dataclass(frozen=True, eq=False, repr=False)
 class OwnScatter:
-    """Number of rows, their mean, and their scatter about it.
+    """Number of rows of a site, their mean, and their scatter about it.
 
     Attributes
     ----------
@@ -41,10 +41,12 @@ class OwnScatter:
 
     @classmethod
     def of(cls, source: Source) -> "OwnScatter | None":
-        """Read the rows once; None where that does not do or what is kept is as large as they are.
+        """Read the rows once; return None if that is not possible or saves nothing.
 
-        Weights may leave the first block without a say, and sparse rows would not stay sparse. A
-        missing entry stands for the mean of all sites: at the first block with one this ends.
+        Rows with weights are not read, as the first block may have little weight; nor are sparse
+        rows, which would become dense; nor fewer than 4 rows per feature, as the scatter is then
+        about as large as the rows. A missing entry represents the mean of all sites, which is not
+        known yet, so the first block with one ends the pass.
         """
         plain = not source.is_sparse and source.weights is None
         if not plain or source.n < _LEAST_ROWS_PER_FEATURE * source.d:
@@ -52,28 +54,28 @@ class OwnScatter:
         spans = source.spans()
         near = source.block(spans[0])[0].mean(axis=0)
 
-        def about_near(span: slice) -> tuple[Array, Array]:
-            around = source.block(span)[0] - near
-            return np.ones(len(around)) @ around, around.T @ around
+        def centre_block(span: slice) -> tuple[Array, Array]:
+            centred = source.block(span)[0] - near
+            return np.ones(len(centred)) @ centred, centred.T @ centred
 
         total, matrix = np.zeros(source.d), np.zeros((source.d, source.d))
-        for moved, part in in_order(about_near, spans, flops=float(source.n) * source.d**2):
-            if np.isnan(moved).any():
+        for shift, part in in_order(centre_block, spans, flops=float(source.n) * source.d**2):
+            if np.isnan(shift).any():
                 return None
-            total += moved
+            total += shift
             matrix += part
         away = total / source.n
         matrix -= source.n * np.outer(away, away)
         return cls(float(source.n), near + away, matrix)
 
     def squares(self, mean: Array) -> Array:
-        """Return the squared deviations of each feature from a mean, (d,)."""
+        """Return the sums of squares of the rows minus a mean, by feature, (d,)."""
         squares: Array = np.maximum(self.matrix.diagonal(), 0.0) + self.n * (self.mean - mean) ** 2
         return squares
 
     def about(self, mean: Array, scale: Array) -> Array:
-        """Return the scatter about another mean, of rows divided by the scale, (d, d)."""
+        """Return the scatter of the rows minus a mean, divided by the scale, (d, d)."""
         away = (self.mean - mean) / scale
-        whole = self.n * np.outer(away, away)
-        whole += self.matrix / np.outer(scale, scale) if (scale != 1.0).any() else self.matrix
-        return whole
+        scatter = self.n * np.outer(away, away)
+        scatter += self.matrix / np.outer(scale, scale) if (scale != 1.0).any() else self.matrix
+        return scatter

@@ -1,9 +1,9 @@
-"""Rows centred and scaled on the way: products of them, never a table of them.
+"""Products with centred and scaled rows, without ever forming the centred table.
 
-With D the deviations of the rows from the mean, divided by the scale, and 0 where an entry is
-missing, and W the weights: ``multiply`` is D Q, ``adjoint`` is D'W Y, ``product`` is D'W D Q.
-Dense rows are centred block by block, which costs no digits at any offset. Sparse rows stay
-sparse: ``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise on the other side.
+Let D be the rows minus the mean, divided by the scale, with 0 where an entry is missing, and W the
+weights: ``multiply`` is D Q, ``adjoint`` is D'W Y, ``product`` is D'W D Q. Dense rows are centred
+block by block, which loses no digits however large the mean is. Sparse rows stay sparse:
+``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise for the adjoint.
 """
 
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Prepared:
-    """A source seen through a mean and a scale.
+    """A source with the mean and the scale to apply to its rows.
 
     Attributes
     ----------
@@ -50,25 +50,25 @@ class Prepared:
     scale: Array
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        """Yield blocks of D, dense, and their weights."""
+        """Yield dense blocks of D and their weights."""
         return map(self._block, self.source.spans())
 
     def _block(self, span: slice) -> tuple[Array, Array | None]:
         rows, weights = self.source.block(span)
-        around = rows - self.mean
+        centred = rows - self.mean
         if self.source.has_missing:
-            around[np.isnan(around)] = 0.0
+            centred[np.isnan(centred)] = 0.0
         if self._is_scaled:
-            around /= self.scale
-        return around, weights
+            centred /= self.scale
+        return centred, weights
 
     def multiply(self, basis: Array) -> Array:
-        """Return D Q, (n, l): the rows' side, which never leaves a site."""
+        """Return D Q, (n, l), which has a row for each record and never leaves a site."""
         if self.source.is_sparse:
             scaled = basis / self.scale[:, None] if self._is_scaled else basis
-            sided: Array = self._filled @ scaled
-            sided -= self.mean @ scaled
-            return sided
+            image: Array = self._filled @ scaled
+            image -= self.mean @ scaled
+            return image
         flops = 2.0 * self.source.n * basis.size
         parts = in_order(
             lambda span: self._block(span)[0] @ basis, self.source.spans(), flops=flops
@@ -77,15 +77,15 @@ class Prepared:
 
     def adjoint(self, sided: Array) -> Array:
         """Return D'W Y, (d, l)."""
-        weighted = self._weighted(sided)
+        weighted = self._apply_weights(sided)
         if self.source.is_sparse:
-            summed: Array = self._filled.T @ weighted
-            _subtract_outer(summed, self.mean, weighted.sum(axis=0))
+            total: Array = self._filled.T @ weighted
+            _subtract_outer(total, self.mean, weighted.sum(axis=0))
             if self._is_scaled:
-                summed /= self.scale[:, None]
-            return summed
+                total /= self.scale[:, None]
+            return total
         d, width = self.source.d, sided.shape[1]
-        return self._summed(
+        return self._sum_blocks(
             lambda span: self._block(span)[0].T @ weighted[span],
             (d, width),
             flops=2.0 * d * sided.size,
@@ -96,63 +96,65 @@ class Prepared:
         if self.source.is_sparse:
             return self.adjoint(self.multiply(basis))
 
-        def image(span: slice) -> Array:
+        def multiply_block(span: slice) -> Array:
             block, weights = self._block(span)
             sided = block @ basis
             if weights is not None:
                 sided *= weights[:, None]
             return block.T @ sided
 
-        return self._summed(image, basis.shape, flops=4.0 * self.source.n * basis.size)
+        return self._sum_blocks(multiply_block, basis.shape, flops=4.0 * self.source.n * basis.size)
 
     def squares(self) -> Array:
-        """Return the sums of weighted squares of D by feature, (d,)."""
+        """Return the weighted sums of squares of the columns of D, (d,)."""
         if self.source.is_sparse:
             return self._sparse_squares()
 
-        def squared(span: slice) -> Array:
+        def sum_squares(span: slice) -> Array:
             block, weights = self._block(span)
             weighted = block if weights is None else block * weights[:, None]
             by_feature: Array = np.einsum("ij,ij->j", block, weighted)
             return by_feature
 
         d = self.source.d
-        return self._summed(squared, (d,), flops=2.0 * self.source.n * d)
+        return self._sum_blocks(sum_squares, (d,), flops=2.0 * self.source.n * d)
 
     def scatter(self) -> Array:
         """Return D'W D, (d, d)."""
 
-        def scattered(span: slice) -> Array:
+        def compute_scatter(span: slice) -> Array:
             block, weights = self._block(span)
             if weights is not None:
                 block *= np.sqrt(weights)[:, None]
             return block.T @ block
 
         d = self.source.d
-        return self._summed(scattered, (d, d), flops=float(self.source.n) * d * d)
+        return self._sum_blocks(compute_scatter, (d, d), flops=float(self.source.n) * d * d)
 
     def single_scatter(self) -> SingleArray | None:
         """Return D'W D in single precision, (d, d), within `single_error` of it.
 
-        It takes about half the time. None is returned where the deviations are too large or too
-        small for it.
+        It takes about half the time of `scatter`. None is returned if the entries of D are too
+        large or too small for single precision.
         """
 
-        def scattered(span: slice) -> SingleArray:
+        def compute_scatter(span: slice) -> SingleArray:
             with np.errstate(over="ignore", invalid="ignore"):
                 block = self._single_block(span)
                 return block.T @ block
 
         n, d = self.source.n, self.source.d
         total = np.zeros((d, d))
-        for part in in_order(scattered, self.source.spans(_SINGLE_ROWS), flops=float(n) * d * d):
+        for part in in_order(
+            compute_scatter, self.source.spans(_SINGLE_ROWS), flops=float(n) * d * d
+        ):
             total += part
         largest = total.diagonal().max()
-        # What overflowed is infinite or NaN, and so is the diagonal there.
+        # An entry that overflows makes its diagonal entry infinite or NaN.
         return total.astype(np.float32) if _LEAST_SINGLE < largest < _LARGEST_SINGLE else None
 
     def _single_block(self, span: slice) -> SingleArray:
-        """Return a block of D, with the roots of the weights in it, in single precision."""
+        """Return a block of D, its rows multiplied by the roots of their weights, in float32."""
         source = self.source
         plain = not source.is_sparse and source.weights is None and not source.has_missing
         if plain and not self._is_scaled:
@@ -165,9 +167,9 @@ class Prepared:
         return block.astype(np.float32)
 
     def summary(self, rank: int) -> Summary:
-        """Summarise the scaled rows about their own mean, with the mean as it is unscaled.
+        """Summarise the rows of D, about their own mean.
 
-        The mean of D is what a merge needs to find the shift between sites.
+        That mean is the shift of this site, which a merge of sites needs.
         """
         summary = Summary.empty(self.source.d, rank)
         for block, weights in self.blocks():
@@ -175,22 +177,22 @@ class Prepared:
         return summary
 
     def _sparse_squares(self) -> Array:
-        """Entries that are stored, and as many times the squared mean as are not."""
+        """Sum over stored entries, and add the squared mean for each entry that is not stored."""
         weights, d = self.source.weights, self.source.d
-        stored, there = np.zeros(d), np.zeros(d)
+        stored, present = np.zeros(d), np.zeros(d)
         for values, columns, by_entry in self.source.entries():
-            around = values - self.mean[columns]
-            around[np.isnan(around)] = 0.0
-            stored += np.bincount(columns, by_entry * around**2, minlength=d)
-            there += np.bincount(columns, by_entry, minlength=d)
-        absent = np.maximum((self.source.n if weights is None else weights.sum()) - there, 0.0)
+            centred = values - self.mean[columns]
+            centred[np.isnan(centred)] = 0.0
+            stored += np.bincount(columns, by_entry * centred**2, minlength=d)
+            present += np.bincount(columns, by_entry, minlength=d)
+        absent = np.maximum((self.source.n if weights is None else weights.sum()) - present, 0.0)
         squares: Array = (stored + absent * self.mean**2) / self.scale**2
         return squares
 
-    def _summed(
+    def _sum_blocks(
         self, task: Callable[[slice], Array], shape: tuple[int, ...], *, flops: float
     ) -> Array:
-        """Add up what the task makes of each block, in the order of the blocks."""
+        """Sum the task's results over the blocks, in their order: the result is reproducible."""
         total: Array | None = None
         for part in in_order(task, self.source.spans(), flops=flops):
             if total is None:
@@ -199,7 +201,7 @@ class Prepared:
                 total += part
         return np.zeros(shape) if total is None else total
 
-    def _weighted(self, sided: Array) -> Array:
+    def _apply_weights(self, sided: Array) -> Array:
         return sided if self.source.weights is None else sided * self.source.weights[:, None]
 
     @cached_property
@@ -208,7 +210,7 @@ class Prepared:
 
     @cached_property
     def _filled(self) -> Any:
-        """Sparse rows with missing entries set to the mean."""
+        """Sparse rows with missing entries set to the mean, so that they are 0 in D."""
         X = self.source.X.astype(np.float64, copy=False)
         if not self.source.has_missing:
             return X
@@ -219,11 +221,17 @@ class Prepared:
 
 
 def single_error(trace: float) -> float:
-    """Bound how far, in norm, a sum of `single_scatter` of sites is from the one in double.
+    """Bound the spectral norm of the error of `single_scatter`, summed over sites.
 
-    With u the rounding of one number, each entry is off by at most m + 4 times u of what it would
-    be without signs: 2 for the two factors, m for a sum of m rows in any order, and 2 for what is
-    added up and sent. The matrix without signs has the same trace, which its norm does not exceed.
+    Let u be the unit roundoff and |D| the absolute values of D. The error of an entry is at most
+    (m + 4) u times the same entry of |D|'W|D|: 2 u for the two factors, m u for a sum of m rows in
+    any order, and 2 u for adding the blocks and sending the result. The norm of |D|'W|D| is at
+    most its trace, which is that of D'W D.
+
+    Parameters
+    ----------
+    trace : float
+        Of D'W D, summed over sites.
 
     Examples
     --------
@@ -235,7 +243,7 @@ def single_error(trace: float) -> float:
 
 
 def _subtract_outer(a: Array, x: Array, y: Array) -> None:
-    """Take ``outer(x, y)`` from `a`, in place and a few rows at a time: no second array."""
+    """Subtract ``outer(x, y)`` from `a` in place, some rows at a time to save memory."""
     for start in range(0, len(a), _ROWS_AT_A_TIME):
         span = slice(start, start + _ROWS_AT_A_TIME)
         a[span] -= np.einsum("i,j->ij", x[span], y)

@@ -1,6 +1,6 @@
-"""Which rows of a file to take: conditions that compare a column with a number.
+"""Conditions that select rows of a file by comparing a column with a number.
 
-Rows are left out block by block, as a file is read. A missing entry never fulfils a condition. No
+Rows are left out block by block, as a file is read. A missing entry fulfils no condition. No
 message quotes an entry.
 """
 
@@ -29,7 +29,7 @@ _SIGNS: dict[str, Callable[[Any, float], Any]] = {
 }
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
 PATTERN = rf"\s*\S(?:.*\S)?\s*(?:{'|'.join(_SIGNS)})\s*{_NUMBER}\s*"
-"""A condition, in the syntax that Python and JSON schema share."""
+"""Regular expression of a condition, in the syntax that Python and JSON schema share."""
 
 _PARTS = re.compile(rf"\s*(\S(?:.*\S)?)\s*({'|'.join(_SIGNS)})\s*({_NUMBER})\s*")
 
@@ -53,23 +53,23 @@ class Condition:
 
     @classmethod
     def of(cls, text: object) -> "Condition":
-        """Read a condition."""
+        """Parse a condition."""
         parts = _PARTS.fullmatch(text) if isinstance(text, str) else None
         if parts is None or not math.isfinite(float(parts[3])):
             raise InputError(
                 f"where has {text!r}, and a condition is a column, one of {' '.join(_SIGNS)}, and "
-                "a number. Write 'age >= 18', say."
+                "a number. For example, write 'age >= 18'."
             )
         return cls(parts[1], parts[2], float(parts[3]))
 
     def holds(self, entries: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Say of each entry whether it fulfils the condition; NaN never does."""
+        """Return for each entry whether it fulfils the condition; NaN never does."""
         held: npt.NDArray[np.bool_] = _SIGNS[self.sign](entries, self.number) & ~np.isnan(entries)
         return held
 
 
 def conditions_of(where: Sequence[str] | None) -> tuple[Condition, ...]:
-    """Read conditions, all of which must hold."""
+    """Parse conditions, all of which must hold."""
     if isinstance(where, str):
         raise InputError(f"where={where!r} must be a list of conditions. Pass [{where!r}].")
     return tuple(map(Condition.of, where or ()))
@@ -78,7 +78,7 @@ def conditions_of(where: Sequence[str] | None) -> tuple[Condition, ...]:
 def check_columns(
     path: Path, conditions: Iterable[Condition], names: Iterable[str], id_column: str | None
 ) -> None:
-    """Refuse conditions on columns that are not there, or that name the rows."""
+    """Refuse conditions on columns that do not exist or that hold row ids."""
     compared = {condition.column: None for condition in conditions}
     absent = [name for name in compared if name not in set(names)]
     if absent:
@@ -92,13 +92,13 @@ def check_columns(
         )
 
 
-def filtered(
+def filter_blocks(
     blocks: Iterable[Block],
     path: Path,
     conditions: Sequence[Condition],
     entries: Callable[[Block, int, str], npt.NDArray[Any]],
 ) -> Iterator[Block]:
-    """Pass on the rows of blocks that fulfil all conditions, with their places in the file.
+    """Yield the rows of blocks that fulfil all conditions, with their positions in the file.
 
     Parameters
     ----------
@@ -107,21 +107,21 @@ def filtered(
         For messages.
     conditions : sequence of Condition
     entries : callable
-        Gives the entries of a column for the rows of a block, of which the first is at a place in
-        the file, counted from 0.
+        ``entries(block, start, column)`` returns the entries of a column for the rows of a block,
+        the first of which is row `start` of the file, counted from 0.
 
     Raises
     ------
     InputError
-        If no row is left.
+        If no row fulfils them.
     """
     before, is_empty = 0, True
     for block in blocks:
         count = block.rows.shape[0]
-        kept = np.ones(count, dtype=bool)
+        holds = np.ones(count, dtype=bool)
         for condition in conditions:
-            kept &= condition.holds(entries(block, before, condition.column))
-        places = np.flatnonzero(kept)
+            holds &= condition.holds(entries(block, before, condition.column))
+        places = np.flatnonzero(holds)
         ids = None if block.ids is None else [block.ids[place] for place in places.tolist()]
         yield Block(block.rows[places], ids, before + places)
         is_empty = is_empty and not len(places)
@@ -130,20 +130,21 @@ def filtered(
         raise InputError(f"No row of {path} fulfils where. Check its conditions, or loosen them.")
 
 
-def named_rows(
+def read_filtered(
     read: Callable[..., Iterator[Block]],
     path: Path,
     features: Sequence[str],
     id_column: str | None,
     conditions: Sequence[Condition],
 ) -> Iterator[Block]:
-    """Yield the rows of a table that fulfil conditions on its columns, features or not.
+    """Yield the rows of a table that fulfil conditions on any of its columns.
 
     Parameters
     ----------
     read : callable
-        Yields blocks of the columns that it is asked for: `csv_blocks` or `parquet_blocks`.
+        ``read(columns, id_column)`` yields blocks of these columns of the table.
     path : Path
+        For messages.
     features : sequence of str
     id_column : str or None
     conditions : sequence of Condition
@@ -151,28 +152,30 @@ def named_rows(
     others = dict.fromkeys(c.column for c in conditions if c.column not in features)
     columns = [*features, *others]
     places = {name: place for place, name in enumerate(columns)}
-    blocks = _or_blamed(read, path, columns, id_column, tuple(others))
-    chosen = filtered(blocks, path, conditions, lambda block, _, name: block.rows[:, places[name]])
+    blocks = _read_or_blame(read, path, columns, id_column, tuple(others))
+    chosen = filter_blocks(
+        blocks, path, conditions, lambda block, _, name: block.rows[:, places[name]]
+    )
     for block in chosen:
         yield Block(block.rows[:, : len(features)], block.ids, block.places)
 
 
-def _or_blamed(
+def _read_or_blame(
     read: Callable[..., Iterator[Block]],
     path: Path,
     columns: Sequence[str],
     id_column: str | None,
     others: Sequence[str],
 ) -> Iterator[Block]:
-    """Read blocks, and say of a column that is only compared that where compares it."""
+    """Read blocks; if a column that only `where` uses holds text, say so in the error."""
     try:
-        yield from read(path, columns, id_column)
+        yield from read(columns, id_column)
         return
     except InputError as error:
         fault = error
     for name in others:
         try:
-            for _ in read(path, [name], None):
+            for _ in read([name], None):
                 pass
         except InputError:
             fault = InputError(

@@ -1,7 +1,4 @@
-"""JSON that others wrote: no NaN, no number beyond what a machine has, no nesting without end.
-
-Single files, written whole or not at all, and read up to a length that they may have.
-"""
+"""Files that others wrote or are reading: strict JSON, atomic writes, bounded reads."""
 
 import errno
 import json
@@ -16,13 +13,13 @@ _MOST_DIGITS = 19
 
 
 def strict_json(text: str) -> Any:
-    """Read a text of JSON.
+    """Parse JSON, and refuse what other programs may not be able to read.
 
     Raises
     ------
     ValueError
-        If it is none, is nested too deeply, or has NaN, infinity, a whole number of more than 19
-        digits or text that is no Unicode.
+        If it is not JSON, is nested too deeply, or has NaN, infinity, an integer of more than 19
+        digits or text that is not valid Unicode.
 
     Examples
     --------
@@ -37,32 +34,34 @@ def strict_json(text: str) -> Any:
     a number is not finite
     a number is too long
     it is nested too deeply
-    a text is no Unicode
+    a text is not valid Unicode
     """
     try:
-        value = json.loads(text, parse_constant=_refused, parse_float=_finite, parse_int=_whole)
+        value = json.loads(
+            text, parse_constant=_refuse, parse_float=_parse_float, parse_int=_parse_int
+        )
         if "\\u" in text:
-            # An escape can stand for half a character, which no file or page can hold.
+            # An escape can be half of a surrogate pair, which UTF-8 cannot encode.
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
-        raise ValueError("a text is no Unicode") from None
+        raise ValueError("a text is not valid Unicode") from None
     return value
 
 
-def _refused(_: str) -> NoReturn:
+def _refuse(_: str) -> NoReturn:
     raise ValueError("a number is not finite")
 
 
-def _finite(digits: str) -> float:
+def _parse_float(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError("a number is not finite")
     return number
 
 
-def _whole(digits: str) -> int:
+def _parse_int(digits: str) -> int:
     if len(digits.lstrip("-")) > _MOST_DIGITS:
         raise ValueError("a number is too long")
     return int(digits)
@@ -72,9 +71,9 @@ _LARGEST = 64 << 20
 
 
 def write_at_once(path: Path, data: bytes) -> None:
-    """Write a file beside the one that is wanted, and put it there when it is whole.
+    """Write a file under a temporary name in the same folder, and rename it when it is complete.
 
-    Whoever reads `path` meanwhile finds what was there before, or all of what is new.
+    A reader of `path` finds either the old content or all of the new.
 
     Examples
     --------
@@ -97,12 +96,12 @@ def write_at_once(path: Path, data: bytes) -> None:
 
 
 def read_part(path: Path) -> bytes:
-    """Read a file of a result, which may be somebody else's.
+    """Read a file of a result folder, which need not be trusted.
 
     Raises
     ------
     OSError
-        If it cannot be read, is no plain file, or has more than 64 MB.
+        If it cannot be read, is not a regular file, or has more than 64 MB.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""What readers of files hand on: some rows at a time, and what becomes of all of them.
+"""Rows of a site: `Block`, as readers of files yield them, and `Source`, as a protocol uses them.
 
-Stored sparse rows, taken some rows at a time and never trusted.
-
-A site's records, as blocks of rows that are never copied whole.
+Readers yield blocks of rows, so that no file is in memory as a whole. A source holds all rows of
+a site, in memory or memory-mapped, and hands them on in blocks without copying the table.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,14 +24,14 @@ BLOCK_BYTES = 4 << 20
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Block:
-    """Some rows of a file, in their order.
+    """Consecutive rows of a file.
 
     Attributes
     ----------
     rows : ndarray or csr_array of shape (rows, d)
     ids : sequence of str, or None
     places : ndarray of shape (rows,) or None
-        Where the rows stand in the file, counted from 0; None where none were left out.
+        Positions of the rows in the file, counted from 0; None if no row was left out.
     """
 
     rows: Any
@@ -41,7 +40,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stored:
+class StoredRows:
     """All rows of a file.
 
     Attributes
@@ -49,9 +48,9 @@ class Stored:
     X : ndarray or csr_array of shape (n, d)
         float64.
     ids : tuple of str, Path or None
-        The rows' ids, or the file that has them.
+        Ids of the rows, or the file that holds them.
     place : Path or None
-        The parsed copy, where there is one.
+        Folder of the parsed copy, if there is one.
     """
 
     X: Any
@@ -59,12 +58,12 @@ class Stored:
     place: Path | None
 
 
-def guarded(
+def guard_blocks(
     blocks: Iterable[Block], kinds: tuple[type[Exception], ...], fault: EigenfedError
 ) -> Iterator[Block]:
-    """Pass blocks on, and tell of a fault in reading them by `fault` alone.
+    """Yield blocks, and raise `fault` instead of an exception of these kinds.
 
-    Its cause is dropped, not chained: a reader's own message may quote what stands in the file.
+    The exception is dropped, not chained: its message may quote the file.
     """
     remaining = iter(blocks)
     while True:
@@ -87,7 +86,7 @@ _PART_ENTRIES = 1 << 18
 Take = Callable[[int], npt.NDArray[Any]]
 
 
-def csr_rows(
+def read_csr_rows(
     path: Path, indptr: npt.NDArray[Any], take_indices: Take, take_data: Take, d: int
 ) -> Iterator[Any]:
     """Yield the rows of a stored sparse table.
@@ -97,44 +96,45 @@ def csr_rows(
     path : Path
         For messages.
     indptr : ndarray of shape (n + 1,)
-        Where each row starts.
+        Offset of each row.
     take_indices, take_data : callables
-        Give the next so many columns and values; fewer at the end of what is stored.
+        Return the next columns or values, as many as asked for; fewer at the end.
     d : int
         Number of columns.
 
     Yields
     ------
     csr_array of shape (rows, d)
-        With sorted columns, each once a row.
+        With sorted columns and no duplicates.
 
     Raises
     ------
     DataError
-        If the parts do not fit together: a wrong column would be read beyond an array's end.
+        If the parts are inconsistent. scipy does not check: with a column out of range it would
+        read or write beyond the end of an array.
     """
     if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
-        raise _not_sound(path)
+        raise _inconsistent_error(path)
     indptr = indptr.astype(np.int64, copy=False)
     if indptr[0] != 0 or (np.diff(indptr) < 0).any():
-        raise _not_sound(path)
-    for start, stop in row_parts(indptr):
+        raise _inconsistent_error(path)
+    for start, stop in split_rows(indptr):
         count = int(indptr[stop] - indptr[start])
         columns, values = take_indices(count), take_data(count)
-        if not (len(columns) == len(values) == count and _are_columns(columns, d)):
-            raise _not_sound(path)
+        if not (len(columns) == len(values) == count and _are_valid_columns(columns, d)):
+            raise _inconsistent_error(path)
         starts = indptr[start : stop + 1] - indptr[start]
         rows = sparse.csr_array((values, columns, starts), shape=(stop - start, d))
         rows.sum_duplicates()
         yield rows
 
 
-def row_parts(indptr: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield ranges of rows that hold 262144 entries at most, or are one row.
+def split_rows(indptr: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Yield ranges (start, stop) of rows with at most 262144 entries, or of a single row.
 
     Examples
     --------
-    >>> list(row_parts(np.array([0, 200_000, 250_000, 500_000, 900_000])))
+    >>> list(split_rows(np.array([0, 200_000, 250_000, 500_000, 900_000])))
     [(0, 2), (2, 3), (3, 4)]
     """
     starts, start = indptr.astype(np.int64, copy=False), 0
@@ -145,16 +145,14 @@ def row_parts(indptr: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
         start = stop
 
 
-def _are_columns(columns: npt.NDArray[Any], d: int) -> bool:
+def _are_valid_columns(columns: npt.NDArray[Any], d: int) -> bool:
     if columns.dtype.kind not in "iu":
         return False
     return not len(columns) or bool(columns.min() >= 0 and columns.max() < d)
 
 
-def _not_sound(path: Path) -> DataError:
-    return DataError(
-        f"{path} holds a sparse table whose parts do not fit together. Write it again."
-    )
+def _inconsistent_error(path: Path) -> DataError:
+    return DataError(f"{path} holds a sparse table whose parts are inconsistent. Write it again.")
 
 
 _BLOCK_BYTES = 12 << 20
@@ -191,7 +189,7 @@ class Source:
         weights: npt.ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> "Source":
-        """Check a table and take it as it is: without a copy where it is float already."""
+        """Check a table and wrap it, without a copy if it is float32 or float64."""
         is_sparse: bool = sparse.issparse(X)
         table: Any = sparse.csr_array(X) if is_sparse else real_array("X", X)
         if table.dtype.kind not in "biuf":
@@ -202,7 +200,7 @@ class Source:
             raise InputError(f"X has shape {table.shape} and must be rows x features. Reshape it.")
         if table.dtype not in (np.float64, np.float32):
             table = table.astype(np.float64)
-        if any(np.isinf(part).any() for part in _parts(stored(table))):
+        if any(np.isinf(part).any() for part in _split(stored(table))):
             raise InputError("X holds infinity and must be finite or NaN. Drop those entries.")
         if names is not None and len(names) != table.shape[1]:
             raise InputError(
@@ -224,20 +222,20 @@ class Source:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether rows are stored sparse."""
+        """Whether the rows are a sparse array."""
         return bool(sparse.issparse(self.X))
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
-        """Yield dense float64 blocks of rows and their weights, of 12 MB at most."""
+        """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""
         return map(self.block, self.spans())
 
     def spans(self, rows: int | None = None) -> list[slice]:
-        """Return which rows belong to each block: as few blocks as fit, of even sizes.
+        """Return the rows of each block: as few blocks as possible, of even sizes.
 
         Parameters
         ----------
         rows : int, optional
-            Most rows of a block; as many as 12 MB hold by default, and never more.
+            Largest number of rows in a block; at most as many as fit into 12 MB, the default.
         """
         most = max(1, _BLOCK_BYTES // (8 * self.d))
         most = most if rows is None else min(most, rows)
@@ -253,7 +251,7 @@ class Source:
         return dense.astype(np.float64, copy=False), weights
 
     def totals(self) -> tuple[float, Array, Array]:
-        """Return the rows' weight, and by feature the observed weight and the total, (d,) each."""
+        """Return the total weight, and by feature the observed weight and the sum, (d,) each."""
         if self.is_sparse:
             return self._sparse_totals()
         if self.weights is None and not self.has_missing:
@@ -284,7 +282,7 @@ class Source:
     def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array]]:
         """Yield the stored entries of sparse rows: values, columns, and weights of their rows."""
         X = self.X
-        for start, stop in row_parts(X.indptr):
+        for start, stop in split_rows(X.indptr):
             part = slice(X.indptr[start], X.indptr[stop])
             w = np.ones(stop - start) if self.weights is None else self.weights[start:stop]
             by_entry = np.repeat(w, np.diff(X.indptr[start : stop + 1]))
@@ -293,37 +291,37 @@ class Source:
     @cached_property
     def has_missing(self) -> bool:
         """Whether any entry is NaN."""
-        # A missing entry shows in the totals, which are wanted anyway.
+        # A NaN makes its feature's total NaN, and the totals are needed anyway.
         if not self.is_sparse and not np.isnan(self._dense_totals).any():
             return False
-        return any(_has_nan(part) for part in _parts(stored(self.X)))
+        return any(_has_nan(part) for part in _split(stored(self.X)))
 
     @cached_property
     def _dense_totals(self) -> Array:
-        """Sums of the rows by feature, (d,), without weights: NaN where any entry is."""
+        """Unweighted sums by feature, (d,); NaN where any entry is NaN."""
         total = np.zeros(self.d)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in _parts(self.X):
+            for part in _split(self.X):
                 total += np.ones(len(part)) @ part
         return total
 
 
 def stored(X: Any) -> npt.NDArray[Any]:
-    """Return the entries that are stored: all of a dense array's, the explicit of a sparse one."""
+    """Return the stored entries: all of a dense array, the explicit ones of a sparse one."""
     is_sparse: bool = sparse.issparse(X)
     entries: npt.NDArray[Any] = X.data if is_sparse else X
     return entries
 
 
 def _has_nan(part: npt.NDArray[Any]) -> bool:
-    """Look for NaN: in the sum, which is a good deal faster, and closely only if that is one."""
+    """Return whether any entry is NaN. The sum is checked first, which is much faster."""
     with np.errstate(over="ignore", invalid="ignore"):
         total = part.sum()
     return bool(np.isnan(total)) and bool(np.isnan(part).any())
 
 
-def _parts(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
-    """Cut along the first axis, so that a check makes no second table."""
+def _split(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+    """Yield parts along the first axis: a check of one needs little memory for temporaries."""
     step = max(1, _BLOCK_BYTES // max(1, entries[:1].nbytes))
     for start in range(0, len(entries), step):
         yield entries[start : start + step]

@@ -8,16 +8,23 @@ in its ledger.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from eigenfed.data.column_names import differences, listed
-from eigenfed.data.files import FileTable, column_names
-from eigenfed.data.readers.parquet import check_pandas_index
+from eigenfed.data.files import FileTable, read_feature_names
 from eigenfed.errors import DataError, InputError, Refusal
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger import Ledger, Totals
 from eigenfed.study.config import SiteFile, StudyFile, read_site, read_study, speaking_of_keys
 from eigenfed.study.scores import Rows
 from eigenfed.transport.rounds import RoundRecord
+
+
+class RehearsalRun(NamedTuple):
+    """What a fit leaves: the open file of each site, and the totals of those that have a ledger."""
+
+    tables: dict[str, FileTable]
+    ledgers: dict[str, Totals]
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,7 @@ class Rehearsal:
 
     def fit(
         self, pca: FederatedPCA, callback: Callable[[RoundRecord], None] | None = None
-    ) -> dict[str, Totals]:
+    ) -> RehearsalRun:
         """Fit an estimator to the rows of the sites that are there.
 
         Parameters
@@ -78,8 +85,7 @@ class Rehearsal:
 
         Returns
         -------
-        dict of str to Totals
-            What the ledgers of those sites that have one come to.
+        RehearsalRun
 
         Raises
         ------
@@ -92,7 +98,7 @@ class Rehearsal:
             If a site's policy or ledger forbids an ask.
         """
         ledgers = _opened(self.sites)
-        tables = self._tables()
+        tables = self._open_tables()
         with speaking_of_keys(f"{self.study.path}: "):
             pca.fit_sites(
                 tables,
@@ -105,9 +111,10 @@ class Rehearsal:
                 deadline_s=self.study.deadline_s,
                 callback=callback,
             )
-        return {name: led.totals(self.sites[name].dataset) for name, led in ledgers.items()}
+        totals = {name: led.totals(self.sites[name].dataset) for name, led in ledgers.items()}
+        return RehearsalRun(tables, totals)
 
-    def _tables(self) -> dict[str, FileTable]:
+    def _open_tables(self) -> dict[str, FileTable]:
         """Open all files with the same features in the same order, so that none is copied."""
         wanted = self._features()
         tables = {}
@@ -119,10 +126,13 @@ class Rehearsal:
     def _features(self) -> list[str] | None:
         if not isinstance(self.study.features, str):
             return list(self.study.features)
-        named = {name: _named(site) for name, site in self.sites.items()}
-        if any(columns is None for columns in named.values()):
-            return None
-        columns = {name: found for name, found in named.items() if found is not None}
+        columns = {}
+        for name, site in self.sites.items():
+            with speaking_of_keys(f"{site.path}: "):
+                features = read_feature_names(site.data, site.id_column)
+            if features is None:
+                return None
+            columns[name] = features
         first = next(iter(columns.values()))
         common = [name for name in first if all(name in found for found in columns.values())]
         if self.study.features == "same" and any(len(f) > len(common) for f in columns.values()):
@@ -241,12 +251,3 @@ def _opened(sites: Mapping[str, SiteFile]) -> dict[str, Ledger]:
     # They close when nobody holds them any more and not before: where one site refuses, others
     # may still be writing down what they were asked in the same round.
     return {name: Ledger(site.ledger) for name, site in sites.items() if site.ledger is not None}
-
-
-def _named(site: SiteFile) -> list[str] | None:
-    with speaking_of_keys(f"{site.path}: "):
-        names = column_names(site.data)
-        features = [name for name in names or () if name != site.id_column]
-        if site.data.suffix.lower() == ".parquet":
-            check_pandas_index(site.data, features)
-    return None if names is None else features

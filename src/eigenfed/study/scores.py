@@ -1,9 +1,6 @@
-"""Rows of a file, projected onto components.
+"""Scores of the rows of a file, and results of a fit in the ``.h5ad`` file of a site."""
 
-A fitted estimator's results, into the ``.h5ad`` file of a site.
-"""
-
-import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +16,13 @@ from eigenfed.estimators.federated import FederatedPCA
 
 @dataclass(frozen=True)
 class Rows:
-    """A file of records, and which of them count.
+    """A file of records, and which of them to use.
 
     Attributes
     ----------
     path : Path
     id_column : str or None
-        The column that names the rows.
+        The column of row ids.
     where : tuple of str
         Conditions on the rows, as in `open_table`.
     """
@@ -37,7 +34,7 @@ class Rows:
     def table(
         self, columns: Sequence[str] | None = None, n_features: int | None = None
     ) -> FileTable:
-        """Open it, with these features or all of them."""
+        """Open the file, with these features or all of them."""
         return open_table(
             self.path,
             columns=columns,
@@ -48,33 +45,54 @@ class Rows:
 
 
 class Projected(NamedTuple):
-    """Scores, and what the rows are called where the file says so."""
+    """Scores of rows, and the ids of the rows if the file has them."""
 
     scores: npt.NDArray[Any]
     row_ids: tuple[str, ...] | None
 
 
-def projected(pca: FederatedPCA, records: Rows) -> Projected:
-    """Project a file's rows, with its features aligned by name where they have names.
+def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
+    """Project the rows of an open file, whose features are those of the components.
 
     Parameters
     ----------
     pca : FederatedPCA
         Fitted, or read from a result.
-    records : Records
-        In a file with the features that were fitted. Those with names may stand in any order, and
+    table : FileTable
+        With the features in the order of the components.
+
+    Returns
+    -------
+    Projected
+        With scores of shape (n, k).
+    """
+    with warnings.catch_warnings():
+        # The columns were selected by name as the file was opened, and an array has no names.
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        return Projected(pca.transform(table.source.X), table.row_ids)
+
+
+def project_file(pca: FederatedPCA, records: Rows) -> Projected:
+    """Project a file's rows, with its features aligned by name if they have names.
+
+    Parameters
+    ----------
+    pca : FederatedPCA
+        Fitted, or read from a result.
+    records : Rows
+        Of a file with the features that were fitted. Named features may be in any order, and
         further ones are left out.
 
     Returns
     -------
     Projected
-        Its scores are of shape (n, k).
+        With scores of shape (n, k).
 
     Raises
     ------
     InputError
-        If the file has names and the components have none, or the other way round, or the number
-        of features is another one.
+        If only one of the file and the components has names of features, or their numbers of
+        features differ.
 
     Examples
     --------
@@ -85,7 +103,7 @@ def projected(pca: FederatedPCA, records: Rows) -> Projected:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "rows.npy")
     ...     np.save(path, X)
-    ...     projected(pca, Rows(path)).scores
+    ...     project_file(pca, Rows(path)).scores
     array([[-1.],
            [ 1.]])
     """
@@ -94,34 +112,30 @@ def projected(pca: FederatedPCA, records: Rows) -> Projected:
         one, other = ("have", "has no") if names is not None else ("have no", "has")
         raise InputError(
             f"The components {one} names of features and {path} {other} names, and features are "
-            "never matched by position then. Bring a file of the kind that was fitted."
+            "never matched by position then. Pass a file of the kind that was fitted."
         )
     table = records.table(
         columns=None if names is None else [str(name) for name in names],
         n_features=pca.n_features_in_ if path.suffix.lower() == ".svm" else None,
     )
-    X = table.source.X
-    if X.shape[1] != pca.n_features_in_:
+    if table.source.d != pca.n_features_in_:
         raise InputError(
-            f"{path} has {X.shape[1]} features and must have {pca.n_features_in_}, those of the "
-            "components. Bring the same features."
+            f"{path} has {table.source.d} features and must have {pca.n_features_in_}, those of "
+            "the components. Pass a file with the same features."
         )
-    # The columns are in order; an array without names would be warned about.
-    unnamed = copy.copy(pca)
-    unnamed.__dict__.pop("feature_names_in_", None)
-    return Projected(unnamed.transform(X), table.row_ids)
+    return project_table(pca, table)
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
     """Write scores and components where users of anndata look for them.
 
-    The file holds the rows themselves, so that their scores tell whoever has it nothing new: they
-    go there after a private fit too.
+    They are written after a private fit too: the file holds the rows themselves, so their scores
+    reveal nothing new to its owner.
 
     Parameters
     ----------
     path : Path
-        Of a ``.h5ad`` file.
+        A ``.h5ad`` file.
     pca : FederatedPCA
         Fitted on features with names, or read from a result.
     scores : ndarray of shape (n, k)

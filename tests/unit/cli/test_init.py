@@ -121,7 +121,7 @@ def test_the_steps_that_are_printed_lead_to_a_result(
     assert begun.exit_code == 0, begun.stderr
     early = eigenfed(*command[1:])
     assert early.exit_code == 1
-    assert "island.csv is not there" in early.stderr
+    assert "island.csv does not exist" in early.stderr
     for place, site in enumerate(("north", "south", "island")):
         as_csv(tmp_path / "my heart/sites" / site / f"{site}.csv", rows(40, seed=place))
     assert command[0] == "eigenfed"

@@ -191,7 +191,7 @@ def test_quiet_leaves_the_result_only(tmp_path: Path) -> None:
     lines = as_csv(tmp_path / "a.csv", table).read_text()
     loud = eigenfed("stream", "-k", 2, "--header", given=lines)
     quiet = eigenfed("stream", "-k", 2, "--header", "--quiet", given=lines)
-    assert loud.stderr == "eigenfed: 1 missing entries count as the mean of those seen before.\n"
+    assert loud.stderr == "eigenfed: 1 missing entries count as the mean of the rows before them.\n"
     assert quiet.stderr == ""
     assert quiet.stdout == loud.stdout
 

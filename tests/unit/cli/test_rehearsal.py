@@ -391,7 +391,7 @@ def test_messages_of_the_library_speak_of_keys(heart: Consortium, tmp_path: Path
     heart.write_site("island", data="nowhere.csv")
     message = refusal(heart, code=1)
     assert "island.toml: " in message
-    assert "nowhere.csv is not there" in message
+    assert "nowhere.csv does not exist" in message
     (tmp_path / "island.csv").write_text("name,age\nAnn,3\nBob,4\n")
     heart.write_site("island")
     heart.write_study(features='["name", "age"]')

@@ -1,5 +1,11 @@
 """``eigenfed stream`` and ``eigenfed merge``: rows into summaries, summaries into one."""
 
+import gzip
+import signal
+import subprocess
+import sys
+import time
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +15,8 @@ from sklearn.decomposition import PCA
 from command_line import answer, eigenfed, rows, without_sign
 from eigenfed import StreamingPCA, Summary
 from eigenfed.arrays import Array
+from eigenfed.data.files import open_table
+from eigenfed.data.readers import csv_stream
 
 
 def lines_of(table: Array, mark: str = " ") -> str:
@@ -60,18 +68,97 @@ def test_settings_of_a_stream_reach_it() -> None:
     np.testing.assert_allclose(said["eigenvalues"], wanted.explained_variance_, rtol=1e-12)
 
 
-def test_a_header_is_passed_over_where_asked() -> None:
-    said = answer("stream", "-k", 1, "--header", given="a,b\n1,2\n3,5\n")
-    assert (said["n"], said["d"]) == (2, 2)
+@pytest.mark.parametrize(
+    ("flags", "given", "n"),
+    [
+        ((), "a,b\n1,2\n3,5\n", 2),
+        ((), "\n\ufeffa,b\r\n1,2\r\n\r\n3,5", 2),
+        ((), '"age, years",b\n1,2\n3,5\n', 2),
+        ((), "a b\n1 2\n3 5\n", 2),
+        (("--header",), "a,b\n1,2\n3,5\n", 2),
+        (("--header",), "2019,2020\n1,2\n3,5\n", 2),
+        (("--header",), "2019,b\n1,2\n3,5\n", 2),
+        ((), "2019,2020\n1,2\n3,5\n", 3),
+        ((), "\ufeff1,2\n3,5\n", 2),
+    ],
+)
+def test_names_are_told_from_a_first_row(flags: tuple[str, ...], given: str, n: int) -> None:
+    said = answer("stream", "-k", 1, *flags, given=given.lstrip("\n"))
+    assert (said["n"], said["d"]) == (n, 2)
+
+
+def test_a_file_means_the_same_to_a_fit_and_to_a_stream(tmp_path: Path) -> None:
+    cells = [["", "NA", "N/A", "NaN"], ["nan", "null", "NULL", ""]]
+    text = "a,b\n" + "".join(
+        f"{one},{other!r}\n"
+        for i, other in enumerate(rows(60)[:, 0].tolist())
+        for one in (i, *cells[i % 2])
+    )
+    plain, packed = tmp_path / "a.csv", tmp_path / "a.csv.gz"
+    plain.write_text(text)
+    packed.write_bytes(gzip.compress(text.encode()))
+    read = open_table(plain).source.X
+    wanted = StreamingPCA(1).fit(read)
+    for path in (plain, packed):
+        said = answer("stream", path, "-k", 1)
+        assert (said["n"], said["missing"]) == (len(read), np.isnan(read).sum())
+        assert said["eigenvalues"] == wanted.explained_variance_.tolist()
+
+
+def test_a_damaged_gzip_is_said_to_be_so(tmp_path: Path) -> None:
+    packed = gzip.compress(lines_of(rows(500), ",").encode())
+    (tmp_path / "a.csv.gz").write_bytes(packed[:-2000])
+    run = eigenfed("stream", tmp_path / "a.csv.gz", "-k", 1)
+    assert run.exit_code == 1
+    assert "a.csv.gz is damaged or incomplete" in run.stderr
+
+
+def test_a_pipe_is_read_as_rows_arrive(tmp_path: Path) -> None:
+    out = tmp_path / "s"
+    command = ["stream", "-k", "2", "-o", str(out), "--every", "10"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "eigenfed.cli.main", *command], stdin=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(lines_of(rows(10), ",").encode())
+        process.stdin.flush()
+        end = time.monotonic() + 60
+        while not out.exists() and time.monotonic() < end:
+            time.sleep(0.05)
+        assert Summary.from_bytes(out.read_bytes()).n == 10.0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) != 0
+
+
+def test_a_batch_ends_where_its_text_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_stream, "_BATCH_BYTES", 30)
+    text = "".join(f"{i},{'0' * 9}{i}\n" for i in range(10, 20)).encode()
+    batches = [len(batch) for batch in csv_stream.read_csv_stream(BytesIO(text), "a", 5)]
+    assert batches == [3, 2, 3, 2]
+
+
+def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_stream, "LONGEST_LINE", 1 << 20)
+    run = eigenfed("stream", "-k", 1, given=b"1" * (2 << 20))
+    assert run.exit_code == 1
+    assert "has a line of more than" in run.stderr
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("age,bmi\n1,2\n", "Line 1 holds something that is no number"),
-        ("1,2\n\n3,x9371\n", "Line 3 holds something that is no number"),
-        ("1,2\n3,4,9371\n", "Line 2 has 3 fields and the lines before have 2"),
-        ("1,2\n9371,inf\n", "Line 2 holds an infinite number"),
+        ("age,9371\n1,2\n", "has numbers and text in line 1, the first. Pass --header if"),
+        ("1,2\n\n3,x9371\n", "has something other than numbers in line 3"),
+        ("a,b\n1,2\n\n3,x9371\n", "has something other than numbers in line 4"),
+        ("1 2\n3 x9371\n", "has something other than numbers in line 2"),
+        ("1,2\n3,4,9371\n", "has 3 cells in line 2 and 2 in the first line"),
+        ("a,b,c\n9371,2\n", "has 2 cells in line 2 and 3 in the first line"),
+        ("1,2\n9371,inf\n", "has an infinite number in line 2"),
+        ("1,2\n9371,1e999\n", "has an infinite number in line 2"),
+        ('1,2\n9371,"3\n', "has an open quote or a line break inside a cell in line 2"),
+        ("1,2\n3,4\r9371,6\n", "has an open quote or a line break inside a cell in line 2"),
+        ("1,1_0\n9371,2\n", "has numbers and text in line 1"),
+        ("a,b\n", "has no rows"),
         ("", "has no rows"),
         ("\n \n", "has no rows"),
     ],
@@ -89,7 +176,7 @@ def test_bad_lines_are_told_by_number_and_never_quoted(
 def test_what_is_no_text_is_refused() -> None:
     run = eigenfed("stream", "-k", 1, given=b"1 2\n\xff\xfe\n")
     assert run.exit_code == 1
-    assert "no text in UTF-8" in run.stderr
+    assert "Standard input is not UTF-8 text: see line 2" in run.stderr
 
 
 def test_summaries_merge_into_that_of_all_rows(tmp_path: Path) -> None:

@@ -82,7 +82,7 @@ def test_nothing_is_overwritten_without_force(files: list[Path]) -> None:
     before = [path.read_bytes() for path in files]
     run = eigenfed("fit", *files, "-k", 1, "--write-back")
     assert run.exit_code == 2
-    assert "a.h5ad has obsm/X_pca already, and nothing is overwritten" in run.stderr
+    assert "a.h5ad already has obsm/X_pca, and nothing is overwritten" in run.stderr
     assert [path.read_bytes() for path in files] == before
     answer("fit", *files, "-k", 1, "--write-back", "--force")
     with h5py.File(files[0]) as file:
@@ -132,7 +132,7 @@ def test_a_write_that_fails_leaves_the_file(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DataError, match="could not be written, and is as it was"):
+    with pytest.raises(DataError, match="could not be written and is unchanged"):
         write_slots(files[0], slots())
     assert files[0].read_bytes() == before
     assert sorted(path.name for path in files[0].parent.iterdir()) == ["a.h5ad", "b.h5ad"]
@@ -140,5 +140,5 @@ def test_a_write_that_fails_leaves_the_file(
 
 def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.h5ad").write_bytes(b"text")
-    with pytest.raises(DataError, match="no whole"):
+    with pytest.raises(DataError, match="not a complete"):
         check_slots_free(tmp_path / "a.h5ad", force=False)

@@ -23,7 +23,7 @@ from eigenfed.arrays import Array
 from eigenfed.data import cache as store
 from eigenfed.data import source as csr
 from eigenfed.data.files import column_names, forget_cache, open_source, open_table
-from eigenfed.data.readers import h5ad, npy
+from eigenfed.data.readers import h5ad, npy, svm
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from table_files import NAMED, WRITERS, csv_text, ids_of, names_of, write_h5ad, write_parquet
@@ -242,7 +242,7 @@ def test_blocks_of_anndata_are_whole_chunks_unless_those_are_large(
     monkeypatch.setattr(npy, "BLOCK_BYTES", 48)
     X = np.arange(36.0).reshape(12, 3)
     write_h5ad(tmp_path / "a.h5ad", X, chunks=chunks)
-    blocks = [block.rows for block in h5ad.h5ad_blocks(tmp_path / "a.h5ad", names_of(3))]
+    blocks = [block.rows for block in h5ad.read_h5ad_blocks(tmp_path / "a.h5ad", names_of(3))]
     assert len(blocks[0]) == step
     np.testing.assert_array_equal(np.vstack(blocks), X)
 
@@ -282,6 +282,23 @@ def test_rows_of_libsvm_may_have_comments_queries_and_nothing(tmp_path: Path) ->
     source = open_source(path)
     np.testing.assert_array_equal(dense(source), [[0.5, 0, np.nan], [0, 0, 0], [0, 1000, 0]])
     assert open_source(path, n_features=7).d == 7
+
+
+def test_rows_of_libsvm_may_have_several_labels_or_none(tmp_path: Path) -> None:
+    (tmp_path / "a.svm").write_text("1,4 1:0.5\n2:1\n")
+    np.testing.assert_array_equal(dense(open_source(tmp_path / "a.svm")), [[0.5, 0], [0, 1]])
+
+
+def test_a_libsvm_file_may_grow_wider_from_part_to_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(svm, "_PART_BYTES", 1)
+    path = tmp_path / "a.svm"
+    path.write_text("1\n1 2:2\n1 4:4\n1 1:1\n")
+    wanted = [[0, 0, 0, 0], [0, 2, 0, 0], [0, 0, 0, 4], [1, 0, 0, 0]]
+    np.testing.assert_array_equal(dense(open_source(path)), wanted)
+    monkeypatch.setattr(store, "_SMALL_BYTES", 1)
+    np.testing.assert_array_equal(dense(open_source(path)), wanted)
 
 
 def test_a_large_libsvm_file_is_read_in_parts(tmp_path: Path) -> None:

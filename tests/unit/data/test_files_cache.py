@@ -45,9 +45,9 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
 
     def noted(path: Path, *arguments: Any) -> Any:
         seen.append(path)
-        return csv.csv_blocks(path, *arguments)
+        return csv.read_csv_blocks(path, *arguments)
 
-    monkeypatch.setattr("eigenfed.data.files.csv_blocks", noted)
+    monkeypatch.setattr("eigenfed.data.files.read_csv_blocks", noted)
     return seen
 
 
@@ -172,10 +172,10 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def changing(*arguments: Any) -> Any:
-        yield from csv.csv_blocks(*arguments)
+        yield from csv.read_csv_blocks(*arguments)
         write_csv(path, TABLE + 1)
 
-    monkeypatch.setattr("eigenfed.data.files.csv_blocks", changing)
+    monkeypatch.setattr("eigenfed.data.files.read_csv_blocks", changing)
     with pytest.raises(DataError, match=r"a\.csv changed while it was read"):
         open_source(path)
     assert copies(path.with_name("a.csv.eigenfed")) == []
@@ -194,8 +194,8 @@ def test_a_fault_late_in_the_file_leaves_no_copy(
 CRASH = """
 import os, sys
 from pathlib import Path
-from eigenfed.data import cache, files, store
-store._SMALL_BYTES = 1
+from eigenfed.data import cache, files
+cache._SMALL_BYTES = 1
 {patch}
 files.open_source(sys.argv[1])
 """
@@ -204,8 +204,8 @@ files.open_source(sys.argv[1])
 @pytest.mark.parametrize(
     "patch",
     [
-        "cache.Slot._put_in_place = lambda *_: os._exit(9)",
-        "store.write_copy = lambda folder, _: (folder / 'X.npy').touch() or os._exit(9)",
+        "cache.CacheSlot._put_in_place = lambda *_: os._exit(9)",
+        "cache.write_copy = lambda folder, _: (folder / 'X.npy').touch() or os._exit(9)",
     ],
 )
 def test_a_crash_leaves_no_copy_that_is_taken_for_whole(path: Path, patch: str) -> None:
@@ -222,9 +222,9 @@ def test_a_crash_leaves_no_copy_that_is_taken_for_whole(path: Path, patch: str) 
 
 def test_two_processes_may_build_the_same_copy(path: Path) -> None:
     slot = CacheSlot.of(path, [("x0",), None, None], None)
-    with slot.building() as ours:
+    with slot.build() as ours:
         (ours / "mine").touch()
-        with slot.building() as theirs:
+        with slot.build() as theirs:
             (theirs / "first").touch()
     assert [file.name for file in slot.place.iterdir()] == ["first"]
     assert copies(slot.folder) == [slot.place]
@@ -244,7 +244,7 @@ def test_a_full_disk_is_said_to_be_so(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    owner, name = (parsed_copy, "_to_disk") if when == "write" else (Path, "rename")
+    owner, name = (parsed_copy, "_sync") if when == "write" else (Path, "rename")
     monkeypatch.setattr(owner, name, full)
     with pytest.raises(InputError, match=r"a\.csv.*No space left on device. Pass cache="):
         open_source(path)
@@ -267,15 +267,15 @@ def test_a_copy_that_cannot_be_mapped_stays(path: Path, monkeypatch: pytest.Monk
 def test_blocks_without_rows_are_passed_over(path: Path) -> None:
     slot = CacheSlot.of(path, None, None)
     none, some = Block(TABLE[:0]), Block(TABLE[:2])
-    np.testing.assert_array_equal(store.store([none, some, none], slot, None).X, TABLE[:2])
+    np.testing.assert_array_equal(store.store_blocks([none, some, none], slot, None).X, TABLE[:2])
     with pytest.raises(DataError, match="has no rows"):
-        store.store([none], slot, None)
+        store.store_blocks([none], slot, None)
 
 
 def test_a_copy_that_is_gone_at_once_is_not_read(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    built = CacheSlot.building
+    built = CacheSlot.build
 
     @contextmanager
     def forgotten(slot: CacheSlot) -> Iterator[Path]:
@@ -283,7 +283,7 @@ def test_a_copy_that_is_gone_at_once_is_not_read(
             yield folder
         forget_cache(path)
 
-    monkeypatch.setattr(CacheSlot, "building", forgotten)
+    monkeypatch.setattr(CacheSlot, "build", forgotten)
     with pytest.raises(DataError, match=r"The parsed copy of .*a\.csv was changed"):
         open_source(path)
 

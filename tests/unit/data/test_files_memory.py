@@ -21,14 +21,14 @@ from table_files import names_of, write_h5ad, write_parquet
 
 CHILD = """
 import sys
-from eigenfed.data import store
+from eigenfed.data import cache
 from eigenfed.data.files import open_source
 
 def most_resident_mb():
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
 
-store._SMALL_BYTES = 8 << 20
+cache._SMALL_BYTES = 8 << 20
 small, large = sys.argv[1:]
 open_source(small)
 before = most_resident_mb()

@@ -116,7 +116,7 @@ def test_a_column_with_a_sign_in_its_name_can_be_compared() -> None:
 )
 def test_what_is_no_condition_is_refused(tmp_path: Path, text: Any) -> None:
     write_csv(tmp_path / "a.csv", {})
-    with pytest.raises(InputError, match=r"where has .* Write 'age >= 18', say"):
+    with pytest.raises(InputError, match=r"where has .* For example, write 'age >= 18'"):
         open_table(tmp_path / "a.csv", id_column="id", where=[text])
 
 
@@ -245,27 +245,27 @@ def test_parquet_reads_no_column_that_is_not_needed(
 ) -> None:
     write_parquet(tmp_path / "a.parquet", {"age": AGE})
     asked: list[list[str]] = []
-    blocks = parquet.parquet_blocks
+    blocks = parquet.read_parquet_blocks
 
-    def noted(path: Path, columns: list[str], id_column: str | None) -> Any:
+    def noted(path: Path, header: Any, columns: list[str], id_column: str | None) -> Any:
         asked.append(list(columns))
-        return blocks(path, columns, id_column)
+        return blocks(path, header, columns, id_column)
 
-    monkeypatch.setattr("eigenfed.data.files.parquet_blocks", noted)
+    monkeypatch.setattr("eigenfed.data.files.read_parquet_blocks", noted)
     open_table(tmp_path / "a.parquet", columns=["x3"], where=["age > 50", "x3 < 9", "age < 60"])
     assert asked == [["x3", "age"]]
 
 
 CHILD = """
 import sys
-from eigenfed.data import store
+from eigenfed.data import cache
 from eigenfed.data.files import open_source
 
 def most_resident_mb():
     with open("/proc/self/status") as lines:
         return next(int(line.split()[1]) >> 10 for line in lines if line.startswith("VmHWM"))
 
-store._SMALL_BYTES = 8 << 20
+cache._SMALL_BYTES = 8 << 20
 small, large = sys.argv[1:]
 open_source(small, where=["age > 0"])
 before = most_resident_mb()

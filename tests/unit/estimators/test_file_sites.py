@@ -124,7 +124,7 @@ def test_a_fault_in_a_file_names_the_site(tmp_path: Path) -> None:
     (tmp_path / "b.csv").write_text("x0,x1,x2\n1,2\n")
     with pytest.raises(DataError, match=r"^Site 'b': .*b\.csv has 2 cells in row 1"):
         FederatedPCA(1).fit_sites({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"})
-    with pytest.raises(InputError, match=r"^Site 'b': nowhere.csv is not there"):
+    with pytest.raises(InputError, match=r"^Site 'b': nowhere.csv does not exist"):
         FederatedPCA(1).fit_sites({"a": tmp_path / "a.csv", "b": "nowhere.csv"})
 
 
@@ -178,7 +178,7 @@ def test_files_without_row_ids_need_keys(tmp_path: Path) -> None:
     tables = {"a": X[:, :2], "b": X[:, 2:]}
     other = FederatedPCA(2, split="features", random_state=0).fit_sites(tables, keys=keys)
     assert_same(pca.fit_sites(paths, keys=keys), other)
-    with pytest.raises(InputError, match=r"^Site 'b': .*c\.npy is not there"):
+    with pytest.raises(InputError, match=r"^Site 'b': .*c\.npy does not exist"):
         pca.fit_sites({**paths, "b": tmp_path / "c.npy"}, keys=keys)
     weighted = Source.of(X[:, 2:], weights=np.ones(8))
     with pytest.raises(InputError, match="Site 'b' has weights, and split='features' none"):

@@ -1,8 +1,12 @@
-"""Tables in text: UTF-8, a line of names, then rows, with commas between; plain or gzipped.
+"""Tables in text, in one dialect for every command: pyarrow's csv.
 
-An empty cell, NA, N/A, NaN, nan, null and NULL are missing entries. Blank lines are skipped. Rows
-are numbered from 1, after the names. Memory is some 32 blocks of 1 MB that are read ahead, and
-10 KB for each column.
+UTF-8 with or without a byte order mark, commas between cells, cells in double quotes or bare,
+plain or gzipped. An empty cell, NA, N/A, NaN, nan, null and NULL are missing entries. Blank lines
+are skipped. Here the first line names the columns; `eigenfed.data.readers.csv_stream` reads rows
+as they arrive.
+
+Rows are numbered from 1, after the names. Memory is some 32 blocks of 1 MB that are read ahead,
+and 10 KB for each column.
 """
 
 import codecs
@@ -17,15 +21,15 @@ from typing import IO, Any, NamedTuple, cast
 
 import numpy as np
 
-from eigenfed.data.column_names import no_numbers
-from eigenfed.data.readers.optional import needed
+from eigenfed.arrays import Array
+from eigenfed.data.column_names import non_numeric_error
 from eigenfed.data.source import Block
 from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _BLOCK_BYTES = 1 << 20
-_LONGEST = 256 << 20
-_BROKEN = (OSError, EOFError, zlib.error)
+LONGEST_LINE = 256 << 20
+BROKEN = (OSError, EOFError, zlib.error)
 _NUMBER = re.compile(
     r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|inf|infinity)\s*",
     re.IGNORECASE | re.ASCII,
@@ -39,7 +43,7 @@ class CsvHeader(NamedTuple):
     ----------
     names : tuple of str
     lines : int
-        How many lines it ends after.
+        Lines of the file up to and including the names.
     widest : int
         Bytes of the longer of this line and the next.
     """
@@ -49,7 +53,7 @@ class CsvHeader(NamedTuple):
     widest: int
 
 
-def read_header(path: Path) -> CsvHeader:
+def read_csv_header(path: Path) -> CsvHeader:
     """Read the names of a table's columns.
 
     Parameters
@@ -59,36 +63,40 @@ def read_header(path: Path) -> CsvHeader:
     Raises
     ------
     DataError
-        If the file is empty or has names alone, is not UTF-8, is a damaged gzip, or its first line
-        is a row of data.
+        If the file is empty, has names but no rows, is not UTF-8, is a damaged gzip file, or has
+        data in its first line.
     """
     damaged = False
     try:
-        with _opened(path) as file:
+        with _open_text(path) as file:
             lines, first = _next_line(file)
             _, second = _next_line(file)
-    except _BROKEN:
+    except BROKEN:
         damaged = True
     if damaged:
-        raise _damaged(path)
-    if max(len(first), len(second)) >= _LONGEST:
-        raise DataError(f"{path} has a line of more than {_LONGEST >> 20} MB. Check the file.")
-    names = _names(path, first)
+        raise damaged_error(path)
+    if max(len(first), len(second)) >= LONGEST_LINE:
+        raise long_line_error(path)
+    names = _parse_names(path, first)
     if not second:
         raise DataError(f"{path} has a line of names and no rows. Pass a file with records.")
     return CsvHeader(names, lines, max(len(first), len(second)))
 
 
-def csv_blocks(path: Path, features: Sequence[str], id_column: str | None) -> Iterator[Block]:
+def read_csv_blocks(
+    path: Path, header: CsvHeader, features: Sequence[str], id_column: str | None
+) -> Iterator[Block]:
     """Yield the rows of a table.
 
     Parameters
     ----------
     path : Path
+    header : CsvHeader
+        From `read_csv_header`.
     features : sequence of str
-        Columns to take as numbers, in this order.
+        Columns to read as numbers, in this order.
     id_column : str or None
-        The column that names the rows.
+        The column of row ids.
 
     Raises
     ------
@@ -97,66 +105,84 @@ def csv_blocks(path: Path, features: Sequence[str], id_column: str | None) -> It
     DataError
         If a row is too short or too long, or the file is damaged. No message quotes a cell.
     """
-    pa = needed("pyarrow", extra="tables", path=path)
-    header = read_header(path)
-    asked = [*features, *(() if id_column is None else (id_column,))]
-    types = [*(pa.float64() for _ in features), pa.string()][: len(asked)]
+    import pyarrow as pa
+
+    columns = [*features, *(() if id_column is None else (id_column,))]
+    types = [*(pa.float64() for _ in features), pa.string()][: len(columns)]
     before, failed, damaged = 0, False, False
     try:
-        for batch in _batches(path, header, asked, types):
-            rows = np.empty((batch.num_rows, len(features)))
-            for place in range(len(features)):
-                rows[:, place] = batch.column(place).to_numpy(zero_copy_only=False)
+        for batch in _read_batches(path, header, columns, types):
+            rows = to_array(batch, len(features))
             ids = None
             if id_column is not None:
-                ids = _ids(path, batch.column(len(features)).to_pylist(), before)
+                ids = _check_ids(path, batch.column(len(features)).to_pylist(), before)
             before += batch.num_rows
             yield Block(rows, ids)
     except EigenfedError:
         raise
     except ValueError:
         failed = True
-    except _BROKEN:
+    except BROKEN:
         damaged = True
-    # Out here no message of pyarrow, which quotes the cell, hangs on to ours.
+    # Raised out here, our error has no __context__: pyarrow's message quotes the cell.
     if failed:
-        raise _diagnosis(path, header, asked, len(features))
+        raise _diagnose_file(path, header, columns, len(features))
     if damaged:
-        raise _damaged(path)
+        raise damaged_error(path)
 
 
-def _batches(
-    path: Path, header: CsvHeader, asked: Sequence[str], types: Sequence[Any]
+def is_number(cell: str) -> bool:
+    """Return whether pyarrow reads a cell as a number, NaN and infinity included.
+
+    Examples
+    --------
+    >>> [is_number(cell) for cell in ("1e-3", " +.5", "inf", "0x10", "1_0", "")]
+    [True, True, True, False, False, False]
+    """
+    return _NUMBER.fullmatch(cell) is not None
+
+
+def to_array(table: Any, d: int) -> Array:
+    """Return the first d columns of a pyarrow table or batch, (n, d), with NaN for null."""
+    rows = np.empty((table.num_rows, d))
+    for place in range(d):
+        rows[:, place] = table.column(place).to_numpy(zero_copy_only=False)
+    return rows
+
+
+def _read_batches(
+    path: Path, header: CsvHeader, columns: Sequence[str], types: Sequence[Any]
 ) -> Iterator[Any]:
-    """Yield batches of the columns asked for, as these types, in this order."""
-    pa = needed("pyarrow", extra="tables", path=path)
-    reader = needed("pyarrow.csv", extra="tables", path=path)
-    # pyarrow takes the last of two columns of one name: positions name them here.
+    """Yield batches of these columns, as these types, in this order."""
+    import pyarrow as pa
+    from pyarrow import csv as pyarrow_csv
+
+    # Of two columns with one name pyarrow reads the last: columns are named by position here.
     keys = {name: f"c{place}" for place, name in enumerate(header.names)}
-    wanted = [keys[name] for name in asked]
+    wanted = [keys[name] for name in columns]
     wrong: list[DataError] = []
 
     def refuse(row: Any) -> str:
         wrong.append(
             DataError(
                 f"{path} has {row.actual_columns} cells in row {row.number - header.lines}, and "
-                f"{row.expected_columns} columns. Mend that row."
+                f"{row.expected_columns} columns. Correct that row."
             )
         )
         return "error"
 
     try:
-        yield from reader.open_csv(
+        yield from pyarrow_csv.open_csv(
             pa.input_stream(str(path), compression="gzip" if _is_gzip(path) else None),
-            read_options=reader.ReadOptions(
-                # Rows are numbered only where one thread reads.
+            read_options=pyarrow_csv.ReadOptions(
+                # pyarrow numbers rows only where one thread reads.
                 use_threads=False,
                 block_size=max(_BLOCK_BYTES, 8 * header.widest),
                 skip_rows=header.lines,
                 column_names=list(keys.values()),
             ),
-            parse_options=reader.ParseOptions(invalid_row_handler=refuse),
-            convert_options=reader.ConvertOptions(
+            parse_options=pyarrow_csv.ParseOptions(invalid_row_handler=refuse),
+            convert_options=pyarrow_csv.ConvertOptions(
                 column_types=dict(zip(wanted, types, strict=True)),
                 include_columns=wanted,
                 null_values=list(MISSING),
@@ -169,7 +195,7 @@ def _batches(
         raise wrong[0]
 
 
-def _ids(path: Path, ids: list[str], before: int) -> list[str]:
+def _check_ids(path: Path, ids: list[str], before: int) -> list[str]:
     for place, row_id in enumerate(ids):
         if not row_id or "\n" in row_id:
             what = "has a line break in" if row_id else "lacks"
@@ -180,19 +206,22 @@ def _ids(path: Path, ids: list[str], before: int) -> list[str]:
     return ids
 
 
-def _diagnosis(path: Path, header: CsvHeader, asked: Sequence[str], count: int) -> EigenfedError:
-    """Find what pyarrow stumbled over, reading again as text: its own message quotes the cell.
+def _diagnose_file(
+    path: Path, header: CsvHeader, columns: Sequence[str], count: int
+) -> EigenfedError:
+    """Find what pyarrow refused, reading the file again as text: its own message quotes the cell.
 
-    The first `count` columns asked for must be numbers.
+    The first `count` of the columns must hold numbers.
     """
-    pa = needed("pyarrow", extra="tables", path=path)
+    import pyarrow as pa
+
     before = 0
     try:
-        for batch in _batches(path, header, asked, [pa.string()] * len(asked)):
-            found = (_first_text(batch.column(place).to_pylist()) for place in range(count))
-            wrong = {name: text for name, text in zip(asked, found, strict=False) if text}
+        for batch in _read_batches(path, header, columns, [pa.string()] * len(columns)):
+            found = (_find_text(batch.column(place).to_pylist()) for place in range(count))
+            wrong = {name: text for name, text in zip(columns, found, strict=False) if text}
             if wrong:
-                return _text_found(path, wrong, before, count)
+                return _text_error(path, wrong, before, count)
             before += batch.num_rows
     except EigenfedError as error:
         return error
@@ -206,28 +235,28 @@ def _diagnosis(path: Path, header: CsvHeader, asked: Sequence[str], count: int) 
 
 
 class _Text(NamedTuple):
-    """The first cell of a column that is no number, and whether a number comes before it."""
+    """The first cell of a column that is not a number, and whether a number precedes it."""
 
     place: int
     is_late: bool
 
 
-def _first_text(cells: list[str | None]) -> _Text | None:
+def _find_text(cells: list[str | None]) -> _Text | None:
     is_late = False
     for place, cell in enumerate(cells):
         if cell is None or cell in MISSING:
             continue
-        if not _NUMBER.fullmatch(cell):
+        if not is_number(cell):
             return _Text(place, is_late)
         is_late = True
     return None
 
 
-def _text_found(path: Path, wrong: dict[str, _Text], before: int, count: int) -> InputError:
+def _text_error(path: Path, wrong: dict[str, _Text], before: int, count: int) -> InputError:
     """Tell columns of text from columns of numbers with some text among them."""
     text = [name for name, first in wrong.items() if not (before or first.is_late)]
     if text:
-        return no_numbers(path, text, count)
+        return non_numeric_error(path, text, count)
     name, first = min(wrong.items(), key=lambda item: item[1])
     return InputError(
         f"{path} has text in row {before + first.place + 1} of {name!r}, a column of numbers",
@@ -241,12 +270,12 @@ def _text_found(path: Path, wrong: dict[str, _Text], before: int, count: int) ->
 def _next_line(file: IO[bytes]) -> tuple[int, bytes]:
     """Return how many lines were read, and the last: the first that is not blank."""
     lines = 1
-    while (line := file.readline(_LONGEST)) and not line.strip():
+    while (line := file.readline(LONGEST_LINE)) and not line.strip():
         lines += 1
     return lines, line
 
 
-def _names(path: Path, line: bytes) -> tuple[str, ...]:
+def _parse_names(path: Path, line: bytes) -> tuple[str, ...]:
     if not line:
         raise DataError(f"{path} is empty. Pass a file with a line of names and rows.")
     text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
@@ -255,11 +284,14 @@ def _names(path: Path, line: bytes) -> tuple[str, ...]:
     try:
         names = tuple(next(csv.reader([text], strict=True)))
     except csv.Error:
-        raise DataError(f"{path} has a first line that is no list of names. Mend it.") from None
+        raise DataError(
+            f"{path} has a first line that is not a list of names. Correct it."
+        ) from None
     for mark, called in ((";", "semicolons"), ("\t", "tabs")):
         if len(names) == 1 and mark in names[0]:
             raise DataError(f"{path} has {called} between its cells. Write it with commas.")
-    if all(name in MISSING or _NUMBER.fullmatch(name) for name in names):
+    # Names that are all numbers are far more often a row of data: nothing is guessed here.
+    if all(name in MISSING or is_number(name) for name in names):
         raise DataError(
             f"{path} has numbers in its first line where the columns' names must be. Add a line "
             "of names."
@@ -268,7 +300,7 @@ def _names(path: Path, line: bytes) -> tuple[str, ...]:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def _open_text(path: Path) -> Iterator[IO[bytes]]:
     with path.open("rb") as file:
         if not _is_gzip(path):
             yield file
@@ -283,7 +315,7 @@ def _is_gzip(path: Path) -> bool:
 
 def _is_utf8(path: Path) -> bool:
     decoder = codecs.getincrementaldecoder("utf-8")()
-    with _opened(path) as file:
+    with _open_text(path) as file:
         try:
             while part := file.read(_BLOCK_BYTES):
                 decoder.decode(part)
@@ -293,5 +325,13 @@ def _is_utf8(path: Path) -> bool:
     return True
 
 
-def _damaged(path: Path) -> DataError:
-    return DataError(f"{path} is damaged or cut short. Fetch or write it again.")
+def damaged_error(name: Path | str) -> DataError:
+    """Return the error for a file that ends early or cannot be decompressed."""
+    return DataError(f"{name} is damaged or incomplete. Fetch or write it again.")
+
+
+def long_line_error(name: Path | str) -> DataError:
+    """Return the error for a line that is longer than any row can be."""
+    return DataError(
+        f"{name} has a line of more than {LONGEST_LINE >> 20} MB. Check that it is text."
+    )

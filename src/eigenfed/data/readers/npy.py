@@ -1,9 +1,7 @@
-"""The header of numpy's ``.npy`` format, read without evaluating it and believed only so far.
+"""Arrays in numpy's ``.npy`` format, memory-mapped where their numbers can be used as they are.
 
-numpy evaluates a header as a Python expression and makes room for what it claims. Here a pattern
-reads it, and nothing is made or mapped that the bytes behind it do not fill.
-
-Arrays of numpy: mapped where their numbers can be used as they are.
+numpy evaluates the header of a file as a Python expression and allocates what it claims. Here
+regular expressions parse it, and nothing is allocated or mapped that the file does not fill.
 """
 
 import math
@@ -37,16 +35,17 @@ _AROUND = re.compile(r"\s*\{(.*)\}\s*", re.DOTALL)
 
 @dataclass(frozen=True)
 class NpyHeader:
-    """What an ``.npy`` file says of its array.
+    """The header of an ``.npy`` file.
 
     Attributes
     ----------
     shape : tuple of int
     by_columns : bool
+        Whether entries are stored in Fortran order.
     dtype : numpy dtype
-        Of plain numbers or text, never of objects.
+        Of numbers or text, never of objects.
     start : int
-        Where the entries begin.
+        Offset of the first entry in the file.
     """
 
     shape: tuple[int, ...]
@@ -56,17 +55,17 @@ class NpyHeader:
 
     @property
     def nbytes(self) -> int:
-        """How many bytes the entries take."""
+        """Number of bytes of all entries."""
         return math.prod(self.shape) * self.dtype.itemsize
 
 
 def read_header(file: IO[bytes]) -> NpyHeader:
-    """Read the header that a file begins with.
+    """Read the header at the start of a file.
 
     Raises
     ------
     ValueError
-        If there is none, or one that no array of numbers or text has.
+        If it is not the header of an array of numbers or text.
 
     Examples
     --------
@@ -88,11 +87,11 @@ def read_header(file: IO[bytes]) -> NpyHeader:
     text = file.read(length)
     if len(text) != length:
         raise ValueError
-    return _parsed(text.decode("latin1"), len(head) + width + length)
+    return _parse_header(text.decode("latin1"), len(head) + width + length)
 
 
-def _parsed(text: str, start: int) -> NpyHeader:
-    """Read the three entries, each once and in any order, as all writers have them."""
+def _parse_header(text: str, start: int) -> NpyHeader:
+    """Parse the three entries, each of which occurs once, in any order."""
     around = _AROUND.fullmatch(text)
     rest = "" if around is None else around.group(1)
     found: dict[re.Pattern[str], str] = {}
@@ -108,14 +107,14 @@ def _parsed(text: str, start: int) -> NpyHeader:
     if rest.strip():
         raise ValueError
     shape = tuple(int(n.strip().rstrip("L")) for n in found[_SHAPE].split(",") if n.strip())
-    dtype = _dtype(found[_DTYPE])
-    # numpy has no array of such a shape, even where an axis of length 0 makes it small.
+    dtype = _parse_dtype(found[_DTYPE])
+    # numpy refuses such a shape even where an axis of length 0 makes the array empty.
     if len(shape) > _MOST_AXES or math.prod(n or 1 for n in shape) * dtype.itemsize > _MOST_BYTES:
         raise ValueError
     return NpyHeader(shape, found[_ORDER] == "True", dtype, start)
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def _parse_dtype(name: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(name)
     except TypeError:
@@ -126,7 +125,7 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 
 def mapped(path: Path) -> npt.NDArray[Any]:
-    """Map the array of an ``.npy`` file that is as long as its header says, or longer.
+    """Map the array of an ``.npy`` file that is at least as long as its header says.
 
     Parameters
     ----------
@@ -135,15 +134,15 @@ def mapped(path: Path) -> npt.NDArray[Any]:
     Raises
     ------
     DataError
-        If it is no such file.
+        If it is not such a file.
     OSError
         If it cannot be opened or mapped.
     """
-    with open(path, "rb", opener=_at_once) as file:
-        header = _whole(file)
+    with open(path, "rb", opener=_open_now) as file:
+        header = _read_complete_header(file)
         if header is None:
             raise DataError(
-                f"{path} is no whole .npy file of numbers. Write it again with numpy.save."
+                f"{path} is not a complete .npy file of numbers. Write it again with numpy.save."
             )
         if not header.nbytes:
             return np.empty(header.shape, header.dtype)
@@ -157,12 +156,13 @@ def mapped(path: Path) -> npt.NDArray[Any]:
         )
 
 
-def _at_once(path: str, flags: int) -> int:
-    """Open without waiting for somebody to write into a pipe of this name."""
+def _open_now(path: str, flags: int) -> int:
+    """Open without blocking on a named pipe."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
-def _whole(file: IO[bytes]) -> NpyHeader | None:
+def _read_complete_header(file: IO[bytes]) -> NpyHeader | None:
+    """Return the header of a regular file that holds all of its array, else None."""
     about = os.fstat(file.fileno())
     if not stat.S_ISREG(about.st_mode):
         return None
@@ -173,20 +173,19 @@ def _whole(file: IO[bytes]) -> NpyHeader | None:
     return header if header.start + header.nbytes <= about.st_size else None
 
 
-def read_stored(file: IO[bytes], size: int) -> npt.NDArray[Any]:
-    """Read an array from a stream of so many bytes.
+def read_array(file: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Read an array from a stream of `size` bytes.
 
     Parameters
     ----------
     file : binary file
     size : int
-        What the stream has in all; an array that needs more or less is refused before any room
-        is made for it.
+        An array that needs more or fewer bytes is refused before memory is allocated for it.
 
     Raises
     ------
     ValueError
-        If the stream holds no such array.
+        If the stream does not hold such an array.
     """
     header = read_header(file)
     if header.start + header.nbytes != size:
@@ -200,8 +199,8 @@ def read_stored(file: IO[bytes], size: int) -> npt.NDArray[Any]:
     return entries.reshape(header.shape, order="F" if header.by_columns else "C")
 
 
-def npy_array(path: Path) -> npt.NDArray[Any]:
-    """Map the array of an ``.npy`` file; nothing is read but its header, and nothing unpickled.
+def open_npy(path: Path) -> npt.NDArray[Any]:
+    """Map the table of an ``.npy`` file; only its header is read, and nothing is unpickled.
 
     Parameters
     ----------
@@ -223,24 +222,24 @@ def npy_array(path: Path) -> npt.NDArray[Any]:
 
 
 def is_ready(X: npt.NDArray[Any]) -> bool:
-    """Say whether an array's numbers are float64 or float32 as this machine has them."""
+    """Return whether an array is float64 or float32 in native byte order."""
     return X.dtype in (np.float64, np.float32)
 
 
-def array_blocks(X: npt.NDArray[Any]) -> Iterator[Block]:
+def read_array_blocks(X: npt.NDArray[Any]) -> Iterator[Block]:
     """Yield the rows of a mapped array as blocks."""
-    step = rows_of_a_block(X.shape[1])
+    step = count_block_rows(X.shape[1])
     for start in range(0, len(X), step):
         yield Block(np.array(X[start : start + step]))
 
 
-def rows_of_a_block(d: int) -> int:
-    """Return how many rows of d numbers are a block of 4 MB, at least one."""
+def count_block_rows(d: int) -> int:
+    """Return how many rows of d numbers fit into a block of 4 MB, at least one."""
     return max(1, BLOCK_BYTES // (8 * d))
 
 
 def check_table(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-    """Refuse what is no table of real numbers with a row and a column."""
+    """Refuse anything but a table of real numbers with at least a row and a column."""
     if dtype.kind not in "biuf":
         raise DataError(
             f"{path} holds numbers of dtype {dtype}, and they must be real. Convert them first."

@@ -1,4 +1,4 @@
-"""Archives of numpy: a sparse table as scipy saves it, or one dense array, read as a stream."""
+"""Archives in numpy's ``.npz`` format: a sparse table as scipy saves it, or one dense array."""
 
 import lzma
 import zipfile
@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from eigenfed.data.readers.npy import check_table, read_header, read_stored, rows_of_a_block
-from eigenfed.data.source import Block, csr_rows, guarded
+from eigenfed.data.readers.npy import check_table, count_block_rows, read_array, read_header
+from eigenfed.data.source import Block, guard_blocks, read_csr_rows
 from eigenfed.errors import DataError
 from eigenfed.linalg.checks import MOST_FEATURES
 
@@ -37,12 +37,12 @@ _PARTS = {
 }
 
 
-def npz_blocks(path: Path) -> Iterator[Block]:
+def read_npz_blocks(path: Path) -> Iterator[Block]:
     """Yield the rows of an archive, sparse or dense.
 
-    Rows that were saved by row (csr) and dense arrays in row order are streamed. Other layouts
-    are read whole, up to 64 MB. An array of more than that may be 100 times as large as the
-    archive stores it: what grows further is no table, but a trap.
+    Tables stored by row (csr) and dense arrays in row order are streamed. Other layouts are read
+    into memory, up to 64 MB. An array above that size may be at most 100 times as large as its
+    compressed form, which guards against decompression bombs.
 
     Parameters
     ----------
@@ -51,40 +51,40 @@ def npz_blocks(path: Path) -> Iterator[Block]:
     Raises
     ------
     DataError
-        If the file is damaged, holds something else, or is large in another layout.
+        If the file is damaged, holds something else, or is large and in another layout.
     """
     fault = DataError(
-        f"{path} is no whole .npz file of numbers. Write it again with scipy.sparse.save_npz, or "
-        "numpy.savez with one array."
+        f"{path} is not a complete .npz file of numbers. Write it again with "
+        "scipy.sparse.save_npz, or numpy.savez with one array."
     )
-    return guarded(_blocks(path), _BROKEN, fault)
+    return guard_blocks(_read_blocks(path), _BROKEN, fault)
 
 
-def _blocks(path: Path) -> Iterator[Block]:
+def _read_blocks(path: Path) -> Iterator[Block]:
     with zipfile.ZipFile(path) as archive:
         members = [name.removesuffix(".npy") for name in archive.namelist()]
         if "format" not in members:
-            yield from _dense(path, archive, members)
+            yield from _read_dense(path, archive, members)
             return
-        layout = _layout(path, archive)
+        layout = _read_layout(path, archive)
         if layout == "csr":
-            yield from map(Block, _sparse_rows(path, archive))
+            yield from map(Block, _read_sparse(path, archive))
         else:
-            yield from _whole(path, archive, layout)
+            yield from _read_whole(path, archive, layout)
 
 
-def _layout(path: Path, archive: zipfile.ZipFile) -> str:
-    name = _small(path, archive, "format").item()
+def _read_layout(path: Path, archive: zipfile.ZipFile) -> str:
+    name = _read_member(path, archive, "format").item()
     return name.decode("ascii") if isinstance(name, bytes) else str(name)
 
 
-def _dense(path: Path, archive: zipfile.ZipFile, members: list[str]) -> Iterator[Block]:
+def _read_dense(path: Path, archive: zipfile.ZipFile, members: list[str]) -> Iterator[Block]:
     if len(members) != 1:
         raise DataError(
             f"{path} holds {len(members)} arrays, and must hold one table. Save that one by itself."
         )
-    with _opened(path, archive, members[0]) as file:
-        stored = _Stream(file, _size(archive, members[0]))
+    with _open_member(path, archive, members[0]) as file:
+        stored = _Stream(file, _get_size(archive, members[0]))
         check_table(path, stored.shape, stored.dtype)
         n, d = stored.shape
         if stored.by_columns:
@@ -94,76 +94,76 @@ def _dense(path: Path, archive: zipfile.ZipFile, members: list[str]) -> Iterator
                 )
             yield Block(stored.take(n * d).reshape(d, n).T)
             return
-        step = rows_of_a_block(d)
+        step = count_block_rows(d)
         for start in range(0, n, step):
             rows = min(step, n - start)
             yield Block(stored.take(rows * d).reshape(rows, d))
 
 
-def _sparse_rows(path: Path, archive: zipfile.ZipFile) -> Iterator[Any]:
-    indptr = _small(path, archive, "indptr")
-    shape = _shape(path, archive)
+def _read_sparse(path: Path, archive: zipfile.ZipFile) -> Iterator[Any]:
+    indptr = _read_member(path, archive, "indptr")
+    shape = _read_shape(path, archive)
     with (
-        _opened(path, archive, "indices") as indices_file,
-        _opened(path, archive, "data") as data_file,
+        _open_member(path, archive, "indices") as indices_file,
+        _open_member(path, archive, "data") as data_file,
     ):
-        indices = _Stream(indices_file, _size(archive, "indices"))
-        data = _Stream(data_file, _size(archive, "data"))
+        indices = _Stream(indices_file, _get_size(archive, "indices"))
+        data = _Stream(data_file, _get_size(archive, "data"))
         check_table(path, shape, data.dtype)
         if len(indptr) != shape[0] + 1:
             raise ValueError
-        yield from csr_rows(path, indptr, indices.take, data.take, shape[1])
+        yield from read_csr_rows(path, indptr, indices.take, data.take, shape[1])
 
 
-def _whole(path: Path, archive: zipfile.ZipFile, layout: str) -> Iterator[Block]:
-    shape = _shape(path, archive)
+def _read_whole(path: Path, archive: zipfile.ZipFile, layout: str) -> Iterator[Block]:
+    shape = _read_shape(path, archive)
     stored = sum(member.file_size for member in archive.infolist())
-    # By rows it has a number for each row, however few of them the archive stores.
+    # Converted to csr it has an entry of indptr for each row, however little the archive stores.
     if max(stored, 8 * shape[0]) > _SMALL_BYTES:
         raise DataError(
             f"{path} holds a large sparse table that is not stored by rows. Save its .tocsr()."
         )
-    data, *places = (_small(path, archive, part) for part in _PARTS[layout])
+    data, *places = (_read_member(path, archive, part) for part in _PARTS[layout])
     check_table(path, shape, data.dtype)
-    made: Any = getattr(sparse, f"{layout}_array")
+    make_table: Any = getattr(sparse, f"{layout}_array")
     parts = (data, tuple(places)) if layout == "coo" else (data, *places)
-    table = made(parts, shape=shape)
+    table = make_table(parts, shape=shape)
     if layout in ("csc", "bsr"):
         table.check_format()
     yield Block(sparse.csr_array(table))
 
 
-def _shape(path: Path, archive: zipfile.ZipFile) -> tuple[int, int]:
-    n, d = map(int, _small(path, archive, "shape"))
+def _read_shape(path: Path, archive: zipfile.ZipFile) -> tuple[int, int]:
+    n, d = map(int, _read_member(path, archive, "shape"))
     if not 0 <= n <= MOST_FEATURES or not 0 <= d <= MOST_FEATURES:
         raise ValueError
     return n, d
 
 
-def _opened(path: Path, archive: zipfile.ZipFile, name: str) -> IO[bytes]:
-    """Open a member that is not much larger than what the archive stores of it."""
+def _open_member(path: Path, archive: zipfile.ZipFile, name: str) -> IO[bytes]:
+    """Open a member, unless it is far larger than its compressed form."""
     member = archive.getinfo(f"{name}.npy")
     if member.file_size > max(_SMALL_BYTES, _MOST_GROWTH * member.compress_size):
         raise DataError(
-            f"{path} holds an array that is more than {_MOST_GROWTH} times as large as what is "
-            "stored of it. Save a table of zeros with scipy.sparse.save_npz, or without "
+            f"{path} holds an array that is more than {_MOST_GROWTH} times as large as its "
+            "compressed form. Save a table of zeros with scipy.sparse.save_npz, or without "
             "compression."
         )
     return archive.open(member)
 
 
-def _small(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
-    """Read a member whole: one with no more than a number for each row."""
-    with _opened(path, archive, name) as file:
-        return read_stored(file, _size(archive, name))
+def _read_member(path: Path, archive: zipfile.ZipFile, name: str) -> npt.NDArray[Any]:
+    """Read a member into memory."""
+    with _open_member(path, archive, name) as file:
+        return read_array(file, _get_size(archive, name))
 
 
-def _size(archive: zipfile.ZipFile, name: str) -> int:
+def _get_size(archive: zipfile.ZipFile, name: str) -> int:
     return archive.getinfo(f"{name}.npy").file_size
 
 
 class _Stream:
-    """The numbers of one array in an archive, in the order in which they are stored."""
+    """The entries of one array in an archive, in the order in which they are stored."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
         header = read_header(file)

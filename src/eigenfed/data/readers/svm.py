@@ -1,63 +1,78 @@
 """Rows in the format of libsvm: ``label index:value index:value # comment``, indices from 1.
 
-The label is no feature and is left out, as is ``qid:``. What is not named in a row is zero.
+scikit-learn parses them, a part of the file at a time, so that memory does not grow with the file
+and a fault is found by its line. Labels and ``qid:`` are not features and are left out. Features
+that a row does not name are zero.
 """
 
-import re
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from eigenfed.arrays import Array
 from eigenfed.data.source import Block
 from eigenfed.errors import DataError, InputError
 
 _PART_BYTES = 1 << 20
 _LONGEST = 256 << 20
 _WIDEST = (1 << 31) - 1
-_LAST = re.compile(rb"(\d{1,10}):[^\s:]+")
-_ROW = re.compile(rb"[^\s:]+(?:\s+qid:\d+)?((?:\s+\d{1,10}:[^\s:_]+)*)")
 
 
-def svm_blocks(path: Path, n_features: int | None) -> Iterator[Block]:
-    """Yield a file's rows, sparse, all as wide as the file's largest index or `n_features`.
+class _Line(NamedTuple):
+    number: int
+    text: bytes
 
-    The file is read twice where `n_features` is not given, first for its width.
+
+def read_svm_blocks(path: Path, n_features: int | None) -> Iterator[Block]:
+    """Yield a file's rows, sparse and float64.
 
     Parameters
     ----------
     path : Path
     n_features : int or None
-        Columns; what a row names beyond is refused.
+        Number of columns; a row with a larger index is refused. Without it each block is as wide
+        as the largest index so far, and the last block as wide as the file.
+
+    Raises
+    ------
+    DataError
+        If a line is not a row of the format, or no row has a feature.
+    InputError
+        If an index is above `n_features`.
     """
-    d = _width(path) if n_features is None else n_features
-    for lines in _parts(path):
-        rows = _rows(path, lines, d)
-        if d:
-            yield Block(rows)
+    d = n_features or 0
+    for lines in _split_lines(path):
+        rows = _parse_lines(path, lines)
+        widest = int(rows.indices.max(initial=-1)) + 1
+        if n_features is not None and widest > n_features:
+            raise InputError(
+                f"{path} has the index {widest}, which is above n_features={n_features}. "
+                "Pass the largest index of all sites."
+            )
+        d = max(d, widest)
+        rows.resize(rows.shape[0], d)
+        yield Block(rows)
     if not d:
         raise DataError(f"{path} names no feature in any row. Pass a file with records.")
 
 
-def _parts(path: Path) -> Iterator[list[tuple[int, bytes]]]:
-    """Yield lines some at a time."""
-    lines, size = [], 0
-    for number, body in _lines(path):
-        lines.append((number, body))
-        size += len(body)
+def _split_lines(path: Path) -> Iterator[list[_Line]]:
+    """Yield the lines that are not blank, without comments, in parts of about 1 MB."""
+    part, size = [], 0
+    for line in _read_lines(path):
+        part.append(line)
+        size += len(line.text)
         if size > _PART_BYTES:
-            yield lines
-            lines, size = [], 0
-    if lines:
-        yield lines
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that are not blank, with their numbers and without their comments."""
+def _read_lines(path: Path) -> Iterator[_Line]:
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_LONGEST):
@@ -66,64 +81,35 @@ def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
                     f"{path} has a line of more than {_LONGEST >> 20} MB. Check that it is text."
                 )
             number += 1
-            body = line.partition(b"#")[0].strip()
-            if body:
-                yield number, body
+            text = line.partition(b"#")[0].strip()
+            if text:
+                yield _Line(number, text)
 
 
-def _width(path: Path) -> int:
-    """Return the largest index that ends a row; what is no row is told of when rows are read."""
-    ends = (_LAST.fullmatch(body.rsplit(maxsplit=1)[-1]) for _, body in _lines(path))
-    return max((int(end[1]) for end in ends if end is not None), default=0)
+def _parse_lines(path: Path, lines: list[_Line]) -> Any:
+    """Return lines as a csr_array, or raise an error with the number of the first wrong line."""
+    rows = _load(b"\n".join(line.text for line in lines))
+    if rows is not None:
+        return rows
+    wrong = next((line for line in lines if _load(line.text) is None), lines[0])
+    raise DataError(
+        f"{path} has no row of the form 'label index:value ...', with indices that increase from "
+        f"1 to at most {_WIDEST}, in line {wrong.number}. Correct that line."
+    )
 
 
-def _rows(path: Path, lines: list[tuple[int, bytes]], d: int) -> Any:
-    named = [_named(path, number, body) for number, body in lines]
-    indptr = np.cumsum([0, *(len(row) // 2 for row in named)])
-    entries = [entry for row in named for entry in row]
-    columns = np.array(entries[::2], dtype=np.bytes_).astype(np.int64) - 1
-    wrong = _first_wrong(columns, indptr)
-    if wrong is not None:
-        line = lines[int(np.searchsorted(indptr, wrong, side="right")) - 1][0]
-        raise DataError(
-            f"{path} has indices in line {line} that do not rise from 1 to at most {_WIDEST}. "
-            "Mend that line."
-        )
-    values = _values(entries[1::2])
-    if values is None:
-        line = next(lines[i][0] for i, row in enumerate(named) if _values(row[1::2]) is None)
-        raise DataError(f"{path} has a value in line {line} that is no number. Mend that line.")
-    widest = int(columns.max(initial=-1)) + 1
-    if widest > d:
-        raise InputError(
-            f"{path} has the index {widest}, which is above n_features={d}. "
-            "Pass the largest index of all sites."
-        )
-    return sparse.csr_array((values, columns, indptr), shape=(len(lines), d))
+def _load(text: bytes) -> Any | None:
+    """Return the rows of a text, or None where scikit-learn refuses it: its message quotes it."""
+    from sklearn.datasets import load_svmlight_file
 
-
-def _named(path: Path, number: int, body: bytes) -> list[bytes]:
-    """Return the indices and values of a row, by turns."""
-    row = _ROW.fullmatch(body)
-    if row is None:
-        raise DataError(
-            f"{path} has no row of the form 'label index:value ...' in line {number}. "
-            "Mend that line."
-        )
-    return row[1].replace(b":", b" ").split()
-
-
-def _first_wrong(columns: npt.NDArray[np.int64], indptr: npt.NDArray[np.int64]) -> int | None:
-    """Place of the first index that is outside the range, or not above the one before it."""
-    sound = (columns >= 0) & (columns < _WIDEST)
-    rises = np.diff(columns) > 0
-    rises[indptr[(indptr > 0) & (indptr < len(columns))] - 1] = True
-    sound[1:] &= rises
-    return None if sound.all() else int(np.argmin(sound))
-
-
-def _values(texts: list[bytes]) -> Array | None:
-    try:
-        return np.array(texts, dtype=np.bytes_).astype(np.float64)
-    except ValueError:
+    # Python reads 1_0 as 10; in this format it is not a number.
+    if b"_" in text:
         return None
+    try:
+        # Rows may have several labels or none, as in files for multi-label problems.
+        rows, _ = load_svmlight_file(
+            BytesIO(text), dtype=np.float64, multilabel=True, zero_based=False
+        )
+    except (ValueError, OverflowError):
+        return None
+    return sparse.csr_array(rows)
