@@ -57,6 +57,8 @@ _BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "qui
 @click.option("--column", "column", multiple=True, help="A feature to take; all without this.")
 @click.option("--id-column", help="Column of csv and parquet files that names the rows.")
 @options.seed
+@options.transport
+@options.transcript
 @click.option(
     "--share-scores",
     multiple=True,
@@ -87,6 +89,8 @@ def fit(
     column: tuple[str, ...],
     id_column: str | None,
     seed: int | None,
+    transport: str | None,
+    transcript: Path | None,
     share_scores: tuple[str, ...],
     write_back: bool,
     force: bool,
@@ -124,6 +128,8 @@ def fit(
         scale=scale,
         secure=secure,
         privacy=privacy,
+        transport=transport,
+        transcript=transcript,
         random_state=seed,
     )
     with voice.rounds(pca.tol) as callback:
