@@ -25,10 +25,10 @@ from eigenfed.estimators.in_process import (
     check_wire_use,
     without_digests,
 )
-from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, rows_by_site
+from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.recorded import Outcome, Setting, leakage_of, run_once, run_recorded
-from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validated
+from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validate_rows
 from eigenfed.linalg.checks import check_count, checked_weights
 from eigenfed.privacy.guarantee import Privacy, Statement, published_statement
 from eigenfed.privacy.ledger.ledger import Ledger
@@ -213,7 +213,7 @@ class FederatedPCA(Projection, BaseEstimator):
             raise InputError(
                 "split='features' needs a table for each site, and fit takes one. Call fit_sites."
             )
-        X = validated(self, X, reset=True)
+        X = validate_rows(self, X, reset=True)
         names = getattr(self, "feature_names_in_", None)
         weights = None
         if sample_weight is not None:
@@ -224,7 +224,7 @@ class FederatedPCA(Projection, BaseEstimator):
                 )
         sources = {
             name: Source(X[rows], None if weights is None else weights[rows], names)
-            for name, rows in rows_by_site(groups, X.shape[0]).items()
+            for name, rows in group_rows(groups, X.shape[0]).items()
         }
         return self._fit(sources, X.dtype, conditions=Conditions())
 
