@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.estimators.validation import validate_rows
+from eigenfed.estimators.validation import validate_aligned_rows, validate_rows
 
 _ROWS = 4096
 
@@ -40,7 +40,25 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ndarray of shape (n_samples, n_components_)
         """
         check_is_fitted(self)
-        X = validate_rows(self, X, reset=False)
+        return self._project(validate_rows(self, X, reset=False))
+
+    def transform_aligned(self, X: Any) -> npt.NDArray[Any]:
+        """Project rows without names whose columns are the fitted features in their order.
+
+        Unlike `transform` it neither asks for names nor warns that there are none.
+
+        Parameters
+        ----------
+        X : ndarray or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        check_is_fitted(self)
+        return self._project(validate_aligned_rows(self, X))
+
+    def _project(self, X: Any) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()
         scaled = components if scale is None else components / scale
         sparse: bool = issparse(X)

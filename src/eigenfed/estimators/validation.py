@@ -4,13 +4,14 @@ Rows go through scikit-learn's checks, with messages of our own: scikit-learn's 
 """
 
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_array, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
@@ -69,7 +70,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
     is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
     is_plain = is_float and _has_finite_squares(X)
-    try:
+    with _explaining():
         checked = validate_data(
             estimator,
             align_columns(X, names),
@@ -78,15 +79,50 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             dtype=[np.float64, np.float32],
             ensure_all_finite=not is_plain and _finite_rule(estimator),
         )
+    if not is_plain and not is_bounded(stored_values(checked)):
+        raise too_large()
+    return checked
+
+
+def validate_aligned_rows(estimator: Any, X: Any) -> Any:
+    """Check rows whose columns are known to be the fitted features in their order.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    X : ndarray or sparse matrix of shape (n_samples, n_features)
+        Without names.
+
+    Returns
+    -------
+    ndarray or csr_matrix of shape (n_samples, n_features)
+        As from `validate_rows`.
+    """
+    with _explaining():
+        checked = check_array(
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=_finite_rule(estimator),
+            input_name="X",
+        )
+    if not is_bounded(stored_values(checked)):
+        raise too_large()
+    return checked
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Raise our errors in place of scikit-learn's."""
+    try:
+        yield
     except InputError:
         raise
     except OverflowError:
         raise _explain("infinity") from None
     except ValueError as error:
         raise _explain(str(error)) from None
-    if not is_plain and not is_bounded(stored_values(checked)):
-        raise too_large()
-    return checked
 
 
 def _finite_rule(estimator: Any) -> bool | str:

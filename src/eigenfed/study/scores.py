@@ -3,7 +3,6 @@
 A fitted estimator's results, into the ``.h5ad`` file of a site.
 """
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,10 +105,7 @@ def projected(pca: FederatedPCA, records: Rows) -> Projected:
             f"{path} has {X.shape[1]} features and must have {pca.n_features_in_}, those of the "
             "components. Bring the same features."
         )
-    # The columns are in order; an array without names would be warned about.
-    unnamed = copy.copy(pca)
-    unnamed.__dict__.pop("feature_names_in_", None)
-    return Projected(unnamed.transform(X), table.row_ids)
+    return Projected(pca.transform_aligned(X), table.row_ids)
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:

@@ -12,6 +12,7 @@ import pytest
 import scipy.sparse
 
 from eigenfed.errors import InputError
+from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.streaming import StreamingPCA
 from eigenfed.estimators.validation import is_bounded, stored_values, validate_rows
 
@@ -311,3 +312,13 @@ def test_what_would_be_lost_or_cannot_be_a_table_is_refused(X: Any, pattern: str
 
 def test_a_masked_array_with_nothing_masked_is_an_array() -> None:
     assert first(np.ma.masked_greater([[1.0, 2.0]], 5.0)).shape == (1, 2)
+
+
+def test_aligned_rows_need_no_names_and_are_checked_as_others() -> None:
+    frame = pd.DataFrame(np.arange(12.0).reshape(4, 3) ** 2, columns=["a", "b", "c"])
+    pca = FederatedPCA(1).fit(frame)
+    np.testing.assert_array_equal(pca.transform_aligned(frame.to_numpy()), pca.transform(frame))
+    with pytest.raises(InputError, match="X holds infinity"):
+        pca.transform_aligned(np.full((1, 3), np.inf))
+    with pytest.raises(InputError, match=r"too large|beyond|above"):
+        pca.transform_aligned(np.full((1, 3), 1e200))
