@@ -10,7 +10,10 @@ from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Voice, answering
 from eigenfed.cli.result_writer import ResultWriter
 
-_BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "quiet", "debug")
+_BESIDE_STUDY = (
+    *("files", "study", "out", "write_back", "force", "transport", "transcript"),
+    *("as_json", "quiet", "debug"),
+)
 
 
 @click.command(
@@ -102,7 +105,8 @@ def fit(
     """
     writer = ResultWriter(out, force=force, write_back=write_back)
     if study is not None:
-        return _rehearsed(voice, study, files, writer)
+        running = {"transport": transport, "transcript": transcript}
+        return _rehearsed(voice, study, files, writer, running)
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.site_names(files)
@@ -175,7 +179,11 @@ def _tables(
 
 
 def _rehearsed(
-    voice: Voice, study: Path, files: tuple[Path, ...], writer: ResultWriter
+    voice: Voice,
+    study: Path,
+    files: tuple[Path, ...],
+    writer: ResultWriter,
+    running: dict[str, Any],
 ) -> CommandResult:
     _check_beside_study(files)
     from eigenfed.study.rehearsal import rehearsal_of
@@ -190,7 +198,7 @@ def _rehearsed(
     writer.check(rows.path for rows in records.values())
     if rehearsal.absent:
         voice.say(f"The quorum is there; {', '.join(rehearsal.absent)} did not come.")
-    pca = rehearsal.estimator()
+    pca = rehearsal.estimator().set_params(**running)
     with voice.rounds(pca.tol) as callback:
         ledgers = rehearsal.fit(pca, callback)
     return writer.answer(

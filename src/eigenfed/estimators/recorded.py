@@ -165,8 +165,9 @@ def _resume(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
         setting = replace(setting, seed=int(record.about["seed"]))
         kept = _take_paused(record.run, setting)
         if kept is not None:
-            conditions = setting.conditions
-            kept.transport.rewind(record.rounds, conditions.deadline_s, conditions.callback)
+            own, conditions = setting.engine.deadline_s, setting.conditions
+            deadline_s = own if conditions.deadline_s is None else conditions.deadline_s
+            kept.transport.rewind(record.rounds, deadline_s, conditions.callback)
             _log.info("run %s goes on from round %d at its sites", record.run, record.rounds)
             return _continue(setting, kept, record)
         return _replay(setting, record, path)
