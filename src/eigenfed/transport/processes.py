@@ -45,6 +45,7 @@ _VERSION = 1
 _PART_BYTES = 4 << 20
 _READY, _END = b"ready", b"end"
 _GRACE_S = 2.0
+_EXIT_S = 10.0
 _ACCOUNT_S = 30.0
 
 
@@ -222,7 +223,9 @@ class _Child:
             with suppress(EOFError, OSError):
                 self._pipe.send_bytes(_END)
                 data = self._pipe.recv_bytes() if self._pipe.poll(_ACCOUNT_S) else None
-                self._process.join(_GRACE_S)
+                # With its account sent, the child has only its interpreter to end, which may take
+                # seconds on a busy machine.
+                self._process.join(_GRACE_S if data is None else _EXIT_S)
             self._lock.release()
         self._process.kill()
         self._process.join()
