@@ -1,7 +1,7 @@
 """Principal components of data that cannot be pooled.
 
-Estimators bring scikit-learn with them, which takes over a second: each name is imported when it
-is first used, so that a site's process and the command line begin at once.
+Estimators import scikit-learn, which takes over a second: each name is imported when it is first
+used, so that a site's process and the command line start at once.
 """
 
 import logging
@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from eigenfed.protocol.exact.power import Power
     from eigenfed.protocol.exact.randomized import Randomized
     from eigenfed.protocol.exact.subspace import Subspace
+    from eigenfed.protocol.exact.tree import Region, RegionReport
 
-# What goes wrong at a site may be said in words that hold data: without a handler of the host's
-# own, the words go nowhere rather than to whatever terminal is there.
+# A site's own log may hold error texts with data in them: without a handler of the host program
+# they go nowhere, rather than to standard error as logging would have it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
@@ -51,6 +52,8 @@ __all__ = [
     "PrivacyError",
     "ProtocolError",
     "Randomized",
+    "Region",
+    "RegionReport",
     "SiteLost",
     "SiteRefused",
     "StreamingPCA",
@@ -70,6 +73,8 @@ _HOMES = {
     "Merge": "protocol.exact.merge",
     "Power": "protocol.exact.power",
     "Randomized": "protocol.exact.randomized",
+    "Region": "protocol.exact.tree",
+    "RegionReport": "protocol.exact.tree",
     "Subspace": "protocol.exact.subspace",
 }
 

@@ -30,6 +30,8 @@ def test_public_names_are_pinned() -> None:
         "PrivacyError",
         "ProtocolError",
         "Randomized",
+        "Region",
+        "RegionReport",
         "SiteLost",
         "SiteRefused",
         "StreamingPCA",

@@ -223,11 +223,11 @@ def test_what_cannot_be_private_is_refused(settings: dict[str, object], words: s
 
 def test_weights_gaps_and_features_apart_are_refused() -> None:
     pca = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central"))
-    with pytest.raises(PrivacyError, match="sample_weight is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="sample_weight cannot be combined with privacy"):
         pca.fit(DIGITS, sample_weight=np.ones(len(DIGITS)))
     gaps = DIGITS.copy()
     gaps[0, 0] = np.nan
-    with pytest.raises(PrivacyError, match="NaN, which is not possible under privacy"):
+    with pytest.raises(PrivacyError, match="NaN, which privacy does not allow"):
         pca.fit(gaps)
     halves = {"a": DIGITS[:, :32], "b": DIGITS[:, 32:]}
     keys = dict.fromkeys(halves, np.arange(len(DIGITS)))
@@ -236,7 +236,7 @@ def test_weights_gaps_and_features_apart_are_refused() -> None:
 
 
 def test_one_table_is_no_secure_sum() -> None:
-    with pytest.raises(PrivacyError, match="trust='central' where whoever runs this is trusted"):
+    with pytest.raises(PrivacyError, match="trust='central' if the coordinator is trusted"):
         FederatedPCA(2, privacy=Privacy(1.0, 1e-5)).fit(DIGITS)
 
 

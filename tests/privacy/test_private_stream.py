@@ -254,7 +254,7 @@ def test_released_streams_merge_into_a_stream_without_privacy_by_name() -> None:
     both = StreamingPCA(2).merge(here).merge(there)
     assert both.n_samples_seen_ == 8000
     assert abs(both.components_[0, 0]) > 0.95
-    with pytest.raises(PrivacyError, match="A private stream cannot take another one in"):
+    with pytest.raises(PrivacyError, match="A private stream cannot be merged with another one"):
         StreamingPCA(2, privacy=PRIVACY).merge(here)
 
 

@@ -79,6 +79,7 @@ def run(
         study, sources, Conditions(policies=dict.fromkeys(tables, policy or Policy()))
     )
     # One after the other, so that seeded noise is drawn in one order.
+    assert isinstance(over.transport, LocalTransport)
     over.transport._workers = 1
     protocol = published_pca(over.study, rng=np.random.default_rng(seed))
     return drive(protocol, over.transport, record), over.transport, over.sites

@@ -82,7 +82,7 @@ def test_it_costs_one_ask_and_no_direction() -> None:
     [
         ({"secure": True}, PrivacyError, "secure=True forbids"),
         ({"privacy": Privacy(1.0, 1e-6)}, PrivacyError, "privacy forbids"),
-        ({"split": "features"}, InputError, "goes with split='samples' only"),
+        ({"split": "features"}, InputError, "by_site=True requires split='samples'"),
     ],
 )
 def test_it_is_refused_where_single_sites_stay_hidden(

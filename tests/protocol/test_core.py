@@ -403,7 +403,7 @@ def test_a_transport_counts_what_crosses() -> None:
 
 def test_sites_that_are_not_there_cannot_be_asked() -> None:
     transport = LocalTransport({"a": Fixed(one(1.0))})
-    with pytest.raises(ProtocolError, match=r"'x' is addressed to \['z'\], which are no sites"):
+    with pytest.raises(ProtocolError, match=r"'x' is addressed to \['z'\], which are not sites"):
         drive(replying(x(to=("a", "z"))), transport)
 
 
@@ -416,7 +416,9 @@ class Elsewhere:
 
 
 def test_a_reply_to_another_ask_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="Site 'a' answered another ask than 'x' of round 0"):
+    with pytest.raises(
+        ProtocolError, match="Site 'a' answered a request other than 'x' of round 0"
+    ):
         drive(replying(x()), LocalTransport({"a": Elsewhere()}))
 
 

@@ -14,6 +14,7 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +40,7 @@ from eigenfed.protocol.messages import Message
 from eigenfed.protocol.operations import Request
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study
+from eigenfed.transport.engine import SiteSetup
 from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.processes import ProcessTransport, receive_source, send_source
 from federation import COORDINATOR, coordinated, gate, gates, opening, study_of
@@ -50,9 +52,22 @@ FRAME: dict[str, Any] = {"mean": np.zeros(D), "scale": np.ones(D)}
 CROWD = ("hanging", "killed", "limited")
 
 
-def started(sources: Mapping[str, Source], study: Study, **settings: Any) -> ProcessTransport:
+def setups(
+    sources: Mapping[str, Source],
+    *,
+    each: Mapping[str, Mapping[str, Any]] | None = None,
+    **same: Any,
+) -> dict[str, SiteSetup]:
+    """What sites are made of: some settings are the same for all, others are of one site."""
+    return {
+        name: SiteSetup(name, source, COORDINATOR.public, **same, **(each or {}).get(name, {}))
+        for name, source in sources.items()
+    }
+
+
+def started(sites: Mapping[str, SiteSetup], study: Study, **settings: Any) -> ProcessTransport:
     """Children for the sites, and a run of the study to be opened at them."""
-    transport = ProcessTransport(sources, coordinator=COORDINATOR.public, **settings)
+    transport = ProcessTransport(sites, **settings)
     transport.open_with(opening(transport.run, study))
     return transport
 
@@ -83,13 +98,13 @@ def children() -> dict[str, BaseProcess]:
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[ProcessTransport]:
     known = Answered(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
+    limited = {
+        "policy": Policy(max_rank_fraction=0.5, methods=frozenset({"krylov"})),
+        "meter": Meter.empty(D).answered(known),
+    }
+    sources = {name: Source.of(rows_of(name)) for name in CROWD}
     transport = ProcessTransport(
-        {name: Source.of(rows_of(name)) for name in CROWD},
-        coordinator=COORDINATOR.public,
-        policies={"limited": Policy(max_rank_fraction=0.5, methods=frozenset({"krylov"}))},
-        meters={"limited": Meter.empty(D).answered(known)},
-        wire="float32",
-        workers=3,
+        setups(sources, each={"limited": limited}), wire="float32", workers=3
     )
     processes = children()
     yield transport
@@ -126,7 +141,7 @@ def test_results_counters_and_meters_are_those_of_the_local_transport(method: st
     local = LocalTransport(sites, workers=2, run="r7")
     local.open_with(opening("r7", study))
     expected = drive(coordinated(study, seed=5), local)
-    transport = started(sources, study, workers=2, run="r7")
+    transport = started(setups(sources), study, workers=2, run="r7")
     processes = {name: children()[name] for name in sources}
     try:
         assert transport.sites == ("thin", "turned")
@@ -139,12 +154,15 @@ def test_results_counters_and_meters_are_those_of_the_local_transport(method: st
     assert_equal(got, expected)
     for counter in ("rounds", "bytes_up", "bytes_down", "floats_up"):
         assert getattr(transport, counter) == getattr(local, counter) > 0
-    assert {n: m.to_bytes() for n, m in transport.meters.items()} == {
+    assert {n: a.meter.to_bytes() for n, a in transport.accounts.items()} == {
         n: s.meter.to_bytes() for n, s in sites.items()
+    }
+    assert {n: a.egress for n, a in transport.accounts.items()} == {
+        n: tuple(replace(left, digest="") for left in s.egress) for n, s in sites.items()
     }
     assert [process.exitcode for process in processes.values()] == [0, 0]
     transport.close()
-    assert sorted(transport.meters) == ["thin", "turned"]
+    assert sorted(transport.accounts) == ["thin", "turned"]
     with pytest.raises(SiteLost) as caught:
         asked(transport, Call(MomentsRequest()))
     assert caught.value.sites == ("thin", "turned")
@@ -160,7 +178,7 @@ def test_threads_of_a_busy_parent_may_run_and_fail_side_by_side() -> None:
 
     def run(name: str, protocol: Protocol[T]) -> T:
         study = study_of([name], 3, "krylov", tol=1e-10)
-        with started({name: Source.of(rows_of(name))}, study) as transport:
+        with started(setups({name: Source.of(rows_of(name))}), study) as transport:
             return drive(protocol, transport)
 
     def failing() -> Protocol[None]:
@@ -260,14 +278,15 @@ def test_meters_go_on_from_those_given_and_the_lost_have_none(crowd: ProcessTran
     asked(crowd, Call(MomentsRequest(), to=("limited",)))
     asked(crowd, Call(ProductRequest(basis=np.eye(D)[:, :5], **FRAME), to=("limited",)))
     crowd.close()
-    assert "killed" not in crowd.meters
-    assert crowd.meters["limited"].rank_fraction == pytest.approx(5 / D)
+    assert "killed" not in crowd.accounts
+    assert crowd.accounts["limited"].meter.rank_fraction == pytest.approx(5 / D)
 
 
 def test_studies_that_were_not_approved_are_refused_by_the_children() -> None:
     agreed, other = study_of("a", 1), study_of("a", 2)
     approved = frozenset({agreed.digest})
-    with started({"a": Source.of(np.eye(3))}, other, approved=approved) as transport:
+    sites = setups({"a": Source.of(np.eye(3))}, approved=approved)
+    with started(sites, other) as transport:
         with pytest.raises(SiteRefused, match="'unapproved'"):
             asked(transport, Call(MomentsRequest()))
         transport.open_with(opening(transport.run, agreed))
@@ -280,9 +299,11 @@ def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
         "import os, signal\n"
         "import numpy as np\n"
         "from eigenfed.data.source import Source\n"
+        "from eigenfed.transport.engine import SiteSetup\n"
         "from eigenfed.transport.processes import ProcessTransport\n"
         "if __name__ == '__main__':\n"
-        "    transport = ProcessTransport({'a': Source.of(np.eye(3))}, coordinator=bytes(32))\n"
+        "    site = SiteSetup('a', Source.of(np.eye(3)), bytes(32))\n"
+        "    transport = ProcessTransport({'a': site})\n"
         "    print('started', flush=True)\n"
         "    os.kill(os.getpid(), signal.SIGKILL)\n"
     )
@@ -296,7 +317,7 @@ def test_a_child_that_cannot_run_is_reported(monkeypatch: pytest.MonkeyPatch) ->
     multiprocessing.resource_tracker.ensure_running()
     monkeypatch.setattr("multiprocessing.spawn._python_exe", os.fsencode("/bin/false"))
     with pytest.raises(ProtocolError, match=r"^The process of site 'a' did not start\. Call from"):
-        ProcessTransport({"a": Source.of(np.eye(3))}, coordinator=bytes(32))
+        ProcessTransport(setups({"a": Source.of(np.eye(3))}))
     assert "a" not in children()
 
 
@@ -304,25 +325,22 @@ def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyP
     config = vars(multiprocessing.current_process())["_config"]
     monkeypatch.setitem(config, "daemon", True)
     with pytest.raises(ProtocolError, match="'a' did not start"):
-        ProcessTransport({"a": Source.of(np.eye(3))}, coordinator=bytes(32))
+        ProcessTransport(setups({"a": Source.of(np.eye(3))}))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"policies": {"z": Policy()}}, r"names 'z', which is no site of sources\."),
-        ({"meters": {"z": Meter.empty(D)}}, r"names 'z', which is no site of sources\."),
-        ({"wire": "float16"}, r"^wire='float16' must be 'float64' or 'float32'\."),
-    ],
-)
-def test_wrong_arguments_are_refused(arguments: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        ProcessTransport(mixed(), coordinator=bytes(32), **arguments)  # type: ignore[arg-type]
+def test_wrong_arguments_are_refused() -> None:
+    with pytest.raises(InputError, match=r"^wire='float16' must be 'float64' or 'float32'\."):
+        ProcessTransport(setups(mixed()), wire="float16")
+
+
+def test_a_ledger_in_memory_is_out_of_reach_of_a_child() -> None:
+    with pytest.raises(InputError, match=r"^The ledger of site 'thin' is kept in memory, where a"):
+        ProcessTransport(setups(mixed(), each={"thin": {"ledger": Ledger(None)}}))
 
 
 def test_no_sites_are_refused() -> None:
     with pytest.raises(InputError, match="sites is empty"):
-        ProcessTransport({}, coordinator=bytes(32))
+        ProcessTransport({})
 
 
 def handed_over(source: Source) -> Source:
@@ -385,13 +403,8 @@ def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_pat
         total = SecureSum(roster, run=transport.run)
         return drive(coordinated(study, total=total), transport)
 
-    with started(
-        sources,
-        study,
-        policies=dict.fromkeys(names, policy),
-        identities=identities,
-        ledgers=ledgers,
-    ) as transport:
+    each = {name: {"identity": identities[name], "ledger": Ledger(ledgers[name])} for name in names}
+    with started(setups(sources, each=each, policy=policy, roster=roster), study) as transport:
         assert abs(run(transport).components[0, 0]) > 0.95
     for path in ledgers.values():
         ledger = Ledger(path, readonly=True)

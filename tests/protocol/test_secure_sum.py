@@ -30,6 +30,7 @@ from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import registered
 from eigenfed.protocol.operations import Limits
 from eigenfed.protocol.secure.aggregation import SecureSum
+from eigenfed.transport.engine import SiteSetup
 from eigenfed.transport.processes import ProcessTransport
 from eigenfed.transport.transcript import Transcript
 from federation import COORDINATOR, coordinated, gate, in_sites, opened, opening, study_of
@@ -185,13 +186,22 @@ def test_processes_sum_as_threads_do() -> None:
     identities = identified("abc")
     tables = dict(zip("abc", np.array_split(DENSE, 3), strict=True))
     sources = {name: Source.of(table) for name, table in tables.items()}
-    policies = {name: Policy(secure_only=True) for name in tables}
+    roster = Roster.of(identities)
+    sites = {
+        name: SiteSetup(
+            name,
+            source,
+            COORDINATOR.public,
+            policy=Policy(secure_only=True),
+            identity=identities[name],
+            roster=roster,
+        )
+        for name, source in sources.items()
+    }
     study = study_of(sources, 1, scale=True, secure=True)
-    with ProcessTransport(
-        sources, coordinator=COORDINATOR.public, policies=policies, identities=identities
-    ) as transport:
+    with ProcessTransport(sites) as transport:
         transport.open_with(opening(transport.run, study))
-        total = SecureSum(Roster.of(identities), run=transport.run)
+        total = SecureSum(roster, run=transport.run)
         safe = drive(all_moments(total, study), transport)
     np.testing.assert_allclose(safe.mean, DENSE.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(safe.scale, DENSE.std(axis=0), rtol=1e-13)
@@ -215,12 +225,6 @@ def test_masks_cancel_where_the_wire_rounds_what_is_asked() -> None:
     around = np.vstack([site._source.X for site in list(federation.sites.values())[:3]])
     wanted = np.sum((around - np.float32(0.1)) ** 2, axis=0)
     np.testing.assert_allclose(found, wanted, rtol=1e-13)
-
-
-def test_children_need_an_identity_each() -> None:
-    sources = {name: Source.of(np.ones((2, 2))) for name in "abcd"}
-    with pytest.raises(InputError, match="identities must name the sites of sources"):
-        ProcessTransport(sources, coordinator=bytes(32), identities=identified("abc"))
 
 
 MOMENTS = Call(MomentsRequest(entry=2, weight=3))

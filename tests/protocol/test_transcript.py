@@ -272,7 +272,7 @@ def test_of_a_sum_only_the_total_is_kept(path: Path) -> None:
 def test_single_replies_to_an_ask_for_a_sum_are_not_taken(path: Path) -> None:
     with Transcript(path) as record:
         size = path.stat().st_size
-        with pytest.raises(ProtocolError, match=r"^Round 0 asked for a sum of 'moments'"):
+        with pytest.raises(ProtocolError, match=r"^Round 0 requested a sum of 'moments'"):
             record.keep(0, ASKS[0], {"a": {"n": np.ones(1)}, "b": {"n": np.ones(1)}})
         assert path.stat().st_size == size
         assert record.rounds == 0
@@ -311,12 +311,12 @@ def test_a_replayed_total_is_its_caller_s_own() -> None:
         (
             0,
             Call(SquaresRequest(mean=np.zeros(3)), summed=True),
-            r"in round 0 that has 'moments' and the run asks 'squares'\.",
+            r"in round 0 that has 'moments' and the run requests 'squares'\.",
         ),
         (
             0,
             Call(MomentsRequest()),
-            "in round 0 that has 'moments' and the run asks 'moments', with",
+            "in round 0 that has 'moments' and the run requests 'moments', with",
         ),
         (1, Call(ProductRequest(basis=np.eye(3) + 1e-16 * np.ones((3, 3)))), "in round 1 that has"),
         (2, Call(RemainderRequest(last=True), to=("b",)), "in round 2 that has 'remainder'"),
@@ -377,7 +377,7 @@ def test_any_flipped_bit_is_refused_and_the_file_left_alone(
     data = bytearray(path.read_bytes())
     data[int(share * len(data))] ^= 1 << bit
     path.write_bytes(data)
-    with pytest.raises(DataError, match="is no transcript or a corrupt one"):
+    with pytest.raises(DataError, match="is not a transcript, or a corrupt one"):
         Transcript(path)
     assert path.read_bytes() == data
 
@@ -396,7 +396,7 @@ def test_a_missing_or_doubled_round_is_refused(path: Path) -> None:
     [
         (Container("transcript", 2, {"run": "r"}, {}), "of transcript format 2 and this"),
         (Container("summary", 1, {"run": "r"}, {}), "hold a 'summary' where a 'transcript'"),
-        (Container("transcript", 1, {"ran": "r"}, {}), "lacks a field or has a foreign one"),
+        (Container("transcript", 1, {"ran": "r"}, {}), "lacks a field or has an unknown one"),
     ],
 )
 def test_other_versions_and_kinds_are_refused(
@@ -414,7 +414,7 @@ def test_other_versions_and_kinds_are_refused(
 )
 def test_a_foreign_file_is_refused_and_left_alone(data: bytes, path: Path) -> None:
     path.write_bytes(data)
-    with pytest.raises(DataError, match="is no transcript or a corrupt one"):
+    with pytest.raises(DataError, match="is not a transcript, or a corrupt one"):
         Transcript(path)
     assert path.read_bytes() == data
 
@@ -436,13 +436,32 @@ def test_the_run_keeps_its_name_and_another_s_is_refused(path: Path) -> None:
         Transcript(path, run="other")
 
 
-def test_only_the_owner_can_read_it_and_delete_removes_it(path: Path) -> None:
-    record = Transcript(path)
+def test_only_the_owner_can_read_it(path: Path) -> None:
+    Transcript(path).close()
     assert path.stat().st_mode & 0o077 == 0
-    record.delete()
-    assert not path.exists()
-    record.delete()
-    Transcript(None).delete()
+
+
+def test_it_keeps_what_it_is_about_and_the_account_that_ends_it(path: Path) -> None:
+    with Transcript(path, about={"study": "9f86"}) as record:
+        record.keep(0, ASKS[0], OUTCOMES[0])
+        assert record.account is None
+        record.finish({"bytes": 9})
+        with pytest.raises(ProtocolError, match=r"^Round 1 cannot follow the 1 rounds"):
+            record.keep(1, ASKS[1], OUTCOMES[1])
+    with Transcript(path, about={"study": "other"}) as record:
+        assert (record.about, record.account) == ({"study": "9f86"}, {"bytes": 9})
+        assert record.rounds == 1
+        assert_same(record.replay(0, ASKS[0]), OUTCOMES[0])
+
+
+def test_nothing_may_follow_the_end(path: Path) -> None:
+    with Transcript(path) as record:
+        start = path.stat().st_size
+        record.finish({})
+    data = path.read_bytes()
+    path.write_bytes(data + data[start:])
+    with pytest.raises(DataError, match="a record follows the end of the run"):
+        Transcript(path)
 
 
 names = st.text(max_size=5)

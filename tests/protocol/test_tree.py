@@ -238,9 +238,9 @@ def test_rows_that_are_not_centred_stay_so() -> None:
 
 
 def test_before_any_report_there_is_no_answer() -> None:
-    with pytest.raises(ProtocolError, match="Region 'north' has no report"):
+    with pytest.raises(ProtocolError, match="No leaf of region 'north' has reported"):
         Region("north", RANK).summary()
-    with pytest.raises(ProtocolError, match="Region 'north' has no report"):
+    with pytest.raises(ProtocolError, match="No leaf of region 'north' has reported"):
         Region("north", RANK).report()
 
 

@@ -12,7 +12,10 @@ from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Voice, answering
 from eigenfed.cli.result_writer import ResultWriter
 
-_BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "quiet", "debug")
+_BESIDE_STUDY = (
+    *("files", "study", "out", "write_back", "force", "transport", "transcript"),
+    *("as_json", "quiet", "debug"),
+)
 
 
 @click.command(
@@ -59,6 +62,8 @@ _BESIDE_STUDY = ("files", "study", "out", "write_back", "force", "as_json", "qui
 @click.option("--column", "column", multiple=True, help="A feature to take; all without this.")
 @click.option("--id-column", help="Column of csv and parquet files that names the rows.")
 @options.seed
+@options.transport
+@options.transcript
 @click.option(
     "--share-scores",
     multiple=True,
@@ -89,6 +94,8 @@ def fit(
     column: tuple[str, ...],
     id_column: str | None,
     seed: int | None,
+    transport: str | None,
+    transcript: Path | None,
     share_scores: tuple[str, ...],
     write_back: bool,
     force: bool,
@@ -100,7 +107,8 @@ def fit(
     """
     writer = ResultWriter(out, force=force, write_back=write_back)
     if study is not None:
-        return _rehearsed(voice, study, files, writer)
+        running = {"transport": transport, "transcript": transcript}
+        return _rehearsed(voice, study, files, writer, running)
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.site_names(files)
@@ -125,6 +133,8 @@ def fit(
         scale=scale,
         secure=secure,
         privacy=privacy,
+        transport=transport,
+        transcript=transcript,
         random_state=seed,
     )
     with voice.rounds(pca.tol) as callback:
@@ -198,7 +208,11 @@ def _naming(site: str) -> Iterator[None]:
 
 
 def _rehearsed(
-    voice: Voice, study: Path, files: tuple[Path, ...], writer: ResultWriter
+    voice: Voice,
+    study: Path,
+    files: tuple[Path, ...],
+    writer: ResultWriter,
+    running: dict[str, Any],
 ) -> CommandResult:
     _check_beside_study(files)
     from eigenfed.study.rehearsal import rehearsal_of
@@ -213,7 +227,7 @@ def _rehearsed(
     writer.check(rows.path for rows in records.values())
     if rehearsal.absent:
         voice.say(f"The quorum is there; {', '.join(rehearsal.absent)} did not come.")
-    pca = rehearsal.estimator()
+    pca = rehearsal.estimator().set_params(**running)
     with voice.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
     return writer.answer(

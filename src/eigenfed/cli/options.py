@@ -91,6 +91,18 @@ write_back: _Decorator = click.option(
 seed: _Decorator = click.option(
     "--seed", type=click.IntRange(0, 2**32 - 1), help="For public random starts, never for noise."
 )
+transport: _Decorator = click.option(
+    "--transport",
+    type=click.Choice(("local", "processes")),
+    help="Whether sites run on threads of this process, or each in a child process.  "
+    "[default: local]",
+)
+transcript: _Decorator = click.option(
+    "--transcript",
+    type=NEW,
+    help="File in which the run is recorded; an interrupted run is resumed from it. It is as "
+    "confidential as what the coordinator receives.",
+)
 
 
 def method_option(default: str | None = None) -> _Decorator:

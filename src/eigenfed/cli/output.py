@@ -42,7 +42,7 @@ _OPTIONS = {
     name: f"--{name}"
     for name in (
         *("method", "features", "epsilon", "delta", "clip", "trust"),
-        *("colluders", "dropouts", "count"),
+        *("colluders", "dropouts", "count", "transport", "transcript"),
         *("record", "rows", "size", "spectrum", "decay", "trials"),
     )
 }

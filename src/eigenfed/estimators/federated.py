@@ -1,9 +1,11 @@
-"""Federated PCA with the contract of scikit-learn: sites live in this process."""
+"""Federated PCA with the contract of scikit-learn: all sites belong to this program."""
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from numbers import Integral
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,67 +19,75 @@ from eigenfed.estimators.in_process import (
     Conditions,
     check_by_site,
     check_private,
+    check_recordable,
     check_scaled,
     check_secure,
-    federation,
+    check_wire_use,
     without_digests,
 )
-from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, rows_by_site
+from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validated
+from eigenfed.estimators.recorded import Outcome, Setting, leakage_of, run_once, run_recorded
+from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validate_rows
 from eigenfed.linalg.checks import check_count, checked_weights
 from eigenfed.privacy.guarantee import Privacy, Statement, published_statement
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
-from eigenfed.protocol.core import drive
 from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
-from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Study
+from eigenfed.transport.accounts import Leakage
+from eigenfed.transport.engine import Engine, as_engine
 from eigenfed.transport.rounds import RoundRecord
-
-
-class Leakage(NamedTuple):
-    """What the answers of the site that gave most away have told of its covariance."""
-
-    rank_fraction: float
-    variance_fraction: float
 
 
 class FederatedPCA(Projection, BaseEstimator):
     """PCA of rows that stay at their sites, equal to the PCA of all rows in one place.
 
-    Every message between the coordinator and the sites crosses as bytes, as it would on a wire,
-    through the gate of each site. With ``split="samples"`` nothing by row leaves: sums over
-    features do, and with "merge" and "power" also directions of single sites.
+    Every message between the coordinator and the sites is written as bytes, as it would be on a
+    network, and passes the gate of its site. With ``split="samples"`` no entry for a single row
+    leaves: sums over rows do, and with "merge" and "power" also directions of single sites.
 
     Parameters
     ----------
     n_components : int, default=2
-    method : str or value, default="auto"
+    method : str or Method, default="auto"
         A name, or a value with options such as ``Covariance(precision="single")`` or
         ``Power(local_steps=4)``; ``eigenfed.methods()`` lists them. "auto" takes the one that is
-        predicted to take least work for the numbers of rows, features and sites.
+        predicted to need least work for the numbers of rows, features and sites.
     split : {"samples", "features"}, default="samples"
         Whether sites hold different rows of the same features, or different features of the same
         rows. With "features" rows are matched by key, the method is "krylov", and the
         coordinator sees vectors with an entry for each row.
     center : bool, default=True
+        Subtract the mean of all rows.
     scale : bool, default=False
         Divide by the standard deviation of each feature over all sites.
     secure : bool, default=False
-        Whether sites mask their replies, so that only sums over all of them can be read, and
-        refuse to let anything else leave but the magnitude of their entries and weights. For
-        ``split="samples"``, three sites or more, and methods that need nothing but sums: not for
-        "merge", nor for "power" with steps at the sites. The result is the same to about 1e-12.
-        Here all sites live in one process, which sees everything: this shows what would leave.
+        Secure aggregation: sites mask their replies, so that only sums over all of them can be
+        read, and release nothing else but the magnitude of their entries and weights. It requires
+        ``split="samples"``, three sites or more, and a method that needs only sums: not "merge",
+        nor "power" with local steps. The result is the same to about 1e-12. Here one program owns
+        all sites and sees everything: this shows what would leave.
     privacy : Privacy, value of ``eigenfed.protocol.published`` or None, default=None
-        Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise that holds, in secure
-        sums over three sites or more unless it says otherwise, with method "auto", "covariance" or
-        "power". A published mechanism is run as its paper prints it, and `privacy_` says what is
-        true of it. Every fit spends its budget anew: here sites are made for one fit.
+        Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise with a proven
+        guarantee, by default in secure aggregation over three sites or more, with method "auto",
+        "covariance" or "power". A published mechanism is run as its paper prints it, and
+        `privacy_` states what holds for it. Every fit spends its budget again, because its sites
+        are made for one fit.
+    transport : {"local", "processes"}, Local, Processes or None, default=None
+        Where sites live. None or "local": on threads of this process. "processes": each in a child
+        process; a script must then call ``fit`` under ``if __name__ == "__main__":``. A value of
+        ``eigenfed.transport`` has options: ``Local(workers=2)``, ``Processes(deadline_s=60.0)``,
+        and ``wire="float32"``, which halves the bytes of messages and limits the accuracy of the
+        components to about 1e-4 degrees.
+    transcript : str, PathLike or None, default=None
+        File in which the run is recorded as it goes. If the file is there from an interrupted run
+        of the same study, that run is resumed and ends with the result that it would have had, bit
+        for bit; see Notes. The file holds what the coordinator has received: keep it as
+        confidential as that, and delete it when it has served.
     tol : float, default=2e-8
         Largest residual ``|M v - lambda v| / lambda_1`` of a component.
     stop : {"all", "separated"}, default="all"
@@ -85,21 +95,21 @@ class FederatedPCA(Projection, BaseEstimator):
     max_rounds : int, default=50
         Most rounds of products.
     certify : bool, default=True
-        Ask once more, where needed, for the certificate.
+        Ask for one more round, where needed, for the certificate.
     random_state : int, RandomState or None, default=None
         For the public start.
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Orthonormal, by falling variance, the largest entry of each positive.
+        Orthonormal, by decreasing variance, the largest entry of each positive.
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray (n_components,)
     mean_, scale_ : ndarray of shape (n_features,)
     noise_variance_ : float
     n_samples_ : int
-        As found with noise where ``Privacy(count="private")`` says so.
+        With noise where ``Privacy(count="private")`` asks for it.
     n_rounds_ : int
-        Asks to the sites.
+        Rounds of requests to the sites.
     bytes_up_, bytes_down_ : int
         From and to all sites.
     certificate_ : Certificate or None
@@ -108,15 +118,24 @@ class FederatedPCA(Projection, BaseEstimator):
         What is guaranteed, in words; None without `privacy`.
     signal_ : ndarray of shape (n_components,) or None
         With `privacy` and "covariance": estimated squared cosine of each component with the one
-        without noise; near 0 it is noise. None with too few rows to tell.
+        without noise; near 0 the component is noise. None with too few rows to estimate it.
     method_, reason_ : str
-        What was used, and why.
-    rounds_ : tuple of Asked
-        The asks of the fit: what was asked, bytes by site, and how far it had come.
+        The method that was used, and why.
+    rounds_ : tuple of RoundRecord
+        The rounds of the fit: operation, bytes by site, and residual so far.
     egress_ : dict of str to tuple of Egress
-        What left each site, as its gate wrote it down.
+        What left each site, as its gate recorded it.
     by_site_ : dict of str to SiteLevel, or None
-        Where each site's rows lie on the components, if `fit_sites` was told to ask.
+        Where each site's rows lie on the components, if `fit_sites` was called with ``by_site``.
+
+    Notes
+    -----
+    A run that was interrupted in this process, by an exception or from the keyboard, is resumed at
+    its sites, with any method, secure aggregation and privacy: no site answers, draws noise or
+    pays twice. In a new process the sites are new. They answer the recorded rounds again and
+    their answers are compared, so the result is safe but the time is not saved. With secure
+    aggregation or privacy that is impossible, and the run is refused. From the transcript of a
+    finished run the result is computed again, with a warning, and no site is asked.
 
     Examples
     --------
@@ -144,6 +163,8 @@ class FederatedPCA(Projection, BaseEstimator):
         scale: bool = False,
         secure: bool = False,
         privacy: Privacy | Published | None = None,
+        transport: Engine | str | None = None,
+        transcript: str | os.PathLike[str] | None = None,
         tol: float = 2e-8,
         stop: str = "all",
         max_rounds: int = 50,
@@ -157,6 +178,8 @@ class FederatedPCA(Projection, BaseEstimator):
         self.scale = scale
         self.secure = secure
         self.privacy = privacy
+        self.transport = transport
+        self.transcript = transcript
         self.tol = tol
         self.stop = stop
         self.max_rounds = max_rounds
@@ -188,9 +211,9 @@ class FederatedPCA(Projection, BaseEstimator):
         """
         if self.split == "features":
             raise InputError(
-                "split='features' has a table for each site and cannot fit one. Call fit_sites."
+                "split='features' needs a table for each site, and fit takes one. Call fit_sites."
             )
-        X = validated(self, X, reset=True)
+        X = validate_rows(self, X, reset=True)
         names = getattr(self, "feature_names_in_", None)
         weights = None
         if sample_weight is not None:
@@ -201,7 +224,7 @@ class FederatedPCA(Projection, BaseEstimator):
                 )
         sources = {
             name: Source(X[rows], None if weights is None else weights[rows], names)
-            for name, rows in rows_by_site(groups, X.shape[0]).items()
+            for name, rows in group_rows(groups, X.shape[0]).items()
         }
         return self._fit(sources, X.dtype, conditions=Conditions())
 
@@ -235,19 +258,19 @@ class FederatedPCA(Projection, BaseEstimator):
         policies : mapping of str to Policy, optional
             What some sites allow.
         ledgers : mapping of str to Ledger, optional
-            Where some sites write down and pay for what leaves, over all runs.
+            Where some sites record and pay for what leaves, over all runs.
         datasets : mapping of str to str, optional
             What those ledgers call the rows; "data" by default.
         filtered : collection of str, optional
-            Sites whose rows were chosen by what is in them. Under privacy their number of rows is
-            no public one: such a site wants ``Privacy(count="private")``.
+            Sites whose rows were selected by their content. Under privacy their number of rows is
+            not public: such a site requires ``Privacy(count="private")``.
         by_site : bool, default=False
-            Ask each site, at the end, where its rows lie on the components (`by_site_`). That is
-            told by single sites, so not with `secure` or `privacy`.
+            Ask each site, at the end, where its rows lie on the components (`by_site_`). Those
+            are replies of single sites: it cannot be combined with `secure` or `privacy`.
         deadline_s : float, optional
-            How long to wait for the sites' answers to an ask.
+            How long to wait for the sites' answers to a request; replaces that of `transport`.
         callback : callable, optional
-            Called with each ask (an `RoundRecord`) when it is over.
+            Called with the `RoundRecord` of each round when it is over.
 
         Returns
         -------
@@ -283,13 +306,16 @@ class FederatedPCA(Projection, BaseEstimator):
         counts = [source.n for source in sources.values()]
         self.n_samples_ = sum(counts) if by_rows else counts[0]
         conditions.check(sources)
-        study = self._study(sources, by_site)
-        run = federation(study, sources, conditions)
-        transport = run.transport
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
-        protocol = pca(run.study, rng=rng, total=run.total, rows=None if by_rows else counts[0])
-        found = drive(protocol, transport)
-        found = replace(found, why=found.why or run.reason)
+        engine = as_engine(self.transport)
+        study = self._study(sources, by_site, engine.wire)
+        seed = check_random_state(self.random_state).randint(2**31 - 1)
+        is_seeded = isinstance(self.random_state, Integral)
+        setting = Setting(study, sources, conditions, engine, int(seed), is_seeded)
+        if self.transcript is None:
+            outcome = run_once(setting)
+        else:
+            outcome = run_recorded(setting, self.transcript)
+        found = outcome.found
         if isinstance(self.privacy, Published):
             truth = self.privacy.truth(
                 counts, self.n_features_in_, k=study.components, center=study.center
@@ -298,28 +324,31 @@ class FederatedPCA(Projection, BaseEstimator):
         if isinstance(self.privacy, Privacy) and self.privacy.count == "private":
             self.n_samples_ = round(found.n)
         self._take(found, np.dtype(dtype))
-        self.n_rounds_ = transport.rounds
-        self.bytes_up_, self.bytes_down_ = transport.bytes_up, transport.bytes_down
-        self.rounds_ = tuple(transport.log)
-        self.egress_ = {name: tuple(site.egress) for name, site in run.sites.items()}
-        self._meters = [site.meter for site in run.sites.values()]
-        self.__dict__.pop("leakage_", None)
+        self._take_account(outcome)
         return self
+
+    def _take_account(self, outcome: Outcome) -> None:
+        self.rounds_, self.egress_ = outcome.rounds, outcome.egress
+        self.n_rounds_ = len(outcome.rounds)
+        self.bytes_up_ = sum(record.bytes_up for record in outcome.rounds)
+        self.bytes_down_ = sum(record.bytes_down for record in outcome.rounds)
+        self.__dict__.pop("leakage_", None)
+        self.__dict__.pop("_accounts", None)
+        if outcome.leakage is None:
+            self._accounts = outcome.accounts
+        else:
+            self.__dict__["leakage_"] = outcome.leakage
 
     @cached_property
     def leakage_(self) -> Leakage:
-        """What was given away, worked out when it is first read: that can take as long as a fit."""
-        if not hasattr(self, "_meters"):
+        """What was revealed, computed when it is first read: that can take as long as a fit."""
+        if not hasattr(self, "_accounts"):
             raise AttributeError("leakage_ is there after fit. Call fit or fit_sites.")
-        meters = self.__dict__.pop("_meters")
-        return Leakage(
-            max(meter.rank_fraction for meter in meters),
-            max(meter.variance_fraction for meter in meters),
-        )
+        return leakage_of(self.egress_, self.__dict__.pop("_accounts"))
 
     def __getstate__(self) -> dict[str, Any]:
         """Keep the fractions, and never what the sites have answered, in a copy or a pickle."""
-        if hasattr(self, "_meters"):
+        if hasattr(self, "_accounts"):
             _ = self.leakage_
         state: dict[str, Any] = super().__getstate__()
         return without_digests(state)
@@ -328,7 +357,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self.components_ = found.components.astype(dtype)
         self.explained_variance_ = found.variances.astype(dtype)
         total = found.total_variance
-        # A published mechanism may not know the total, NaN, and then knows no shares either.
+        # A published mechanism may not know the total, which is NaN then, as are the ratios.
         ratio = np.zeros_like(found.variances) if total <= 0 else found.variances / total
         self.explained_variance_ratio_ = np.minimum(ratio, 1.0).astype(dtype)
         self.singular_values_ = np.sqrt(found.variances * max(found.n - 1.0, 0.0)).astype(dtype)
@@ -345,12 +374,12 @@ class FederatedPCA(Projection, BaseEstimator):
     def _check_split(self, keys: Any, sample_weight: Any, features: str) -> None:
         by_columns = self.split == "features"
         if keys is not None and not by_columns:
-            raise InputError("keys match rows for split='features' only. Drop keys.")
+            raise InputError("keys requires split='features', which matches rows. Drop keys.")
         if by_columns and (sample_weight is not None or features != "same"):
-            raise InputError("sample_weight and features go with split='samples' only. Drop them.")
+            raise InputError("sample_weight and features require split='samples'. Drop them.")
 
-    def _study(self, sources: dict[str, Source], by_site: bool) -> Study:
-        """Check the parameters, and return what the sites are asked to agree to."""
+    def _study(self, sources: dict[str, Source], by_site: bool, wire: str) -> Study:
+        """Check the parameters, and return the study that the sites approve."""
         method = self._check_parameters(self.n_samples_)
         if self.secure:
             check_secure(len(sources), self.split, method)
@@ -376,7 +405,11 @@ class FederatedPCA(Projection, BaseEstimator):
             stop=self.stop,
             max_rounds=int(self.max_rounds),
             certify=self.certify,
+            wire=wire,
         )
+        check_wire_use(study)
+        if self.transcript is not None:
+            check_recordable(self.privacy)
         if isinstance(self.privacy, Privacy):
             check_scaled(study)
         return study
@@ -396,13 +429,18 @@ class FederatedPCA(Projection, BaseEstimator):
         if self.split == "features" and isinstance(method, Method) and method != Krylov():
             raise InputError(
                 method.as_argument(),
-                " cannot do ",
+                " cannot be combined with ",
                 Argument("split", "features"),
                 remedy=(Pass("method", "krylov"), "."),
             )
         check_choice("stop", self.stop, ("all", "separated"))
         check_count("max_rounds", self.max_rounds, "Allow one round or more.")
         check_seed(self.random_state)
+        if not isinstance(self.transcript, str | os.PathLike | None):
+            raise InputError(
+                f"transcript is a {type(self.transcript).__name__} and must be a path or None. "
+                "Pass one of them."
+            )
         for name in ("center", "scale", "certify", "secure"):
             check_flag(name, getattr(self, name))
         if not isinstance(self.tol, float) or not 0.0 < self.tol < 1.0:

@@ -1,14 +1,16 @@
-"""What secure sums and privacy can do, and what is refused: checked before anything leaves.
+"""A run whose sites all belong to this program: what it refuses, and how it is set up.
 
-Sites, identities and a transport for a run in one process.
+Combinations that cannot work are refused before any site is asked. Then the rows are put behind
+the gates of sites, wherever the engine keeps those, and a run is opened at them as it would be
+over a network.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eigenfed.data.source import Source
-from eigenfed.errors import Argument, Aside, InputError, Name, Pass, PrivacyError
+from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
@@ -22,8 +24,8 @@ from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.pca import check_summable
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message
-from eigenfed.transport.local import LocalTransport
-from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.engine import Callback, Engine, SiteSetup, SiteTransport, check_deadline
+from eigenfed.transport.local import Local, LocalTransport
 
 
 def check_secure(n_sites: int, split: str, method: Method | str) -> None:
@@ -31,14 +33,15 @@ def check_secure(n_sites: int, split: str, method: Method | str) -> None:
     if n_sites < LEAST_SITES:
         raise PrivacyError(
             Argument("secure", True),
-            f" needs {LEAST_SITES} sites at least and there are {n_sites}: of two, each could tell "
-            "the other's part",
+            f" needs {LEAST_SITES} sites at least and there are {n_sites}: of two, each could "
+            "subtract its own part from the sum",
             remedy=("Bring more sites", Aside(", or name them in groups"), "."),
         )
     if split == "features":
         raise PrivacyError(
             Argument("secure", True),
-            " cannot do split='features': the loadings of each site leave it by themselves",
+            " cannot be combined with split='features': the loadings of each site leave it "
+            "unmasked",
             remedy=(Pass("secure", False), "."),
         )
     if isinstance(method, Method):
@@ -46,11 +49,11 @@ def check_secure(n_sites: int, split: str, method: Method | str) -> None:
 
 
 def check_by_site(secure: bool, privacy: object, split: str) -> None:
-    """Refuse that single sites tell where their rows lie, where they must not or cannot."""
+    """Refuse levels of single sites where those may not or cannot leave."""
     if secure or privacy is not None:
         raise PrivacyError(
             Argument("by_site", True),
-            " has single sites tell of their rows, which ",
+            " needs replies of single sites, which ",
             Argument("secure", True) if secure else "privacy",
             " forbids",
             remedy=(
@@ -59,7 +62,7 @@ def check_by_site(secure: bool, privacy: object, split: str) -> None:
             ),
         )
     if split == "features":
-        raise InputError("by_site=True goes with split='samples' only. Pass by_site=False.")
+        raise InputError("by_site=True requires split='samples'. Pass by_site=False.")
 
 
 def check_private(
@@ -70,25 +73,25 @@ def check_private(
     method: Method | str,
     secure: bool,
 ) -> None:
-    """Refuse what no noise makes private, or not this one."""
+    """Refuse what noise cannot make private."""
     if not isinstance(privacy, Privacy | Published):
         raise InputError(
             f"privacy is a {type(privacy).__name__} and must be None, a Privacy or a value of "
-            "eigenfed.protocol.published. Pass Privacy(epsilon=1.0, delta=1e-6), say."
+            "eigenfed.protocol.published. Pass, for example, Privacy(epsilon=1.0, delta=1e-6)."
         )
     if split == "features":
         raise PrivacyError(
-            "privacy cannot do split='features': vectors with an entry for each row would leave. "
-            "Pass split='samples'."
+            "privacy cannot be combined with split='features': vectors with an entry for each row "
+            "would leave. Pass split='samples'."
         )
     if any(source.weights is not None for source in sources.values()):
-        raise PrivacyError("sample_weight is not possible under privacy. Drop it.")
+        raise PrivacyError("sample_weight cannot be combined with privacy. Drop it.")
     if any(source.has_missing for source in sources.values()):
-        raise PrivacyError("X holds NaN, which is not possible under privacy. Fill it in first.")
+        raise PrivacyError("X holds NaN, which privacy does not allow. Impute it first.")
     if isinstance(privacy, Published):
         _check_published(privacy, method, secure)
     else:
-        _check_sound(privacy, len(sources), method, secure)
+        _check_terms(privacy, len(sources), method, secure)
 
 
 def _check_published(privacy: Published, method: Method | str, secure: bool) -> None:
@@ -98,7 +101,7 @@ def _check_published(privacy: Published, method: Method | str, secure: bool) -> 
         )
 
 
-def _check_sound(privacy: Privacy, n_sites: int, method: Method | str, secure: bool) -> None:
+def _check_terms(privacy: Privacy, n_sites: int, method: Method | str, secure: bool) -> None:
     if isinstance(method, Method):
         _check_private_method(method)
     if privacy.trust != "secure_sum":
@@ -119,7 +122,7 @@ def _check_sound(privacy: Privacy, n_sites: int, method: Method | str, secure: b
             remedy=(
                 "Bring more sites, or ",
                 Pass("trust", "central"),
-                " where whoever runs this is trusted with all rows.",
+                " if the coordinator is trusted with all rows.",
             ),
         )
     privacy.check_sites(n_sites, 2 * n_sites // 3 + 1)
@@ -142,7 +145,7 @@ def _check_private_method(method: Method) -> None:
 
 
 def check_scaled(study: Study) -> None:
-    """Refuse to scale by what noised products do not tell."""
+    """Refuse to scale where noised products do not give the standard deviations."""
     if study.scale and isinstance(study.method, Method) and study.method.name == "power":
         raise PrivacyError(
             Argument("scale", True),
@@ -152,25 +155,61 @@ def check_scaled(study: Study) -> None:
         )
 
 
+def check_wire_use(study: Study) -> None:
+    """Refuse messages in single precision where a run cannot have them."""
+    if study.wire == "float64":
+        return
+    combined: tuple[tuple[bool, Part, str], ...] = (
+        (study.secure, Argument("secure", True), "secure aggregation sums integers"),
+        (study.privacy is not None, "privacy", "noise is calibrated to what sites are sent"),
+        (
+            study.split == "features",
+            Argument("split", "features"),
+            "its certificate does not count the rounding",
+        ),
+    )
+    for is_given, setting, reason in combined:
+        if is_given:
+            raise InputError(
+                Argument("wire", study.wire),
+                " cannot be combined with ",
+                setting,
+                f": {reason}",
+                remedy=(Pass("wire", "float64"), "."),
+            )
+
+
+def check_recordable(privacy: object) -> None:
+    """Refuse a transcript where a replay would draw the coordinator's noise a second time."""
+    if isinstance(privacy, Privacy) and privacy.trust == "central":
+        raise PrivacyError(
+            Name("transcript"),
+            " cannot be combined with privacy that has ",
+            Argument("trust", "central"),
+            ": it would hold sums without noise, and a replay would draw other noise for them",
+            remedy=(Pass("transcript", None), ", or another trust."),
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Conditions:
-    """What surrounds a run.
+    """What sites and callers add to a study.
 
     Attributes
     ----------
     policies : mapping of str to Policy
         What some sites allow; others allow everything.
     ledgers : mapping of str to Ledger
-        Where some sites write down and pay for what leaves. Others do so in memory, where there is
+        Where some sites record and pay for what leaves. Others do so in memory, where there is
         something to pay for.
     datasets : mapping of str to str
         What some ledgers call the rows; "data" in others.
     filtered : collection of str
-        Sites whose rows were chosen by what is in them.
+        Sites whose rows were selected by their content.
     deadline_s : float or None
         How long to wait for answers.
     callback : callable or None
-        Called with each ask when it is over.
+        Called with the `RoundRecord` of each round when it is over.
     """
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
@@ -178,25 +217,20 @@ class Conditions:
     datasets: Mapping[str, str] = field(default_factory=dict)
     filtered: Collection[str] = ()
     deadline_s: float | None = None
-    callback: Callable[[RoundRecord], None] | None = None
+    callback: Callback | None = None
 
     def check(self, sites: Collection[str]) -> None:
-        """Refuse what is said of no site, and a deadline that has passed at the start."""
+        """Refuse names that are not sites, and a deadline that has passed at the start."""
         for name in ("policies", "ledgers", "datasets", "filtered"):
             unknown = sorted(set(getattr(self, name)) - set(sites))
             if unknown:
                 raise InputError(f"{name} names {unknown}, which are not sites. Drop them.")
-        if self.deadline_s is not None and not self.deadline_s > 0.0:
-            raise InputError(
-                Argument("deadline_s", self.deadline_s),
-                " must be above 0, in seconds",
-                remedy=("Raise it, or ", Pass("deadline_s", None), " to wait without end."),
-            )
+        check_deadline(self.deadline_s)
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """All that a run in one process needs.
+    """All that a run needs.
 
     Attributes
     ----------
@@ -204,34 +238,54 @@ class Federation:
         With the method that the run uses.
     reason : str
         Why that method.
-    sites : dict of str to Site
-    transport : LocalTransport
-    total : Total
-        How sums over the sites are made.
+    transport : SiteTransport
+    roster : Roster or None
+        The sites of secure aggregation.
     opening : bytes
         The message that opens the run at every site, for another transport to the same sites.
     """
 
     study: Study
     reason: str
-    sites: dict[str, Site]
-    transport: LocalTransport
-    total: Total
+    transport: SiteTransport
+    roster: Roster | None
     opening: bytes
 
+    @property
+    def total(self) -> Total:
+        """A new way to sum over the sites; secure aggregation has one for each run."""
+        return total_of(self.roster, self.transport.run)
 
-def federation(study: Study, sources: Mapping[str, Source], conditions: Conditions) -> Federation:
+    @property
+    def sites(self) -> dict[str, Site]:
+        """The sites that live in this process."""
+        return self.transport.gates if isinstance(self.transport, LocalTransport) else {}
+
+
+def total_of(roster: Roster | None, run: str) -> Total:
+    """Return how sums over sites are made: by secure aggregation where there is a roster."""
+    return plain_sum if roster is None else SecureSum(roster, run=run)
+
+
+def federation(
+    study: Study,
+    sources: Mapping[str, Source],
+    conditions: Conditions,
+    engine: Engine | None = None,
+) -> Federation:
     """Put sources behind the gates of sites, and open a run of a study at them.
 
-    The coordinator gets a key of its own, the sites pin it and approve this study and no other, and
-    the run is opened as it would be over a network. Every site without a ledger gets one in memory
-    where there is something to pay for; where privacy is sound, with the study's budget.
+    The coordinator gets a key of its own, the sites pin it and approve this study and no other.
+    Every site without a ledger gets one in memory where there is something to pay for, with the
+    study's budget where the privacy is proven.
 
     Parameters
     ----------
     study : Study
     sources : mapping of str to Source
     conditions : Conditions
+    engine : Engine, optional
+        Where the sites live; on threads of this process by default.
 
     Examples
     --------
@@ -240,43 +294,42 @@ def federation(study: Study, sources: Mapping[str, Source], conditions: Conditio
     >>> federation(Study(("a",), 1), sources, Conditions()).transport.sites
     ('a',)
     """
-    run_study, reason = _with_method(study, sources, conditions)
+    run_study, reason = choose_study_method(study, sources, conditions)
     coordinator = Identity.generate()
     identities = {name: Identity.generate() for name in sources} if study.masked else {}
     roster = Roster.of(identities) if study.masked else None
-    sites = {}
+    setups = {}
     for name, source in sources.items():
-        ledger = conditions.ledgers.get(name)
-        if ledger is None and study.privacy is not None:
-            ledger = Ledger(None)
-        dataset = conditions.datasets.get(name, "data")
-        sites[name] = Site(
+        ledger, dataset = conditions.ledgers.get(name), conditions.datasets.get(name, "data")
+        setups[name] = SiteSetup(
             name,
             source,
-            coordinator=coordinator.public,
+            coordinator.public,
             approved=frozenset({study.digest}),
             policy=_policy(conditions.policies.get(name, Policy()), study),
             meter=_meter(ledger, dataset, source.d if study.split == "samples" else source.n),
             ledger=ledger,
+            pays=study.privacy is not None,
             dataset=dataset,
             identity=identities.get(name),
             roster=roster,
             filtered=name in conditions.filtered,
-            wire=study.wire,
         )
-    transport = LocalTransport(
-        sites, wire=study.wire, deadline_s=conditions.deadline_s, callback=conditions.callback
+    transport = (engine or Local()).connect(
+        setups,
+        wire=study.wire,
+        deadline_s=conditions.deadline_s,
+        callback=conditions.callback,
     )
     opening = open_message(transport.run, study, run_study.method, coordinator)
     transport.open_with(opening)
-    total = plain_sum if roster is None else SecureSum(roster, run=transport.run)
-    return Federation(run_study, reason, sites, transport, total, opening)
+    return Federation(run_study, reason, transport, roster, opening)
 
 
-def _with_method(
+def choose_study_method(
     study: Study, sources: Mapping[str, Source], conditions: Conditions
 ) -> tuple[Study, str]:
-    """Choose the method of a run, where it is left open."""
+    """Return the study with the method of its run, and the reason for that method."""
     if isinstance(study.privacy, Published):
         return study, ""
     shape = Shape(
@@ -298,7 +351,7 @@ def _meter(ledger: Ledger | None, dataset: str, size: int) -> Meter:
     meter = Meter.from_bytes(kept)
     if meter.d != size:
         raise InputError(
-            f"The ledger's meter of {dataset!r} is of {meter.d} dimensions and this run's "
+            f"The ledger's meter of {dataset!r} has {meter.d} dimensions and this run's "
             f"directions have {size}: the rows had other features, or were split in another way",
             remedy=("Name them differently in ", Name("datasets"), "."),
         )
@@ -306,7 +359,7 @@ def _meter(ledger: Ledger | None, dataset: str, size: int) -> Meter:
 
 
 def _policy(policy: Policy, study: Study) -> Policy:
-    """Add to what a site allows what this process, which holds all of them, stands for."""
+    """Complete a site's policy with what this program, which owns all sites, decides for it."""
     policy = replace(policy, secure_only=policy.secure_only or study.secure)
     privacy = study.privacy
     if not isinstance(privacy, Privacy):
@@ -317,9 +370,9 @@ def _policy(policy: Policy, study: Study) -> Policy:
 
 
 def without_digests(state: dict[str, Any]) -> dict[str, Any]:
-    """Take the digests of replies out of what is kept of an estimator.
+    """Return an estimator's state without the digests of replies.
 
-    They would confirm a guess at what left a site, also where it left without noise.
+    A digest would confirm a guess at what left a site.
     """
     if "egress_" not in state:
         return state

@@ -1,12 +1,9 @@
-"""Columns of data frames, aligned by name and never by position.
+"""Tables given to an estimator, turned into sources whose features or rows are in one order.
 
-One table whose rows belong to sites.
-
-Batches that need no preparation, told quickly: rows may come one by one.
-
-What people hand over as sites, turned into sources with the same features in one order.
-
-Sites that hold different features of the same rows: rows matched by key, never by position.
+Columns are matched by name and rows by key, never by position, wherever names or keys are given.
+`as_sources` takes tables with the same features, `as_column_sources` tables with the same rows,
+and `group_rows` splits one table into sites. `as_plain_rows` recognises batches that need none of
+this: a stream may receive rows one by one.
 """
 
 import math
@@ -22,166 +19,25 @@ import numpy.typing as npt
 from scipy.linalg.blas import ddot
 
 from eigenfed.data.column_names import differences
-from eigenfed.data.column_names import listed as as_listed
+from eigenfed.data.column_names import listed as list_few
 from eigenfed.data.files import FileTable, column_names, open_source, open_table
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, DataError, InputError, Pass
 from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.threads import one_blas_thread
 
-
-def aligned(X: Any, names: Sequence[str] | None) -> Any:
-    """Return a frame with its columns in the order of `names`; anything else as it is.
-
-    Parameters
-    ----------
-    X : array-like, sparse matrix or data frame
-    names : sequence of str or None
-        The features' names; None where they have none.
-
-    Raises
-    ------
-    InputError
-        If the frame has a column twice, lacks one, or has one that is not in `names`.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> aligned(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b"]).columns.tolist()
-    ['a', 'b']
-    """
-    if not hasattr(X, "columns"):
-        return X
-    columns = list(X.columns)
-    twice = [name for name, times in Counter(columns).items() if times > 1]
-    if twice:
-        raise InputError(f"X has the columns {listed(twice)} more than once. Rename or drop them.")
-    if names is None or columns == list(names):
-        return X
-    check_names("X", columns, names)
-    return X[list(names)]
-
-
-def check_names(subject: str, given: Sequence[Any], names: Sequence[str]) -> None:
-    """Refuse names that are not those of `names` in some order.
-
-    Examples
-    --------
-    >>> check_names("X", ["a", "c"], ["a", "b"])
-    Traceback (most recent call last):
-    eigenfed.errors.InputError: X lacks the columns 'b' and has the unknown columns 'c'. ...
-    """
-    absent, extra = set(names) - set(given), set(given) - set(names)
-    faults = [f"lacks the columns {listed(absent)}"] if absent else []
-    faults += [f"has the unknown columns {listed(extra)}"] if extra else []
-    if faults:
-        raise InputError(
-            f"{subject} {' and '.join(faults)}. Bring the {len(names)} columns that were there "
-            "first, in any order."
-        )
-
-
-def listed(names: Iterable[Any]) -> str:
-    """List names for a message in sorted order, the first few of them.
-
-    Examples
-    --------
-    >>> listed(["b", "a"])
-    "'a', 'b'"
-    """
-    return as_listed(sorted(map(str, names)))
-
-
-def rows_by_site(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
-    """Return the rows of each site, as slices where a site's rows stand together.
-
-    Examples
-    --------
-    >>> rows_by_site(["a", "b", "a"], n=3)["a"]
-    array([0, 2])
-    """
-    if groups is None:
-        return {"all": slice(0, n)}
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise InputError(
-            f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
-        )
-    found = {}
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        together = rows[-1] - rows[0] + 1 == len(rows)
-        found[str(label)] = slice(rows[0], rows[-1] + 1) if together else rows
-    return found
-
-
+_FEATURES = ("same", "common")
 _SMALL_DOT = 10_000  # above it BLAS would wake its threads
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
-def plain_rows(
-    X: Any, d: int, names: npt.NDArray[np.object_] | None, dtype: np.dtype[Any]
-) -> npt.NDArray[Any] | None:
-    """Return a batch as it is where it is finite rows of the features, and None where in doubt.
-
-    Parameters
-    ----------
-    X : array-like or data frame
-    d : int
-        Number of features.
-    names : ndarray of shape (d,) or None
-        Names of the features, where they have some.
-    dtype : dtype
-        Of the batches so far: a wider one needs preparation.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> plain_rows([[1.0, 2.0]], 2, None, np.dtype(float))
-    array([[1., 2.]])
-    >>> plain_rows([[1.0, np.nan]], 2, None, np.dtype(float)) is None
-    True
-    """
-    rows = _quick_array(X, names)
-    if (
-        type(rows) is not np.ndarray
-        or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and dtype is _FLOAT64))
-        or rows.ndim != 2
-        or rows.shape[1] != d
-        or not len(rows)
-    ):
-        return None
-    return rows if _are_finite(rows.ravel()) else None
-
-
-def _are_finite(values: npt.NDArray[Any]) -> bool:
-    if values.size <= _SMALL_DOT:
-        return math.isfinite(ddot(values, values))
-    with one_blas_thread:
-        return math.isfinite(ddot(values, values))
-
-
-def _quick_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
-    """Turn plain rows into an array where that is cheap and leave all else to the full checks."""
-    if names is not None:
-        return aligned(X, names.tolist()).to_numpy() if hasattr(X, "to_numpy") else None
-    if type(X) is not list:
-        return X
-    try:
-        return np.asarray(X)
-    except ValueError:
-        return None
-
-
-FEATURES = ("same", "common")
-
-
-@dataclass(frozen=True)
-class NamedFile:
-    """A file that names its columns, and is not read before their order is known."""
-
-    path: Path
-    columns: tuple[str, ...]
+def check_sites(sites: Any) -> None:
+    """Refuse what is not a mapping of at least one name to a table."""
+    if not isinstance(sites, Mapping) or not sites:
+        raise InputError(
+            "sites must be a mapping of names to tables and name at least one site. "
+            "Pass {'a': X_a, 'b': X_b}."
+        )
 
 
 def as_sources(
@@ -190,7 +46,7 @@ def as_sources(
     weights: Mapping[str, npt.ArrayLike] | None = None,
     features: str = "same",
 ) -> dict[str, Source]:
-    """Take tables as sites, with their features aligned by name where they have names.
+    """Turn the tables of sites into sources, with features aligned by name where they have names.
 
     Parameters
     ----------
@@ -198,7 +54,7 @@ def as_sources(
     weights : mapping of str to array-like, optional
         Weights of the rows of some sites.
     features : {"same", "common"}, default="same"
-        Whether sites must have the same features, or those are taken that all have.
+        Whether sites must have the same features, or only those that all have are used.
 
     Returns
     -------
@@ -213,7 +69,7 @@ def as_sources(
     >>> sources["there"].names, sources["there"].X.tolist()
     (('a', 'b'), [[4.0, 3.0]])
     """
-    if features not in FEATURES:
+    if features not in _FEATURES:
         raise InputError(
             Argument("features", features),
             " must be 'same' or 'common'",
@@ -221,152 +77,22 @@ def as_sources(
         )
     unknown = set(weights or {}) - set(sites)
     if unknown:
-        raise InputError(f"sample_weight names {listed(unknown)}, which are not sites. Drop them.")
-    tables = {str(name): loaded(name, sites[name]) for name in sorted(sites, key=str)}
-    names = _shared_names(tables, features)
+        raise InputError(
+            f"sample_weight names {_list_names(unknown)}, which are not sites. Drop them."
+        )
+    tables = {str(name): _load_table(name, sites[name]) for name in sorted(sites, key=str)}
+    names = _find_shared_names(tables, features)
     sources = {}
     for name, table in tables.items():
         own = None if weights is None else weights.get(name)
-        sources[name] = named_source(name, _chosen(table, names, features), names, own)
+        sources[name] = _make_source(name, _select_columns(table, names, features), names, own)
     return sources
-
-
-def check_sites(sites: Any) -> None:
-    """Refuse what is not a mapping of at least one name to a table."""
-    if not isinstance(sites, Mapping) or not sites:
-        raise InputError(
-            "sites must be a mapping of names to tables and name at least one site. "
-            "Pass {'a': X_a, 'b': X_b}."
-        )
-
-
-def loaded(name: str, table: Any) -> Any:
-    """Return a site's table: of a path its source, or the file where its columns have names."""
-    if isinstance(table, FileTable):
-        return table.source
-    if not isinstance(table, str | os.PathLike):
-        return table
-    try:
-        columns = column_names(table)
-        return open_source(table) if columns is None else NamedFile(Path(table), columns)
-    except (InputError, DataError) as error:
-        raise of_site(name, error) from None
-
-
-def named_source(name: str, table: Any, names: list[str] | None, weights: Any) -> Source:
-    """Return a site's table as a source with features of these names, or refuse it by name."""
-    try:
-        if isinstance(table, NamedFile):
-            table = open_source(table.path, columns=_order(table.columns, names))
-        if isinstance(table, Source):
-            return _weighted(_aligned_source(table, names), weights)
-        values = aligned(table, names)
-        return Source.of(
-            values.to_numpy() if hasattr(values, "to_numpy") else values,
-            weights=weights,
-            names=names,
-        )
-    except (InputError, DataError) as error:
-        raise of_site(name, error) from None
-
-
-def of_site(name: str, error: InputError | DataError) -> InputError | DataError:
-    """Say in an error which site it is about."""
-    return error.prefixed(f"Site {name!r}: ")
-
-
-def _chosen(table: Any, names: list[str] | None, features: str) -> Any:
-    """Leave out of a frame what is not common; files and sources are cut when they are read."""
-    if names is None or features != "common" or isinstance(table, NamedFile | Source):
-        return table
-    return table[names]
-
-
-def _order(columns: Sequence[str], names: list[str] | None) -> list[str] | None:
-    """Return what to ask of a file; None is all of it as it is."""
-    return None if names is None or list(columns) == names else names
-
-
-def _aligned_source(source: Source, names: list[str] | None) -> Source:
-    if source.names is None or names is None or list(source.names) == names:
-        return source
-    places = {name: place for place, name in enumerate(source.names)}
-    order = [places[name] for name in names]
-    return Source(source.X[:, order], source.weights, tuple(names))
-
-
-def _weighted(source: Source, weights: Any) -> Source:
-    if weights is None:
-        return source
-    if source.weights is not None:
-        raise InputError("Its rows have weights, and sample_weight has others. Drop one of them.")
-    return replace(source, weights=checked_weights(weights, source.n))
-
-
-def _shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
-    given = {name: columns_of(table) for name, table in tables.items()}
-    named = {name: columns for name, columns in given.items() if columns is not None}
-    if not named:
-        _check_widths(tables)
-        return None
-    if len(named) < len(tables):
-        without = listed(set(tables) - set(named))
-        raise InputError(
-            f"The sites {without} have no feature names and others do. Name the features "
-            "everywhere, or nowhere."
-        )
-    first = next(iter(named.values()))
-    common = [column for column in first if all(column in columns for columns in named.values())]
-    differing = {column for columns in named.values() for column in columns} - set(common)
-    if differing and features == "same":
-        raise InputError(
-            f"The sites differ in {differences(named)}",
-            remedy=(
-                "Rename or bring them, or ",
-                Pass("features", "common"),
-                " to go on with the others.",
-            ),
-        )
-    if not common:
-        raise InputError("The sites have no feature in common. Check their columns' names.")
-    return common
-
-
-def columns_of(table: Any) -> list[str] | None:
-    """Return the names of a table's columns; None where they have none."""
-    names = table.names if isinstance(table, Source) else getattr(table, "columns", None)
-    return None if names is None else list(map(str, names))
-
-
-def shape_of(table: Any) -> tuple[int, ...]:
-    """Return the shape of a table, or of the table that a source has."""
-    return np.shape(table.X if isinstance(table, Source) else table)
-
-
-def _check_widths(tables: Mapping[str, Any]) -> None:
-    widths = {name: _shape(name, table)[1:] for name, table in tables.items()}
-    if len(set(widths.values())) > 1:
-        shown = ", ".join(f"{name!r} has {shape[0]}" for name, shape in widths.items() if shape)
-        raise InputError(
-            f"All sites must have the same number of features: {shown}. Bring the same features, "
-            "name them in data frames, or open .svm files with one n_features."
-        )
-
-
-def _shape(name: str, table: Any) -> tuple[int, ...]:
-    try:
-        return shape_of(table)
-    except ValueError:
-        raise InputError(
-            f"Site {name!r}: X has rows of different lengths and must be a table. "
-            "Give every row the same length."
-        ) from None
 
 
 def as_column_sources(
     sites: Mapping[str, Any], keys: Mapping[str, npt.ArrayLike] | None
 ) -> tuple[dict[str, Source], tuple[str, ...] | None]:
-    """Take tables of different features, with their rows in one order.
+    """Turn tables of different features into sources, with their rows in one order.
 
     Parameters
     ----------
@@ -392,37 +118,267 @@ def as_column_sources(
     >>> sources["b"].X.tolist()
     [[10.0], [20.0]]
     """
-    tables = {str(name): _opened(name, sites[name]) for name in sorted(sites, key=str)}
-    given = {name: _key(name, table, keys) for name, table in tables.items()}
+    tables = {str(name): _open_table(name, sites[name]) for name in sorted(sites, key=str)}
+    given = {name: _row_key(name, table, keys) for name, table in tables.items()}
     first = next(iter(given.values()))
     sources = {}
     for name, table in tables.items():
         is_file = isinstance(table, FileTable)
         records = table.source if is_file else table
-        source = named_source(name, records, columns_of(records), None)
+        source = _make_source(name, records, _columns_of(records), None)
         if source.weights is not None:
-            raise InputError(f"Site {name!r} has weights, and split='features' none. Drop them.")
+            raise InputError(
+                f"Site {name!r} has weights, which split='features' cannot use. Drop them."
+            )
         order = _row_order(name, given[name], first)
-        # What is mapped from a file stays so where it can.
+        # Rows that are mapped from a file stay mapped where their order allows it.
         if not (is_file and np.array_equal(order, np.arange(source.n))):
             source = Source(source.X[order], None, source.names)
         sources[name] = source
-    return sources, _joined_names(sources)
+    return sources, _join_names(sources)
 
 
-def _opened(name: str, table: Any) -> Any:
-    """Return a site's table, read with its rows' ids where it is a path."""
+def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
+    """Return the rows of each site, as slices where a site's rows are adjacent.
+
+    Examples
+    --------
+    >>> group_rows(["a", "b", "a"], n=3)["a"]
+    array([0, 2])
+    """
+    if groups is None:
+        return {"all": slice(0, n)}
+    labels = np.asarray(groups)
+    if labels.shape != (n,):
+        raise InputError(
+            f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
+        )
+    found = {}
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        together = rows[-1] - rows[0] + 1 == len(rows)
+        found[str(label)] = slice(rows[0], rows[-1] + 1) if together else rows
+    return found
+
+
+def as_plain_rows(
+    X: Any, d: int, names: npt.NDArray[np.object_] | None, dtype: np.dtype[Any]
+) -> npt.NDArray[Any] | None:
+    """Return a batch as an array if it is plainly finite rows of the features; None if in doubt.
+
+    Parameters
+    ----------
+    X : array-like or data frame
+    d : int
+        Number of features.
+    names : ndarray of shape (d,) or None
+        Names of the features, where they have some.
+    dtype : dtype
+        Of the batches so far; a wider dtype needs the full checks.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> as_plain_rows([[1.0, 2.0]], 2, None, np.dtype(float))
+    array([[1., 2.]])
+    >>> as_plain_rows([[1.0, np.nan]], 2, None, np.dtype(float)) is None
+    True
+    """
+    rows = _as_array(X, names)
+    if (
+        type(rows) is not np.ndarray
+        or not (rows.dtype is _FLOAT32 or (rows.dtype is _FLOAT64 and dtype is _FLOAT64))
+        or rows.ndim != 2
+        or rows.shape[1] != d
+        or not len(rows)
+    ):
+        return None
+    return rows if _are_finite(rows.ravel()) else None
+
+
+def align_columns(X: Any, names: Sequence[str] | None) -> Any:
+    """Return a frame with its columns in the order of `names`; anything else as it is.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or data frame
+    names : sequence of str or None
+        The features' names; None where they have none.
+
+    Raises
+    ------
+    InputError
+        If the frame has a column twice, lacks one, or has one that is not in `names`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> align_columns(pd.DataFrame({"b": [1], "a": [2]}), ["a", "b"]).columns.tolist()
+    ['a', 'b']
+    """
+    if not hasattr(X, "columns"):
+        return X
+    columns = list(X.columns)
+    twice = [name for name, times in Counter(columns).items() if times > 1]
+    if twice:
+        raise InputError(
+            f"X has the columns {_list_names(twice)} more than once. Rename or drop them."
+        )
+    if names is None or columns == list(names):
+        return X
+    check_names("X", columns, names)
+    return X[list(names)]
+
+
+def check_names(subject: str, given: Sequence[Any], names: Sequence[str]) -> None:
+    """Refuse names that are not those of `names` in some order.
+
+    Examples
+    --------
+    >>> check_names("X", ["a", "c"], ["a", "b"])
+    Traceback (most recent call last):
+    eigenfed.errors.InputError: X lacks the columns 'b' and has the unknown columns 'c'. ...
+    """
+    absent, extra = set(names) - set(given), set(given) - set(names)
+    faults = [f"lacks the columns {_list_names(absent)}"] if absent else []
+    faults += [f"has the unknown columns {_list_names(extra)}"] if extra else []
+    if faults:
+        raise InputError(
+            f"{subject} {' and '.join(faults)}. Bring the {len(names)} columns that were there "
+            "first, in any order."
+        )
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file with named columns, which is read once their order is known."""
+
+    path: Path
+    columns: tuple[str, ...]
+
+
+def _load_table(name: str, table: Any) -> Any:
+    """Return a site's table; for a path its source, or the file if its columns have names."""
+    if isinstance(table, FileTable):
+        return table.source
+    if not isinstance(table, str | os.PathLike):
+        return table
+    try:
+        columns = column_names(table)
+        return open_source(table) if columns is None else NamedFile(Path(table), columns)
+    except (InputError, DataError) as error:
+        raise _name_site(name, error) from None
+
+
+def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -> Source:
+    """Return a site's table as a source with these features; errors name the site."""
+    try:
+        if isinstance(table, NamedFile):
+            table = open_source(table.path, columns=_columns_to_read(table.columns, names))
+        if isinstance(table, Source):
+            return _add_weights(_align_source(table, names), weights)
+        values = align_columns(table, names)
+        return Source.of(
+            values.to_numpy() if hasattr(values, "to_numpy") else values,
+            weights=weights,
+            names=names,
+        )
+    except (InputError, DataError) as error:
+        raise _name_site(name, error) from None
+
+
+def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
+    given = {name: _columns_of(table) for name, table in tables.items()}
+    named = {name: columns for name, columns in given.items() if columns is not None}
+    if not named:
+        _check_widths(tables)
+        return None
+    if len(named) < len(tables):
+        without = _list_names(set(tables) - set(named))
+        raise InputError(
+            f"The sites {without} have no feature names and others do. Name the features "
+            "everywhere, or nowhere."
+        )
+    first = next(iter(named.values()))
+    common = [column for column in first if all(column in columns for columns in named.values())]
+    differing = {column for columns in named.values() for column in columns} - set(common)
+    if differing and features == "same":
+        raise InputError(
+            f"The sites differ in {differences(named)}",
+            remedy=(
+                "Rename or bring them, or ",
+                Pass("features", "common"),
+                " to go on with the others.",
+            ),
+        )
+    if not common:
+        raise InputError("The sites have no feature in common. Check their columns' names.")
+    return common
+
+
+def _check_widths(tables: Mapping[str, Any]) -> None:
+    widths = {name: _checked_shape(name, table)[1:] for name, table in tables.items()}
+    if len(set(widths.values())) > 1:
+        shown = ", ".join(f"{name!r} has {shape[0]}" for name, shape in widths.items() if shape)
+        raise InputError(
+            f"All sites must have the same number of features: {shown}. Bring the same features, "
+            "name them in data frames, or open .svm files with one n_features."
+        )
+
+
+def _checked_shape(name: str, table: Any) -> tuple[int, ...]:
+    try:
+        return _shape_of(table)
+    except ValueError:
+        raise InputError(
+            f"Site {name!r}: X has rows of different lengths and must be a table. "
+            "Give every row the same length."
+        ) from None
+
+
+def _select_columns(table: Any, names: list[str] | None, features: str) -> Any:
+    """Drop columns of a frame that are not common; files and sources drop theirs when read."""
+    if names is None or features != "common" or isinstance(table, NamedFile | Source):
+        return table
+    return table[names]
+
+
+def _columns_to_read(columns: Sequence[str], names: list[str] | None) -> list[str] | None:
+    """Return the columns to read from a file; None is all of them as they are."""
+    return None if names is None or list(columns) == names else names
+
+
+def _align_source(source: Source, names: list[str] | None) -> Source:
+    if source.names is None or names is None or list(source.names) == names:
+        return source
+    places = {name: place for place, name in enumerate(source.names)}
+    order = [places[name] for name in names]
+    return Source(source.X[:, order], source.weights, tuple(names))
+
+
+def _add_weights(source: Source, weights: Any) -> Source:
+    if weights is None:
+        return source
+    if source.weights is not None:
+        raise InputError(
+            "Its rows have weights already, and sample_weight gives others. Drop one of them."
+        )
+    return replace(source, weights=checked_weights(weights, source.n))
+
+
+def _open_table(name: str, table: Any) -> Any:
+    """Return a site's table; for a path, read with the ids of its rows."""
     if not isinstance(table, str | os.PathLike):
         return table
     try:
         return open_table(table)
     except (InputError, DataError) as error:
-        raise of_site(name, error) from None
+        raise _name_site(name, error) from None
 
 
-def _key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
+def _row_key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
     index = table.row_ids if isinstance(table, FileTable) else getattr(table, "index", None)
-    n = shape_of(table.source if isinstance(table, FileTable) else table)[0]
+    n = _shape_of(table.source if isinstance(table, FileTable) else table)[0]
     if keys is not None and name in keys:
         key = np.asarray(keys[name])
     elif index is not None and not callable(index) and type(index).__name__ != "RangeIndex":
@@ -445,7 +401,7 @@ def _key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt
 
 
 def _row_order(name: str, key: npt.NDArray[Any], first: npt.NDArray[Any]) -> npt.NDArray[np.intp]:
-    """Places in `key` of the entries of `first`."""
+    """Return the positions in `key` of the entries of `first`."""
     places = {entry: place for place, entry in enumerate(key.tolist())}
     if places.keys() != set(first.tolist()):
         raise InputError(
@@ -455,13 +411,59 @@ def _row_order(name: str, key: npt.NDArray[Any], first: npt.NDArray[Any]) -> npt
     return np.array([places[entry] for entry in first.tolist()], dtype=np.intp)
 
 
-def _joined_names(sources: Mapping[str, Source]) -> tuple[str, ...] | None:
+def _join_names(sources: Mapping[str, Source]) -> tuple[str, ...] | None:
     if any(source.names is None for source in sources.values()):
         return None
     names = [name for source in sources.values() for name in source.names or ()]
-    twice = {name for name in names if names.count(name) > 1}
+    twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise InputError(
-            f"The features {listed(twice)} are at more than one site. Rename or drop them."
+            f"The features {_list_names(twice)} are at more than one site. Rename or drop them."
         )
     return tuple(names)
+
+
+def _are_finite(values: npt.NDArray[Any]) -> bool:
+    if values.size <= _SMALL_DOT:
+        return math.isfinite(ddot(values, values))
+    with one_blas_thread:
+        return math.isfinite(ddot(values, values))
+
+
+def _as_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
+    """Return plain rows as an array where that is cheap; leave all else to the full checks."""
+    if names is not None:
+        return align_columns(X, names.tolist()).to_numpy() if hasattr(X, "to_numpy") else None
+    if type(X) is not list:
+        return X
+    try:
+        return np.asarray(X)
+    except ValueError:
+        return None
+
+
+def _columns_of(table: Any) -> list[str] | None:
+    """Return the names of a table's columns; None where they have none."""
+    names = table.names if isinstance(table, Source) else getattr(table, "columns", None)
+    return None if names is None else list(map(str, names))
+
+
+def _shape_of(table: Any) -> tuple[int, ...]:
+    """Return the shape of a table, or of the table that a source has."""
+    return np.shape(table.X if isinstance(table, Source) else table)
+
+
+def _list_names(names: Iterable[Any]) -> str:
+    """List names for a message in sorted order, the first few of them.
+
+    Examples
+    --------
+    >>> _list_names(["b", "a"])
+    "'a', 'b'"
+    """
+    return list_few(sorted(map(str, names)))
+
+
+def _name_site(name: str, error: InputError | DataError) -> InputError | DataError:
+    """Return an error that says which site it is about."""
+    return error.prefixed(f"Site {name!r}: ")

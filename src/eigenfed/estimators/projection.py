@@ -1,4 +1,4 @@
-"""What every fitted PCA can do with new rows, whatever way it was fitted."""
+"""Projection of new rows by a fitted PCA, however it was fitted."""
 
 from abc import abstractmethod
 from typing import Any
@@ -12,15 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.estimators.validation import validated
+from eigenfed.estimators.validation import validate_aligned_rows, validate_rows
 
 _ROWS = 4096
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Scores of rows and rows of scores.
+    """Adds `transform` and `inverse_transform` to an estimator.
 
-    The estimator says what its components, mean and scale are in ``_projection``.
+    The estimator returns its components, mean and scale from ``_projection``.
     """
 
     @abstractmethod
@@ -40,20 +40,38 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ndarray of shape (n_samples, n_components_)
         """
         check_is_fitted(self)
-        X = validated(self, X, reset=False)
+        return self._project(validate_rows(self, X, reset=False))
+
+    def transform_aligned(self, X: Any) -> npt.NDArray[Any]:
+        """Project rows without names whose columns are the fitted features in their order.
+
+        Unlike `transform` it neither asks for names nor warns that there are none.
+
+        Parameters
+        ----------
+        X : ndarray or sparse matrix of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        check_is_fitted(self)
+        return self._project(validate_aligned_rows(self, X))
+
+    def _project(self, X: Any) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()
         scaled = components if scale is None else components / scale
         sparse: bool = issparse(X)
         scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
         for start in range(0, X.shape[0], _ROWS):
             rows = X[start : start + _ROWS]
-            around = (rows.toarray() if sparse else rows) - mean
-            around[np.isnan(around)] = 0.0
-            scores[start : start + _ROWS] = around @ scaled.T
+            centred = (rows.toarray() if sparse else rows) - mean
+            centred[np.isnan(centred)] = 0.0
+            scores[start : start + _ROWS] = centred @ scaled.T
         return scores
 
     def inverse_transform(self, Z: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the rows of the components' span that have the scores `Z`.
+        """Return the rows in the span of the components that have the scores `Z`.
 
         Parameters
         ----------

@@ -1,7 +1,4 @@
-"""What a stream shows of the rows it has seen, as scikit-learn names it.
-
-Streaming PCA in one pass and little memory ([Grammenos2020] Alg. 3, without the privacy mask).
-"""
+"""Streaming PCA in one pass and little memory: [Grammenos2020] Alg. 3, without its privacy mask."""
 
 import math
 from dataclasses import replace
@@ -16,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.estimators.inputs import check_names, plain_rows
+from eigenfed.estimators.inputs import as_plain_rows, check_names
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.validation import stored_values, stream_for, validated
+from eigenfed.estimators.validation import make_stream, stored_values, validate_rows
 from eigenfed.linalg.checks import checked_weights
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 from eigenfed.linalg.stream import Stream
@@ -26,23 +23,246 @@ from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy, Statement
 
+_parameters = attrgetter(
+    "n_components",
+    "rank",
+    "energy",
+    "forgetting",
+    "oversample",
+    "center",
+    "memory",
+    "privacy",
+    "random_state",
+)
 
-class StreamResults(Projection):
-    """Attributes that are worked out when they are read, from the stream as it then is."""
+
+class StreamingPCA(Projection, BaseEstimator):
+    """PCA of rows that are seen once, in batches of any size, and forgotten.
+
+    Keeps more directions than it shows, so the components stay close to those of a PCA on all
+    rows at once; with few features it keeps the whole scatter and they are the same. Two streams
+    of different rows merge into the PCA of both, also where their means differ.
+
+    Parameters
+    ----------
+    n_components : int, default=2
+        Number of components; with ``rank="adaptive"`` the number at the start.
+    rank : {"fixed", "adaptive"}, default="fixed"
+        Whether the number of components follows the data.
+    energy : (float, float), default=(0.01, 0.10)
+        With ``rank="adaptive"``, bounds for the last singular value as a fraction of the sum of
+        those shown. Above the upper bound a component is added, up to ``4 * n_components``; below
+        the lower bound one is dropped. This happens once for each internal block of rows.
+    forgetting : float, default=1.0
+        A row that is t rows old counts with weight ``forgetting**t``, whatever the batches.
+    oversample : int, optional
+        Directions tracked beyond those shown. None takes as many again, and at least 8.
+    center : bool, default=True
+        Subtract the mean of all rows; with False the result is that of an SVD of the raw rows.
+    memory : {"auto", "low_rank", "gram"}, default="auto"
+        "low_rank" keeps leading directions, of order ``n_features * n_components``. "gram" keeps
+        the exact scatter, of order ``n_features**2``: then order and partition of the rows change
+        nothing beyond rounding. "auto" takes "gram" up to 512 features or 8 times the directions
+        tracked, and "low_rank" above that and with ``rank="adaptive"``.
+    privacy : Privacy or None, default=None
+        Release the stream once, with noise: a sketch of four directions a component. The first
+        rows are used up to find a clip and, with ``center=True``, a mean. `fit`, or the first
+        reading of a result after `partial_fit`, draws the noise; no row can be added then. Until
+        then the stream holds exact sums and can be neither copied nor pickled. A stream is one
+        party and adds all noise itself, whatever ``privacy.trust``.
+    random_state : int, RandomState or None, default=None
+        For the public directions of the sketch with `privacy`; noise never comes from it. Without
+        `privacy` no random number is drawn, and the result is the same for every value.
+
+    Attributes
+    ----------
+    summary_ : Summary
+        Summary of the rows seen so far, with all directions tracked; merges with other summaries.
+    components_ : ndarray of shape (n_components_, n_features)
+        Orthonormal, by decreasing variance, the largest entry of each positive. Until there are
+        enough rows, further directions complete the basis with variance 0.
+    explained_variance_ : ndarray of shape (n_components_,)
+    explained_variance_ratio_ : ndarray of shape (n_components_,)
+        Fractions of the total variance, which includes that outside the components.
+    singular_values_ : ndarray of shape (n_components_,)
+    mean_ : ndarray of shape (n_features,)
+    noise_variance_ : float
+        Mean variance along the directions outside the components.
+    sine_bound_ : float
+        Bound on the sine of the largest angle between the components and those of all rows at
+        once; only rounding, where the whole scatter is kept. Infinite where the spectrum is too
+        flat after the last component, and with `privacy`, where noise turns the components.
+    n_components_ : int
+    n_samples_seen_ : int
+        Rows seen, whatever their weights.
+    n_missing_ : ndarray of shape (n_features,)
+        NaN entries imputed so far.
+    privacy_ : Statement or None
+        What is guaranteed, in words; None without `privacy`.
+    n_features_in_ : int
+    feature_names_in_ : ndarray of shape (n_features,)
+        Only when the first batch was a data frame with names.
+
+    Notes
+    -----
+    NaN is imputed by the feature's running mean over the entries observed up to and including
+    its internal block of rows. With NaN the result therefore depends on the order of the rows. A
+    feature that was never observed has variance 0. ``center=False`` keeps no mean and refuses NaN.
+
+    Data frames are aligned by the names of the first batch. float32 input gives float32
+    attributes and scores; the state is float64 throughout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed import StreamingPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.standard_normal((1000, 5)) * [5, 3, 1, 1, 1] + 100
+    >>> pca = StreamingPCA(n_components=2)
+    >>> for batch in np.array_split(X, 7):
+    ...     pca = pca.partial_fit(batch)
+    >>> pca.n_samples_seen_
+    1000
+    >>> exact = np.linalg.svd(X - X.mean(axis=0))[2][:2]
+    >>> bool(np.allclose(np.abs(pca.components_), np.abs(exact)))
+    True
+    """
 
     n_features_in_: int
+    feature_names_in_: npt.NDArray[np.object_]
     _stream: Stream | PrivateStream
     _dtype: np.dtype[Any]
 
+    def __init__(
+        self,
+        n_components: int = 2,
+        *,
+        rank: str = "fixed",
+        energy: tuple[float, float] = (0.01, 0.10),
+        forgetting: float = 1.0,
+        oversample: int | None = None,
+        center: bool = True,
+        memory: str = "auto",
+        privacy: Privacy | None = None,
+        random_state: Any = None,
+    ) -> None:
+        self.n_components = n_components
+        self.rank = rank
+        self.energy = energy
+        self.forgetting = forgetting
+        self.oversample = oversample
+        self.center = center
+        self.memory = memory
+        self.privacy = privacy
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None) -> Self:
+        """Start anew with the rows of `X`.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Finite and not negative; a weight of 2 counts as the row given twice.
+
+        Returns
+        -------
+        self
+        """
+        self.__dict__.pop("_stream", None)
+        self.partial_fit(X, sample_weight=sample_weight)
+        if self.summary_.n == 0.0:
+            raise InputError(
+                "sample_weight must not be zero for every row. Give some row a weight above 0."
+            )
+        return self
+
+    def partial_fit(
+        self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None
+    ) -> Self:
+        """Add a batch of rows.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            Any number of rows from one; NaN marks a missing entry.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            Finite and not negative; a weight of 2 counts as the row given twice.
+
+        Returns
+        -------
+        self
+        """
+        rows = self._plain_rows(X) if sample_weight is None else None
+        if rows is not None:
+            self._stream.push(rows)
+            return self
+        first = not hasattr(self, "_stream")
+        X = validate_rows(self, X, reset=first)
+        missing = bool(np.isnan(stored_values(X)).any())
+        weights = None
+        if sample_weight is not None:
+            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
+        self._start(X.shape[1])
+        self._dtype = np.result_type(X.dtype, X.dtype if first else self._dtype)
+        self._stream.push(X, weights, missing=missing)
+        return self
+
+    def merge(self, other: "StreamingPCA | Summary") -> Self:
+        """Add the rows that another stream has seen; that stream is not changed.
+
+        Parameters
+        ----------
+        other : StreamingPCA or Summary
+            Of the same features; where both have names, they are aligned by name. A summary
+            counts as ``round(n)`` rows. The rows seen here count in full, whatever `forgetting`.
+
+        Returns
+        -------
+        self
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from eigenfed import StreamingPCA
+        >>> X = np.arange(20.0).reshape(10, 2) % 7
+        >>> here, there = StreamingPCA(1).fit(X[:4]), StreamingPCA(1).fit(X[4:])
+        >>> here.merge(there).n_samples_seen_
+        10
+        """
+        if not isinstance(other, StreamingPCA | Summary):
+            raise InputError(
+                f"other is a {type(other).__name__} and must be a StreamingPCA or a Summary. "
+                "Pass one of them."
+            )
+        if isinstance(other, StreamingPCA):
+            check_is_fitted(other)
+        d = other.d if isinstance(other, Summary) else other.n_features_in_
+        if not hasattr(self, "_stream"):
+            self.n_features_in_ = d
+            self._dtype = np.dtype(np.float64)
+            if hasattr(other, "feature_names_in_"):
+                self.feature_names_in_ = other.feature_names_in_
+        self._start(d)
+        if isinstance(self._stream, PrivateStream):
+            raise PrivacyError(
+                "A private stream cannot be merged with another one. Merge what they release: "
+                "pass their summary_ to a stream without privacy."
+            )
+        self._stream.merge(self._align(other))
+        return self
+
     @property
     def summary_(self) -> Summary:
-        """All that is known of the rows."""
+        """Summary of the rows seen so far."""
         check_is_fitted(self)
         return self._stream.summary()
 
     @property
     def privacy_(self) -> Statement | None:
-        """What is guaranteed of the release; looking at it makes the release."""
+        """What is guaranteed for the release; reading it makes the release."""
         check_is_fitted(self)
         if not isinstance(self._stream, PrivateStream):
             return None
@@ -61,7 +281,7 @@ class StreamResults(Projection):
 
     @property
     def explained_variance_ratio_(self) -> npt.NDArray[Any]:
-        """Share of the total variance along each component, (n_components_,)."""
+        """Fraction of the total variance along each component, (n_components_,)."""
         return self._shown(self.summary_.explained)
 
     @property
@@ -106,245 +326,6 @@ class StreamResults(Projection):
         check_is_fitted(self)
         return self._stream.n_missing.copy()
 
-    def _projection(self) -> tuple[Array, Array, Array | None]:
-        k, summary = self.n_components_, self.summary_
-        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
-
-    def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
-        shown = np.zeros(self.n_components_, dtype=self._dtype)
-        shown[: len(values)] = values[: len(shown)]
-        return shown
-
-
-_parameters = attrgetter(
-    "n_components",
-    "rank",
-    "energy",
-    "forgetting",
-    "oversample",
-    "center",
-    "memory",
-    "privacy",
-    "random_state",
-)
-
-
-class StreamingPCA(StreamResults, BaseEstimator):
-    """PCA of rows that are seen once, in batches of any size, and forgotten.
-
-    Keeps more directions than it shows, so the components stay close to those of a PCA on all
-    rows at once; with few features it keeps the whole scatter and they are the same. Two streams
-    of different rows merge into the PCA of both, also where their means differ.
-
-    Parameters
-    ----------
-    n_components : int, default=2
-        Number of components; with ``rank="adaptive"`` the number at the start.
-    rank : {"fixed", "adaptive"}, default="fixed"
-        Whether the number of components follows the data.
-    energy : (float, float), default=(0.01, 0.10)
-        With ``rank="adaptive"``, bounds for the last singular value's share of the sum of those
-        shown. Above the upper one a component is added, up to ``4 * n_components``; below the
-        lower one a component is dropped. Once for each internal block of rows.
-    forgetting : float, default=1.0
-        A row that is t rows old counts with weight ``forgetting**t``, whatever the batches.
-    oversample : int, optional
-        Directions tracked beyond those shown. None takes as many again, and at least 8.
-    center : bool, default=True
-        Subtract the mean of all rows; with False the result is that of an SVD of the raw rows.
-    memory : {"auto", "low_rank", "gram"}, default="auto"
-        "low_rank" keeps leading directions, of order ``n_features * n_components``. "gram" keeps
-        the exact scatter, of order ``n_features**2``: then order and partition of the rows change
-        nothing beyond rounding. "auto" takes "gram" up to 512 features or 8 times the directions
-        tracked, and "low_rank" above that and with ``rank="adaptive"``.
-    privacy : Privacy or None, default=None
-        Release the stream once, with noise: a sketch of four directions a component. The first
-        rows are used up to find a clip and, with ``center=True``, a mean. `fit`, or the first
-        look at a result after `partial_fit`, draws the noise; no row can be added then. Until
-        then the stream holds exact sums and can be neither copied nor pickled. A stream is one
-        party and adds all noise itself, whatever ``privacy.trust``.
-    random_state : int, RandomState or None, default=None
-        For the public directions of the sketch with `privacy`; noise never comes from it. Without
-        `privacy` no random number is drawn, and the result is the same for every value.
-
-    Attributes
-    ----------
-    summary_ : Summary
-        All that is known of the rows, with the directions tracked; merges with other summaries.
-    components_ : ndarray of shape (n_components_, n_features)
-        Orthonormal, by falling variance, the largest entry of each positive. Directions for
-        which no data came yet complete the basis with variance 0.
-    explained_variance_ : ndarray of shape (n_components_,)
-    explained_variance_ratio_ : ndarray of shape (n_components_,)
-        Shares of the total variance, including that outside the components.
-    singular_values_ : ndarray of shape (n_components_,)
-    mean_ : ndarray of shape (n_features,)
-    noise_variance_ : float
-        Mean variance along the directions outside the components.
-    sine_bound_ : float
-        Bound on the sine of the largest angle between the components and those of all rows at
-        once: rounding, where the whole scatter is kept. Infinite where the spectrum is too flat
-        after the last component, and with `privacy`, where noise turns them.
-    n_components_ : int
-    n_samples_seen_ : int
-        Rows seen, whatever their weights.
-    n_missing_ : ndarray of shape (n_features,)
-        NaN entries imputed so far.
-    privacy_ : Statement or None
-        What is guaranteed, in words; None without `privacy`.
-    n_features_in_ : int
-    feature_names_in_ : ndarray of shape (n_features,)
-        Only when the first batch was a data frame with names.
-
-    Notes
-    -----
-    NaN is imputed by the feature's running mean over the entries observed up to and including
-    its internal block of rows. That depends on the order of the rows, and what is said above of
-    order does not cover it. A feature that was never observed has variance 0. ``center=False``
-    keeps no mean and refuses NaN.
-
-    Data frames are aligned by the names of the first batch. float32 input gives float32
-    attributes and scores; the state is float64 throughout.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from eigenfed import StreamingPCA
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.standard_normal((1000, 5)) * [5, 3, 1, 1, 1] + 100
-    >>> pca = StreamingPCA(n_components=2)
-    >>> for batch in np.array_split(X, 7):
-    ...     pca = pca.partial_fit(batch)
-    >>> pca.n_samples_seen_
-    1000
-    >>> exact = np.linalg.svd(X - X.mean(axis=0))[2][:2]
-    >>> bool(np.allclose(np.abs(pca.components_), np.abs(exact)))
-    True
-    """
-
-    feature_names_in_: npt.NDArray[np.object_]
-
-    def __init__(
-        self,
-        n_components: int = 2,
-        *,
-        rank: str = "fixed",
-        energy: tuple[float, float] = (0.01, 0.10),
-        forgetting: float = 1.0,
-        oversample: int | None = None,
-        center: bool = True,
-        memory: str = "auto",
-        privacy: Privacy | None = None,
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.rank = rank
-        self.energy = energy
-        self.forgetting = forgetting
-        self.oversample = oversample
-        self.center = center
-        self.memory = memory
-        self.privacy = privacy
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None) -> Self:
-        """Forget everything and take `X` in.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-            Finite and not negative; a weight of 2 counts as the row given twice.
-
-        Returns
-        -------
-        self
-        """
-        self.__dict__.pop("_stream", None)
-        self.partial_fit(X, sample_weight=sample_weight)
-        if self.summary_.n == 0.0:
-            raise InputError(
-                "sample_weight must not be zero for every row. Give some row a weight above 0."
-            )
-        return self
-
-    def partial_fit(
-        self, X: Any, y: Any = None, *, sample_weight: npt.ArrayLike | None = None
-    ) -> Self:
-        """Take a batch of rows in.
-
-        Parameters
-        ----------
-        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
-            Any number of rows from one; NaN marks a missing entry.
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-            Finite and not negative; a weight of 2 counts as the row given twice.
-
-        Returns
-        -------
-        self
-        """
-        rows = self._plain_rows(X) if sample_weight is None else None
-        if rows is not None:
-            self._stream.push(rows)
-            return self
-        first = not hasattr(self, "_stream")
-        X = validated(self, X, reset=first)
-        missing = bool(np.isnan(stored_values(X)).any())
-        weights = None
-        if sample_weight is not None:
-            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
-        self._start(X.shape[1])
-        self._dtype = np.result_type(X.dtype, X.dtype if first else self._dtype)
-        self._stream.push(X, weights, missing=missing)
-        return self
-
-    def merge(self, other: "StreamingPCA | Summary") -> Self:
-        """Take in all that another stream has seen; it stays as it is.
-
-        Parameters
-        ----------
-        other : StreamingPCA or Summary
-            Of the same features; where both have names, they are aligned by name. A summary
-            counts as ``round(n)`` rows. The rows seen here count in full, whatever `forgetting`.
-
-        Returns
-        -------
-        self
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from eigenfed import StreamingPCA
-        >>> X = np.arange(20.0).reshape(10, 2) % 7
-        >>> here, there = StreamingPCA(1).fit(X[:4]), StreamingPCA(1).fit(X[4:])
-        >>> here.merge(there).n_samples_seen_
-        10
-        """
-        if not isinstance(other, StreamingPCA | Summary):
-            raise InputError(
-                f"other is a {type(other).__name__} and must be a StreamingPCA or a Summary. "
-                "Pass one of them."
-            )
-        if isinstance(other, StreamingPCA):
-            check_is_fitted(other)
-        d = other.d if isinstance(other, Summary) else other.n_features_in_
-        if not hasattr(self, "_stream"):
-            self.n_features_in_ = d
-            self._dtype = np.dtype(np.float64)
-            if hasattr(other, "feature_names_in_"):
-                self.feature_names_in_ = other.feature_names_in_
-        self._start(d)
-        if isinstance(self._stream, PrivateStream):
-            raise PrivacyError(
-                "A private stream cannot take another one in. Merge what they release: "
-                "pass their summary_ to a stream without privacy."
-            )
-        self._stream.merge(self._fitting(other))
-        return self
-
     def __getstate__(self) -> dict[str, Any]:
         stream = self.__dict__.get("_stream")
         if isinstance(stream, PrivateStream):
@@ -364,20 +345,20 @@ class StreamingPCA(StreamResults, BaseEstimator):
         stream = self.__dict__.get("_stream")
         if stream is None or _parameters(self) != self._given:
             return None
-        return plain_rows(X, stream.d, self.__dict__.get("feature_names_in_"), self._dtype)
+        return as_plain_rows(X, stream.d, self.__dict__.get("feature_names_in_"), self._dtype)
 
     def _start(self, d: int) -> None:
         if not hasattr(self, "_stream"):
-            self._stream = stream_for(self.get_params(deep=False), d)
+            self._stream = make_stream(self.get_params(deep=False), d)
             self._given = _parameters(self)
         elif self._given != _parameters(self):
             raise InputError(
-                "A parameter was changed after rows were taken in, and the rows are gone. "
+                "A parameter was changed after rows were added, and those rows are gone. "
                 "Set it back, or start anew with fit or clone."
             )
 
-    def _fitting(self, other: "StreamingPCA | Summary") -> Stream | Summary:
-        """Check another stream's features and put them into the order of this one's."""
+    def _align(self, other: "StreamingPCA | Summary") -> Stream | Summary:
+        """Check another stream's features and return it with them in the order of this one's."""
         theirs = other.summary_ if isinstance(other, StreamingPCA) else other
         if theirs.d != self.n_features_in_:
             raise InputError(
@@ -401,3 +382,12 @@ class StreamingPCA(StreamResults, BaseEstimator):
         if isinstance(stream, Summary):
             return replace(stream, mean=stream.mean[columns], vt=stream.vt[:, columns])
         return stream.reordered(columns)
+
+    def _projection(self) -> tuple[Array, Array, Array | None]:
+        k, summary = self.n_components_, self.summary_
+        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
+
+    def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
+        shown = np.zeros(self.n_components_, dtype=self._dtype)
+        shown[: len(values)] = values[: len(shown)]
+        return shown

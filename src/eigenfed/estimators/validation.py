@@ -1,28 +1,33 @@
-"""Data given to an estimator: scikit-learn's checks, our messages, no data value in any of them.
+"""Checks of what an estimator is given: rows, and constructor arguments once rows arrive.
 
-Constructor arguments of the estimators, checked when data arrive, as scikit-learn asks.
+Rows go through scikit-learn's checks, with messages of our own: scikit-learn's may quote the data.
 """
 
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from numbers import Real
 from typing import Any
 
 import numpy as np
 from scipy.sparse import issparse
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_array, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
-from eigenfed.estimators.inputs import aligned
+from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import check_count, check_unmasked, too_large
 from eigenfed.linalg.stream import Stream, StreamSettings
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy
 
 _LARGEST = 1e150
+_RANKS = ("fixed", "adaptive")
+_MEMORIES = ("auto", "low_rank", "gram")
+_EXACT_FEATURES = 512
+_EXACT_RATIO = 8
 
-# scikit-learn's own texts for these quote the data.
+# What to say instead of scikit-learn's messages that hold these words.
 _TEXTS: dict[str, Parts] = {
     "Complex data": "Complex data not supported: X must hold real numbers. Pass the real part.",
     "Expected 2D array": (
@@ -44,13 +49,13 @@ _TEXTS: dict[str, Parts] = {
 }
 
 
-def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
+def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """Check a batch and return it as a float array or a sparse row matrix.
 
     Parameters
     ----------
     estimator : estimator
-        Takes or already has ``n_features_in_`` and, from data frames, ``feature_names_in_``.
+        Its ``n_features_in_`` and, from data frames, ``feature_names_in_`` are set or compared.
     X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
     reset : bool
         Whether this is the first batch, which sets the features.
@@ -62,55 +67,90 @@ def validated(estimator: Any, X: Any, *, reset: bool) -> Any:
     """
     names = None if reset else getattr(estimator, "feature_names_in_", None)
     check_unmasked("X", X)
-    # One pass over a plain table tells that all is well; what is not, the closer looks tell.
-    plain = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
-    sound = plain and _has_finite_squares(X)
-    try:
+    # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
+    is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
+    is_plain = is_float and _has_finite_squares(X)
+    with _explaining():
         checked = validate_data(
             estimator,
-            aligned(X, names),
+            align_columns(X, names),
             reset=reset,
             accept_sparse="csr",
             dtype=[np.float64, np.float32],
-            ensure_all_finite=not sound and _finite_rule(estimator),
+            ensure_all_finite=not is_plain and _finite_rule(estimator),
         )
-    except InputError:
-        raise
-    except OverflowError:
-        raise _explained("infinity") from None
-    except ValueError as error:
-        raise _explained(str(error)) from None
-    if not sound and not is_bounded(stored_values(checked)):
+    if not is_plain and not is_bounded(stored_values(checked)):
         raise too_large()
     return checked
 
 
+def validate_aligned_rows(estimator: Any, X: Any) -> Any:
+    """Check rows whose columns are known to be the fitted features in their order.
+
+    Parameters
+    ----------
+    estimator : estimator
+        Fitted.
+    X : ndarray or sparse matrix of shape (n_samples, n_features)
+        Without names.
+
+    Returns
+    -------
+    ndarray or csr_matrix of shape (n_samples, n_features)
+        As from `validate_rows`.
+    """
+    with _explaining():
+        checked = check_array(
+            X,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            ensure_all_finite=_finite_rule(estimator),
+            input_name="X",
+        )
+    if not is_bounded(stored_values(checked)):
+        raise too_large()
+    return checked
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """Raise our errors in place of scikit-learn's."""
+    try:
+        yield
+    except InputError:
+        raise
+    except OverflowError:
+        raise _explain("infinity") from None
+    except ValueError as error:
+        raise _explain(str(error)) from None
+
+
 def _finite_rule(estimator: Any) -> bool | str:
-    """Say in scikit-learn's terms which entries to refuse."""
+    """Return in scikit-learn's terms which entries to refuse."""
     return "allow-nan" if get_tags(estimator).input_tags.allow_nan else True
 
 
 def _has_finite_squares(values: Any) -> bool:
-    """Say whether the squares of all entries have a finite sum: then each is finite and bounded."""
+    """Return whether the squares of all entries have a finite sum: each is finite and bounded."""
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(float(np.vdot(values, values)))
 
 
 def stored_values(X: Any) -> Any:
-    """Return the entries that are stored: all of a dense array's, the explicit of a sparse one."""
+    """Return the stored entries: all of a dense array, the explicit ones of a sparse one."""
     sparse: bool = issparse(X)
     return X.data if sparse else X
 
 
 def is_bounded(values: Any) -> bool:
-    """Say whether all entries but NaN can be squared and summed in float64."""
+    """Return whether all entries but NaN can be squared and summed in float64."""
     if values.dtype == np.float32 or _has_finite_squares(values):
-        return True  # single precision ends far below the limit
+        return True  # the largest float32 is far below the limit
     return not bool((np.abs(values) > _LARGEST).any())
 
 
-def _explained(text: str) -> InputError:
-    """Return the error that says in our words what scikit-learn says in its own."""
+def _explain(text: str) -> InputError:
+    """Return the error with our message in place of scikit-learn's."""
     for mark, message in _TEXTS.items():
         if mark in text:
             return InputError(*(message if isinstance(message, tuple) else (message,)))
@@ -119,14 +159,8 @@ def _explained(text: str) -> InputError:
     return InputError(text)
 
 
-_RANKS = ("fixed", "adaptive")
-_MEMORIES = ("auto", "low_rank", "gram")
-_EXACT_FEATURES = 512
-_EXACT_RATIO = 8
-
-
 def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
-    """Check the arguments and say how to keep the stream.
+    """Check the arguments and return how to keep the stream.
 
     Parameters
     ----------
@@ -160,37 +194,37 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
         oversample=None if oversample is None else int(oversample),
         centered=params["center"],
         forgetting=float(params["forgetting"]),
-        energy=_checked_energy(params["energy"]) if adaptive else None,
+        energy=_check_energy(params["energy"]) if adaptive else None,
     )
     few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
 
 
-def stream_for(params: dict[str, Any], d: int) -> Stream | PrivateStream:
-    """Check the arguments and begin a stream, with noise at its end or without."""
+def make_stream(params: dict[str, Any], d: int) -> Stream | PrivateStream:
+    """Check the arguments and begin a stream, with or without noise at its end."""
     settings, privacy = stream_settings(params, d), params["privacy"]
     if privacy is None:
         return Stream(d, settings)
     if not isinstance(privacy, Privacy):
         raise InputError(
             f"privacy is a {type(privacy).__name__} and must be None or a Privacy. "
-            "Pass Privacy(epsilon=1.0, delta=1e-6), say."
+            "Pass, for example, Privacy(epsilon=1.0, delta=1e-6)."
         )
     if settings.energy is not None or settings.forgetting != 1.0:
         raise InputError(
-            "privacy goes with rank='fixed' and forgetting=1.0 only. Drop the other setting."
+            "privacy requires rank='fixed' and forgetting=1.0. Drop the other setting."
         )
     if params["memory"] == "gram" or params["oversample"] is not None:
         raise InputError(
-            "privacy keeps a sketch of four directions a component: memory='gram' and oversample "
-            "do not go with it. Drop them."
+            "privacy keeps a sketch of four directions a component and cannot be combined with "
+            "memory='gram' or oversample. Drop them."
         )
     for name in ("colluders", "dropouts"):
         if getattr(privacy, name):
             raise InputError(
                 Argument(name, getattr(privacy, name)),
-                " is for sites, and a stream is one party",
+                " is about several sites, and a stream is one party",
                 remedy="Pass 0.",
             )
     seed = check_random_state(params["random_state"]).randint(2**31 - 1)
@@ -231,12 +265,12 @@ def check_seed(value: Any) -> None:
     except ValueError:
         raise InputError(
             Argument("random_state", value),
-            " must be None, a whole number or a numpy RandomState",
+            " must be None, an integer or a numpy RandomState",
             remedy="Pass one of them.",
         ) from None
 
 
-def _checked_energy(value: Any) -> tuple[float, float]:
+def _check_energy(value: Any) -> tuple[float, float]:
     lower, upper = 0.0, 0.0
     with suppress(OverflowError, TypeError, ValueError):
         if all(isinstance(bound, Real) for bound in value):

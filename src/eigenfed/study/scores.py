@@ -1,6 +1,5 @@
 """Scores of the rows of a file, and results of a fit in the ``.h5ad`` file of a site."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,10 +65,7 @@ def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
     Projected
         With scores of shape (n, k).
     """
-    with warnings.catch_warnings():
-        # The columns were selected by name as the file was opened, and an array has no names.
-        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return Projected(pca.transform(table.source.X), table.row_ids)
+    return Projected(pca.transform_aligned(table.source.X), table.row_ids)
 
 
 def project_file(pca: FederatedPCA, records: Rows) -> Projected:

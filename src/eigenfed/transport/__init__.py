@@ -1,1 +1,21 @@
-"""Carries requests and replies. The only place that knows an engine."""
+"""Carries requests to sites and replies back; each engine is a value of a class of its own.
+
+``Local()`` keeps the sites on threads of this process, ``Processes()`` gives each a child process.
+Only an engine's own module imports what the engine needs, when the class is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eigenfed.transport.local import Local
+    from eigenfed.transport.processes import Processes
+
+__all__ = ["Local", "Processes"]
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{name.lower()}"), name)

@@ -1,20 +1,19 @@
-"""The record of a run, by which it resumes: append-only, checked, and as sensitive as the replies.
+"""The record of a run, from which it resumes: append-only, checked, as sensitive as the replies.
 
-A transcript holds what sites replied, in the clear: the totals where only sums were asked for,
-single replies elsewhere. Whoever reads it knows what the coordinator knows. It belongs to the
-coordinator alone, is made readable by its owner only, and should go, with `Transcript.delete`,
-when the run needs it no longer.
+A transcript holds what sites replied, unencrypted: totals where only sums were asked for, single
+replies elsewhere. Whoever reads it knows what the coordinator knows. It belongs to the coordinator
+alone, is readable by its owner only, and should be deleted when the run no longer needs it.
 
-Layout of the file, one record after the other; the first names the run, each further one is a
-round::
+Layout of the file: one record after another. The first names the run and what it is about, each
+further one is a round, and the last, of a finished run, is its account::
 
     8 bytes   length of the container, little-endian
-    8 bytes   BLAKE2b of those: a length that is wrong must not pass for a file cut short
+    8 bytes   BLAKE2b of that length, so that a wrong one is not taken for a file cut short
     container of kind "transcript", version 1
 
-A record that the end of the file cuts short was being written when the run ended: it is removed,
-and its round is asked again, which a site answers with the reply that it has stored. Anything else
-that does not fit is refused.
+A record that the end of the file cuts short was being written when the run was interrupted. It is
+removed and its round is asked again, which a site answers with the reply that it has stored.
+Anything else that does not fit is refused.
 """
 
 import hashlib
@@ -22,8 +21,12 @@ import io
 import json
 import os
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, Scalar
 from eigenfed.data.safe_files import strict_json
@@ -35,11 +38,12 @@ _PREFIX_BYTES = 16
 _MOST_DIGITS = 9
 _Fields = dict[str, type[Any]]
 _HEADER: _Fields = {"run": str}
+_END: _Fields = {"rounds": int}
 _ROUND: _Fields = {"round": int, "op": str, "request": str, "outcome": str, "sites": str}
 
 
 class _Entry(NamedTuple):
-    """Where the record of a round lies, and what was asked then."""
+    """Where the record of a round lies, and what was requested in it."""
 
     op: str
     digest: str
@@ -48,58 +52,73 @@ class _Entry(NamedTuple):
 
 
 class Transcript:
-    """What came of each round of a run, kept as it goes; one writer at a time.
+    """The outcome of each round of a run, written as the run goes; one writer at a time.
 
     Parameters
     ----------
     path : str, PathLike or None
-        The file, which is made where there is none; None keeps the record in memory.
+        The file, which is created if it does not exist; None keeps the record in memory.
     run : str, optional
-        Name of the run. A new transcript takes a fresh name without it; that of another run is
-        refused.
+        Name of the run. A new transcript takes a fresh name without it; the transcript of another
+        run is refused.
+    about : dict, optional
+        What to write into a new transcript about its run, as JSON can hold it.
 
     Attributes
     ----------
     run : str
+    about : dict
+        What the transcript says about its run.
+    account : object
+        What `finish` wrote; None for a run that is not finished.
 
     Raises
     ------
     DataError
-        If the file is no transcript, is corrupt, or is of another version.
+        If the file is not a transcript, is corrupt, or is of another version.
 
     Examples
     --------
     >>> import numpy as np
     >>> from eigenfed.protocol.exact.moments import MomentsRequest
-    >>> record, ask = Transcript(None), Call(MomentsRequest(), summed=True)
-    >>> record.keep(0, ask, {TOTAL: {"n": np.array([3.0])}})
-    >>> record.replay(0, ask)
+    >>> record, call = Transcript(None), Call(MomentsRequest(), summed=True)
+    >>> record.keep(0, call, {TOTAL: {"n": np.array([3.0])}})
+    >>> record.replay(0, call)
     {'': {'n': array([3.])}}
-    >>> record.replay(1, ask) is None
+    >>> record.replay(1, call) is None
     True
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None, *, run: str | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        run: str | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
         self._path = None if path is None else Path(path)
         self._file: BinaryIO = (
-            io.BytesIO() if path is None else open(path, "r+b", opener=_private)  # noqa: SIM115
+            io.BytesIO() if path is None else open(path, "r+b", opener=_open_private)  # noqa: SIM115
         )
         self._rounds: list[_Entry] = []
         self._end = 0
+        self.account: Any = None
         try:
             size = self._file.seek(0, io.SEEK_END)
             if size == 0:
                 self.run = uuid.uuid4().hex if run is None else run
-                self._append(Container(_KIND, _VERSION, {"run": self.run}, {}).to_bytes())
+                self.about = dict(about or {})
+                arrays = {"about": _as_bytes(self.about)}
+                self._append(Container(_KIND, _VERSION, {"run": self.run}, arrays).to_bytes())
             else:
-                self.run = self._opened(size, run)
+                self.run, self.about = self._read_through(size, run)
         except BaseException:
             self._file.close()
             raise
 
     @property
     def rounds(self) -> int:
-        """Number of rounds kept."""
+        """Number of rounds recorded."""
         return len(self._rounds)
 
     def __enter__(self) -> "Transcript":
@@ -109,12 +128,12 @@ class Transcript:
         self.close()
 
     def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
-        """Return what came of a round that is kept, or None where it is new.
+        """Return the outcome of a recorded round, or None where the round is new.
 
         Raises
         ------
         ProtocolError
-            If the round is kept and asked something else.
+            If the recorded round has another request.
         """
         if round_ >= len(self._rounds):
             return None
@@ -123,56 +142,57 @@ class Transcript:
             same = ", with other arrays or of other sites" if kept.op == call.op else ""
             raise ProtocolError(
                 f"The run departs from its transcript: in round {round_} that has {kept.op!r} and "
-                f"the run asks {call.op!r}{same}. Resume with the same settings and release on the "
-                "same machine, or begin a new transcript."
+                f"the run requests {call.op!r}{same}. Resume with the same data, settings and "
+                "release on the same machine, or begin a new transcript."
             )
         record = self._container(kept.start, kept.size)
         try:
-            return _outcome(record)
+            return _decode_outcome(record)
         except (IndexError, ValueError):
             pass
         raise self._corrupt("what sites replied cannot be read", kept.start)
 
     def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
-        """Write down what came of the next round; it is on the disk when this returns.
+        """Record the outcome of the next round; it is on disk when this returns.
 
         Raises
         ------
         ProtocolError
-            If it is not the next round, or if single replies are given where a sum was asked for.
+            If it is not the next round, if the run is finished, or if single replies are given
+            where a sum was requested.
         """
-        if round_ != len(self._rounds):
+        if round_ != len(self._rounds) or self.account is not None:
             raise ProtocolError(
                 f"Round {round_} cannot follow the {len(self._rounds)} rounds of the transcript. "
-                "Keep every round once, in order."
+                "Keep every round once, in order, before the run is finished."
             )
         if call.summed and not isinstance(outcome, SiteLost) and outcome.keys() != {TOTAL}:
             raise ProtocolError(
-                f"Round {round_} asked for a sum of {call.op!r} and is given single replies, which "
+                f"Round {round_} requested a sum of {call.op!r} and is given single replies, which "
                 "a transcript does not keep. Give it the total."
             )
-        data = _record(round_, call, outcome).to_bytes()
-        # What could not be read again would make all of the file corrupt.
-        fields = _checked(data, _ROUND).scalars
+        data = _encode_round(round_, call, outcome).to_bytes()
+        # A record that could not be read again would make the whole file corrupt.
+        fields = _decode_container(data, _ROUND).scalars
         start = self._append(data)
         self._rounds.append(_Entry(call.op, str(fields["request"]), start, len(data)))
 
+    def finish(self, account: Mapping[str, Any]) -> None:
+        """Record that the run is finished, with an account of it as JSON can hold it."""
+        self._append(_encode_end(len(self._rounds), account))
+        self.account = dict(account)
+
     def close(self) -> None:
-        """Close the file; what is kept in memory is gone."""
+        """Close the file; a record that is kept in memory is gone."""
         self._file.close()
 
-    def delete(self) -> None:
-        """Close and remove the file. The medium may hold its bytes for longer."""
-        self.close()
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
-
-    def _opened(self, size: int, run: str | None) -> str:
-        """Read the file through, cut off a record that is not whole, return the run's name."""
+    def _read_through(self, size: int, run: str | None) -> tuple[str, dict[str, Any]]:
+        """Read all records, cut off one that is incomplete; return the run's name and topic."""
         first = self._next(size)
         if first is None:
             raise self._corrupt("the first record is cut short")
-        name = str(self._container(*first, _HEADER).scalars["run"])
+        header = self._container(*first, _HEADER)
+        name, about = str(header.scalars["run"]), self._decode_json(header, "about")
         if run is not None and run != name:
             raise ProtocolError(
                 f"{self._path} is the transcript of the run {name!r} and not of {run!r}. "
@@ -180,7 +200,14 @@ class Transcript:
             )
         self._end = sum(first)
         while (found := self._next(size)) is not None:
-            fields = self._container(*found).scalars
+            record = self._container(*found, _ROUND, _END)
+            if self.account is not None:
+                raise self._corrupt("a record follows the end of the run")
+            if "rounds" in record.scalars:
+                self.account = self._decode_json(record, "account")
+                self._end = sum(found)
+                continue
+            fields = record.scalars
             if fields["round"] != len(self._rounds):
                 raise self._corrupt("a round is missing or doubled")
             self._rounds.append(_Entry(str(fields["op"]), str(fields["request"]), *found))
@@ -188,7 +215,16 @@ class Transcript:
         if self._end < size:
             self._file.truncate(self._end)
             self._sync()
-        return name
+        return name, about
+
+    def _decode_json(self, record: Container, name: str) -> dict[str, Any]:
+        try:
+            values = strict_json(record.arrays[name].tobytes().decode())
+            if isinstance(values, dict):
+                return values
+        except (KeyError, ValueError):
+            pass
+        raise self._corrupt(f"{name!r} cannot be read")
 
     def _next(self, size: int) -> tuple[int, int] | None:
         """Return start and length of the next container, or None where the file ends first."""
@@ -201,17 +237,17 @@ class Transcript:
             raise self._corrupt("no record begins")
         return (start, length) if start + length <= size else None
 
-    def _container(self, start: int, size: int, fields: _Fields = _ROUND) -> Container:
+    def _container(self, start: int, size: int, *fields: _Fields) -> Container:
         try:
-            return _checked(self._read(start, size), fields)
+            return _decode_container(self._read(start, size), *(fields or (_ROUND,)))
         except DataError as error:
             raise self._corrupt(f"a record cannot be read ({error})") from error
 
     def _corrupt(self, why: str, place: int | None = None) -> DataError:
         at = self._end if place is None else place
         return DataError(
-            f"{self._path} is no transcript or a corrupt one: {why} at byte {at}. "
-            "Fetch a whole copy, or begin a new one at another path."
+            f"{self._path} is not a transcript, or a corrupt one: {why} at byte {at}. "
+            "Restore an intact copy, or begin a new one at another path."
         )
 
     def _read(self, start: int, size: int) -> bytes:
@@ -219,7 +255,7 @@ class Transcript:
         return self._file.read(size)
 
     def _append(self, data: bytes) -> int:
-        """Write a record over whatever a failed attempt has left, and return where it starts."""
+        """Write a record over the remains of a failed attempt, and return where it starts."""
         self._file.seek(self._end)
         self._file.truncate()
         self._file.write(_prefix(len(data)) + data)
@@ -234,8 +270,8 @@ class Transcript:
             os.fsync(self._file.fileno())
 
 
-def _record(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> Container:
-    """Name arrays by the site's place in the list: its name may hold anything."""
+def _encode_round(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> Container:
+    """Name arrays by the site's place in the list: a site's name may hold any character."""
     scalars: dict[str, Scalar] = {"round": round_, "op": call.op, "request": call.digest()}
     if isinstance(outcome, SiteLost):
         lost = {"outcome": "lost", "sites": json.dumps(outcome.sites)}
@@ -249,8 +285,8 @@ def _record(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> Contai
     return Container(_KIND, _VERSION, scalars | kind, arrays)
 
 
-def _outcome(record: Container) -> Replies | SiteLost:
-    """Read what sites replied; ValueError or IndexError where the record is not sound."""
+def _decode_outcome(record: Container) -> Replies | SiteLost:
+    """Read what sites replied; ValueError or IndexError where the record is not valid."""
     fields = record.scalars
     sites = strict_json(str(fields["sites"]))
     if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
@@ -268,11 +304,20 @@ def _outcome(record: Container) -> Replies | SiteLost:
     return dict(zip(sites, replies, strict=True))
 
 
-def _checked(data: bytes, fields: _Fields) -> Container:
+def _encode_end(rounds: int, account: Mapping[str, Any]) -> bytes:
+    arrays = {"account": _as_bytes(account)}
+    return Container(_KIND, _VERSION, {"rounds": rounds}, arrays).to_bytes()
+
+
+def _decode_container(data: bytes, *fields: _Fields) -> Container:
     container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
-    if {name: type(value) for name, value in container.scalars.items()} != fields:
-        raise DataError("It lacks a field or has a foreign one. Use one release.")
+    if {name: type(value) for name, value in container.scalars.items()} not in fields:
+        raise DataError("It lacks a field or has an unknown one. Use one release.")
     return container
+
+
+def _as_bytes(values: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(values, allow_nan=False).encode(), np.uint8)
 
 
 def _prefix(length: int) -> bytes:
@@ -280,5 +325,5 @@ def _prefix(length: int) -> bytes:
     return size + hashlib.blake2b(size, digest_size=_PREFIX_BYTES - 8).digest()
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_CREAT, 0o600)

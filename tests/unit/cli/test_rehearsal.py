@@ -455,3 +455,19 @@ def test_a_study_file_with_a_fault_is_told_by_file_and_key(heart: Consortium) ->
     assert "north.toml:5: 'min_row' is not a key of [policy]" in refusal(heart, code=1)
     heart.study.unlink()
     assert refusal(heart, code=2).count("study.toml") == 1
+
+
+def test_a_finished_rehearsal_is_there_again_from_its_transcript(
+    heart: Consortium, tmp_path: Path
+) -> None:
+    heart.everywhere(
+        lambda name: f'ledger = "{name}.ledger"\n[policy.budget]\nepsilon = 9.0\ndelta = 1e-6\n'
+    )
+    heart.write_study("[privacy]\nepsilon = 9.0\ndelta = 1e-6\n")
+    call = heart.call("--transcript", tmp_path / "run.transcript")
+    facts = answer(*call)
+    with pytest.warns(UserWarning, match="no site was asked"):
+        again = answer(*call)
+    for name in ("eigenvalues", "rounds", "bytes_up", "leakage", "privacy", "ledgers"):
+        assert again.get(name) == facts.get(name), name
+    assert "'budget'" in refusal(heart, code=3)

@@ -181,5 +181,5 @@ def test_files_without_row_ids_need_keys(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"^Site 'b': .*c\.npy does not exist"):
         pca.fit_sites({**paths, "b": tmp_path / "c.npy"}, keys=keys)
     weighted = Source.of(X[:, 2:], weights=np.ones(8))
-    with pytest.raises(InputError, match="Site 'b' has weights, and split='features' none"):
+    with pytest.raises(InputError, match="Site 'b' has weights, which split='features' cannot use"):
         pca.fit_sites({**paths, "b": weighted}, keys=keys)

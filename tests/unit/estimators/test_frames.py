@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse
 
 from eigenfed.errors import InputError
-from eigenfed.estimators.inputs import aligned, check_names
+from eigenfed.estimators.inputs import align_columns, check_names
 
 MARK = 987654.321
 REMEDY = "Bring the {} columns that were there first, in any order."
@@ -30,24 +30,24 @@ def frame(request: pytest.FixtureRequest) -> Any:
 )
 @pytest.mark.parametrize("names", [None, ["a", "b"]])
 def test_what_has_no_columns_stays_as_it_is(X: Any, names: list[str] | None) -> None:
-    assert aligned(X, names) is X
+    assert align_columns(X, names) is X
 
 
 def test_a_frame_stays_as_it_is_where_no_names_are_known(frame: Any) -> None:
     X = frame({"b": [1.0], "a": [2.0]})
-    assert aligned(X, None) is X
+    assert align_columns(X, None) is X
 
 
 @pytest.mark.parametrize("as_type", [list, tuple, np.array])
 def test_a_frame_in_the_right_order_stays_as_it_is(frame: Any, as_type: Any) -> None:
     X = frame({"b": [1.0], "a": [2.0]})
-    assert aligned(X, as_type(["b", "a"])) is X
+    assert align_columns(X, as_type(["b", "a"])) is X
 
 
 def test_columns_are_put_into_the_order_of_the_names_with_their_values(frame: Any) -> None:
     X = frame({"c": [3.0, 6.0], "a": [1.0, 4.0], "b": [2.0, 5.0]})
     names: Any = np.array(["a", "b", "c"], dtype=object)
-    ordered = aligned(X, names)
+    ordered = align_columns(X, names)
     assert list(ordered.columns) == ["a", "b", "c"]
     np.testing.assert_array_equal(ordered.to_numpy(), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     assert list(X.columns) == ["c", "a", "b"]
@@ -58,7 +58,7 @@ def test_a_column_that_comes_twice_is_refused_also_where_no_names_are_known() ->
     message = "X has the columns 'a', 'b' more than once. Rename or drop them."
     for names in (None, ["a", "b", "c"]):
         with pytest.raises(InputError, match=exactly(message)) as caught:
-            aligned(X, names)
+            align_columns(X, names)
         assert "987654" not in str(caught.value)
 
 
@@ -77,7 +77,7 @@ def test_a_frame_of_other_columns_is_refused_by_name(
 ) -> None:
     X = frame({name: [MARK] for name in columns})
     with pytest.raises(InputError, match=exactly(f"X {fault}. {REMEDY.format(3)}")) as caught:
-        aligned(X, ["a", "b", "c"])
+        align_columns(X, ["a", "b", "c"])
     assert "987654" not in str(caught.value)
 
 

@@ -147,7 +147,7 @@ def test_every_random_state_of_scikit_learn_is_accepted(value: Any) -> None:
 @pytest.mark.parametrize("value", ["seed", 1.5, -1, 2**32, object()])
 def test_what_is_no_random_state_is_refused(value: Any) -> None:
     assert_refused(
-        f"random_state={value!r} must be None, a whole number or a numpy RandomState. "
+        f"random_state={value!r} must be None, an integer or a numpy RandomState. "
         "Pass one of them.",
         random_state=value,
     )

@@ -460,7 +460,7 @@ def test_another_number_of_features_is_refused() -> None:
 def test_a_parameter_changed_between_batches_is_refused(X: npt.ArrayLike) -> None:
     pca = StreamingPCA().fit(X)
     pca.set_params(forgetting=0.9)
-    with pytest.raises(InputError, match="A parameter was changed after rows were taken in"):
+    with pytest.raises(InputError, match="A parameter was changed after rows were added"):
         pca.partial_fit(X)
     assert pca.fit(X).forgetting == 0.9
 

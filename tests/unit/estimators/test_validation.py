@@ -12,8 +12,9 @@ import pytest
 import scipy.sparse
 
 from eigenfed.errors import InputError
+from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.streaming import StreamingPCA
-from eigenfed.estimators.validation import is_bounded, stored_values, validated
+from eigenfed.estimators.validation import is_bounded, stored_values, validate_rows
 
 MARK = 987654.321
 TEXT = "canary 987654"
@@ -36,7 +37,7 @@ TOO_LARGE = "The block holds numbers too large to square in float64. Rescale it 
 
 
 def first(X: Any, **params: Any) -> Any:
-    return validated(StreamingPCA(**params), X, reset=True)
+    return validate_rows(StreamingPCA(**params), X, reset=True)
 
 
 def assert_refused(X: Any, message: str, **params: Any) -> None:
@@ -108,7 +109,7 @@ def test_nan_is_refused_where_there_is_no_mean(as_type: Any) -> None:
 
 def test_the_first_batch_sets_the_features() -> None:
     pca = StreamingPCA()
-    validated(pca, pd.DataFrame({"b": [1.0], "a": [2.0]}), reset=True)
+    validate_rows(pca, pd.DataFrame({"b": [1.0], "a": [2.0]}), reset=True)
     assert pca.n_features_in_ == 2
     assert list(pca.feature_names_in_) == ["b", "a"]
 
@@ -116,39 +117,39 @@ def test_the_first_batch_sets_the_features() -> None:
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_later_frames_are_aligned_by_name(frame: Any) -> None:
     pca = StreamingPCA()
-    validated(pca, frame({"b": [1.0], "a": [2.0]}), reset=True)
-    checked = validated(pca, frame({"a": [4.0], "b": [3.0]}), reset=False)
+    validate_rows(pca, frame({"b": [1.0], "a": [2.0]}), reset=True)
+    checked = validate_rows(pca, frame({"a": [4.0], "b": [3.0]}), reset=False)
     np.testing.assert_array_equal(checked, [[3.0, 4.0]])
 
 
 def test_a_new_first_batch_forgets_the_names_of_the_old_one() -> None:
     pca = StreamingPCA()
-    validated(pca, pd.DataFrame({"b": [1.0], "a": [2.0]}), reset=True)
-    validated(pca, pd.DataFrame({"x": [1.0], "y": [2.0], "z": [3.0]}), reset=True)
+    validate_rows(pca, pd.DataFrame({"b": [1.0], "a": [2.0]}), reset=True)
+    validate_rows(pca, pd.DataFrame({"x": [1.0], "y": [2.0], "z": [3.0]}), reset=True)
     assert list(pca.feature_names_in_) == ["x", "y", "z"]
 
 
 def test_a_later_frame_of_other_columns_is_refused_by_name() -> None:
     pca = StreamingPCA()
-    validated(pca, pd.DataFrame({"a": [1.0], "b": [2.0]}), reset=True)
+    validate_rows(pca, pd.DataFrame({"a": [1.0], "b": [2.0]}), reset=True)
     message = (
         "X lacks the columns 'b' and has the unknown columns 'c'. "
         "Bring the 2 columns that were there first, in any order."
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
-        validated(pca, pd.DataFrame({"a": [MARK], "c": [MARK]}), reset=False)
+        validate_rows(pca, pd.DataFrame({"a": [MARK], "c": [MARK]}), reset=False)
 
 
 @pytest.mark.parametrize("as_type", [np.array, scipy.sparse.csr_array])
 def test_a_later_batch_of_another_width_is_refused(as_type: Any) -> None:
     pca = StreamingPCA()
-    validated(pca, np.ones((1, 2)), reset=True)
+    validate_rows(pca, np.ones((1, 2)), reset=True)
     message = (
         "X has 3 features, but StreamingPCA is expecting 2 features as input. "
         "Pass the features of the first batch."
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$") as caught:
-        validated(pca, as_type([[MARK, 1.0, 2.0]]), reset=False)
+        validate_rows(pca, as_type([[MARK, 1.0, 2.0]]), reset=False)
     assert "987654" not in str(caught.value)
 
 
@@ -311,3 +312,13 @@ def test_what_would_be_lost_or_cannot_be_a_table_is_refused(X: Any, pattern: str
 
 def test_a_masked_array_with_nothing_masked_is_an_array() -> None:
     assert first(np.ma.masked_greater([[1.0, 2.0]], 5.0)).shape == (1, 2)
+
+
+def test_aligned_rows_need_no_names_and_are_checked_as_others() -> None:
+    frame = pd.DataFrame(np.arange(12.0).reshape(4, 3) ** 2, columns=["a", "b", "c"])
+    pca = FederatedPCA(1).fit(frame)
+    np.testing.assert_array_equal(pca.transform_aligned(frame.to_numpy()), pca.transform(frame))
+    with pytest.raises(InputError, match="X holds infinity"):
+        pca.transform_aligned(np.full((1, 3), np.inf))
+    with pytest.raises(InputError, match=r"too large|beyond|above"):
+        pca.transform_aligned(np.full((1, 3), 1e200))

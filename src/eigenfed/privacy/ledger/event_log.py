@@ -58,6 +58,7 @@ class EventLog:
         where = None if path is None else _text(path)
         beside = _text(f"{where}.head" if witness is None else witness)
         self._witness = None if where is None else Witness(beside, where, timeout_s)
+        self._where = where
         self._guard = Unguarded()
         if where is not None and self._witness is not None and not readonly:
             self._guard = Guard(where, self._witness, timeout_s)
@@ -78,6 +79,13 @@ class EventLog:
         except BaseException:
             self._discard()
             raise
+
+    @property
+    def files(self) -> tuple[str, str] | None:
+        """The ledger's file and its head file; None where everything is in memory."""
+        if self._where is None or self._witness is None:
+            return None
+        return self._where, self._witness.path
 
     def _discard(self) -> None:
         if hasattr(self, "_file"):

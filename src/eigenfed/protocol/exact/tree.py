@@ -1,19 +1,19 @@
-"""The asynchronous tree of [Grammenos2020] Alg. 1: regions merge what their leaves reported.
+"""Summaries merged in a tree of regions, without waiting for anyone ([Grammenos2020] Alg. 1).
 
 ===========  ==================================================================================
-region       of each leaf on its own: its newest summary, with its name and version
-leaf         nothing comes back
+region       of each leaf separately: its newest summary, with its name and version
+leaf         receives nothing
 ===========  ==================================================================================
 
 A leaf is a device with a stream, or another region: a region is a coordinator to its leaves and a
-leaf to its parent, at any depth. Leaves report at their own pace and nobody waits for them. The
-newest report of a leaf replaces the one before, so duplicates, late arrivals and resending change
-nothing, and a lost leaf only means older data. Alg. 1 merges updates into one another as they
-come, which counts a report twice that was sent twice; replacing needs memory for one summary a
-leaf, of the order of leaves x d x rank.
+leaf to its parent, at any depth. Leaves report at their own pace. The newest report of a leaf
+replaces the one before, so that duplicates, late arrivals and repeated sending change nothing, and
+a lost leaf only means older data. Alg. 1 merges each report into the last result as it arrives and
+so counts a report twice that was sent twice; replacing takes memory for one summary for each leaf,
+of order leaves x d x rank.
 
-A report tells its region what `one_shot.summarise` declares of a site. This module is the
-mathematics only: who sends a report out of a site counts it there in the same way.
+A report reveals to its region what the "merge" method's reply reveals of a site. This module does
+not send anything and counts nothing in a ledger: whoever sends a report out of a site does that.
 """
 
 from dataclasses import dataclass
@@ -31,15 +31,15 @@ _FIELDS = {"leaf": str, "version": int}
 
 @dataclass(frozen=True, eq=False)
 class RegionReport:
-    """What a leaf knows at one moment.
+    """The summary of a leaf at one moment.
 
     Attributes
     ----------
     leaf : str
         Name of the leaf, unique among the leaves of its region.
     version : int
-        From 1, higher for every newer summary. A leaf that starts again goes on counting; the
-        number of blocks it has seen will do.
+        From 1, higher for every newer summary, also after a restart of the leaf; the number of
+        rows seen will do.
     summary : Summary
         Of all the leaf's rows so far, not of the rows since the last report.
 
@@ -72,8 +72,8 @@ class RegionReport:
         Raises
         ------
         DataError
-            If the bytes are foreign, cut short, corrupt, of another format, or hold no name, no
-            version from 1 or no sound summary.
+            If the bytes are something else, cut short, corrupt, of another format, or hold no
+            name, no version from 1 or no valid summary.
         """
         container = Container.from_bytes(data, kind=_KIND, version=_FORMAT)
         fields, arrays = container.scalars, container.arrays
@@ -83,16 +83,16 @@ class RegionReport:
             or arrays.keys() != {"summary"}
             or inside.dtype != np.uint8
         ):
-            raise DataError("The report lacks a field or has a foreign one. Use one release.")
+            raise DataError("The report lacks a field or has an unknown one. Use one release.")
         summary = Summary.from_bytes(inside.tobytes())
         try:
             return cls(str(fields["leaf"]), int(fields["version"]), summary)
         except InputError as error:
-            raise DataError(f"The data are not a sound report. {error}") from error
+            raise DataError(f"The data are not a valid report. {error}") from error
 
 
 class Region:
-    """Merges the newest summaries of its leaves, and answers at any time.
+    """Merges the newest summaries of its leaves, and has a result at any time.
 
     Parameters
     ----------
@@ -103,14 +103,29 @@ class Region:
 
     Examples
     --------
-    >>> from eigenfed import Summary
-    >>> region, empty = Region("north", rank=2), Summary.empty(d=2, rank=2)
-    >>> first = RegionReport("a", 1, empty.update([[1.0, 2.0]]))
-    >>> second = RegionReport("a", 2, empty.update([[1.0, 2.0], [3.0, 5.0]]))
-    >>> [region.receive(report) for report in (first, second, first, second)]
-    [True, True, False, False]
-    >>> region.summary().n, region.report().version
-    (2.0, 2)
+    Three devices report to a region, and the region to the root:
+
+    >>> import numpy as np
+    >>> from eigenfed import Region, RegionReport, StreamingPCA
+    >>> rng = np.random.default_rng(0)
+    >>> root, north = Region("root", rank=4), Region("north", rank=4)
+    >>> for device in ("a", "b", "c"):
+    ...     stream = StreamingPCA(2).fit(rng.standard_normal((100, 5)) * [5, 3, 1, 1, 1])
+    ...     news = north.receive(RegionReport(device, stream.n_samples_seen_, stream.summary_))
+    >>> root.receive(north.report())
+    True
+    >>> root.summary().n
+    300.0
+
+    The same report again changes nothing:
+
+    >>> root.receive(north.report())
+    False
+
+    A summary is shown as components by a stream that takes it in:
+
+    >>> StreamingPCA(2).merge(root.summary()).components_.shape
+    (2, 5)
     """
 
     def __init__(self, name: str, rank: int) -> None:
@@ -122,13 +137,13 @@ class Region:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """Names of the leaves heard from, sorted."""
+        """Names of the leaves that have reported, sorted."""
         return tuple(sorted(self._newest))
 
     def receive(self, report: RegionReport) -> bool:
-        """Take a report; return whether it was news.
+        """Take a report; return whether it was newer than the one before.
 
-        A version that is not above the one at hand is left aside: it is a duplicate or late.
+        A version that is not above the one before is ignored: it is a duplicate or late.
 
         Raises
         ------
@@ -155,7 +170,7 @@ class Region:
         parts = [self._newest[leaf].summary for leaf in self.leaves]
         if not parts:
             raise ProtocolError(
-                f"Region {self.name!r} has no report of any leaf. Wait for the first."
+                f"No leaf of region {self.name!r} has reported yet. Wait for the first report."
             )
         merged = Summary.empty(parts[0].d, self.rank, centered=parts[0].centered)
         for part in parts:
@@ -163,11 +178,11 @@ class Region:
         return merged
 
     def report(self) -> RegionReport:
-        """Report upwards, as a leaf of the parent.
+        """Return the report of this region as a leaf of its parent.
 
-        The version is the sum of the leaves' versions. It grows with every piece of news, does
-        not depend on the order of arrival, and survives a region that starts again empty: its
-        parent keeps the older, fuller report until the leaves have been heard from again.
+        The version is the sum of the leaves' versions. It grows with every newer report, does not
+        depend on the order of arrival, and is safe for a region that restarts empty: its parent
+        keeps the older, fuller report until the leaves have reported again.
 
         Raises
         ------
@@ -186,10 +201,10 @@ class Region:
             raise DataError(
                 f"The report of leaf {report.leaf!r} has {here.d} features, "
                 f"centered={here.centered}, where leaf {other.leaf!r} has {there.d}, "
-                f"centered={there.centered}. Bring the same features and choice everywhere."
+                f"centered={there.centered}. Use the same features and centring everywhere."
             )
 
 
 def _check_name(argument: str, value: str) -> None:
     if not isinstance(value, str) or not value:
-        raise InputError(f"{argument}={value!r} must be a text that is not empty. Name it.")
+        raise InputError(f"{argument}={value!r} must be a non-empty string. Give it a name.")

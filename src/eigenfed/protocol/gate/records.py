@@ -1,5 +1,6 @@
 """A site's records: what it pays before noise is drawn, and writes down before anything leaves."""
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from eigenfed.privacy.ledger.storage import digest
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.study import Study
+
+_log = logging.getLogger(__name__)
 
 _PAID = (Leaves.NOISED, Leaves.PUBLISHED)
 _UNMETERED = (Reveals.NOTHING, Reveals.NOISE, Reveals.SIZE)
@@ -90,6 +93,7 @@ class Records:
 
     def refuse(self, key: ReplyKey, code: str) -> None:
         """Write down that a request was refused, where that can be written."""
+        _log.info("run %r round %d: %r refused with the code %s", key.run, key.round_, key.op, code)
         with suppress(Refusal):
             self._ledger.refuse(key, code)
 
@@ -141,6 +145,14 @@ class Records:
         mark = digest(sent) if self._keeps_digests else checksum(sent)
         left = Egress(key.run, key.round_, key.op, release, shapes, len(sent), mark, masked)
         self.egress.append(left)
+        _log.debug(
+            "run %r round %d: %r answered with %d bytes %s",
+            key.run,
+            key.round_,
+            key.op,
+            len(sent),
+            dict(shapes),
+        )
         return sent
 
     def abort(self, key: ReplyKey) -> None:
