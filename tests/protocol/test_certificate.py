@@ -7,7 +7,7 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, SiteRefused
-from eigenfed.linalg.orthonormal import column_lengths, sines
+from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import (
@@ -145,7 +145,7 @@ def true_residuals(found: Decomposition, X: Array) -> Array:
     """Residuals of the components for the covariance that pooling all rows would give."""
     covariance = np.cov(X.T)
     left = covariance @ found.components.T - found.components.T * found.variances
-    residuals: Array = column_lengths(left) / found.variances[0]
+    residuals: Array = column_norms(left) / found.variances[0]
     return residuals
 
 

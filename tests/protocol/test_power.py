@@ -426,8 +426,8 @@ def test_full_participation_does_not_go_on_without_a_site() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"local_steps": 0}, "local_steps=0 must be a whole number of at least 1."),
-        ({"local_steps": 2.5}, "local_steps=2.5 must be a whole number"),
+        ({"local_steps": 0}, "local_steps=0 must be an integer of at least 1."),
+        ({"local_steps": 2.5}, "local_steps=2.5 must be an integer"),
         ({"align": "opt"}, "align='opt' must be one of procrustes, sign, none. Choose one."),
         ({"decay": 0.5}, "decay=0.5 must be True or False."),
         ({"participation": "some"}, "participation='some' must be one of full, scheme1, scheme2."),
@@ -435,7 +435,7 @@ def test_full_participation_does_not_go_on_without_a_site() -> None:
         ({"participation": "scheme1"}, "sites_per_round=None must be a number with participation"),
         (
             {"participation": "scheme2", "sites_per_round": 0},
-            "sites_per_round=0 must be a whole number of at least 1.",
+            "sites_per_round=0 must be an integer of at least 1.",
         ),
     ],
 )

@@ -39,7 +39,9 @@ def uda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
     >>> uda([np.diag([3.0, 1.0]), np.diag([2.0, 1.0])], 1)
     array([[1., 0.]])
     """
-    return _leading([vt for _, _, vt in (_local(table, k) for table in checked_parts(parts, k))], k)
+    return _leading(
+        [vt for _, _, vt in (_decompose_site(table, k) for table in check_parts(parts, k))], k
+    )
 
 
 def wda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
@@ -66,7 +68,7 @@ def wda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
     >>> wda([np.diag([3.0, 1.0]), np.diag([1.0, 2.0])], 1)
     array([[1., 0.]])
     """
-    found = (_local(table, k) for table in checked_parts(parts, k))
+    found = (_decompose_site(table, k) for table in check_parts(parts, k))
     # The roots of the eigenvalues, since the stack's squares are summed.
     return _leading([s[:, None] / np.sqrt(max(n, 1)) * vt for n, s, vt in found], k)
 
@@ -105,7 +107,7 @@ def dr_svd(
     >>> dr_svd(parts, 1, rng=np.random.default_rng(0), oversample=1).round(12)
     array([[1., 0., 0.]])
     """
-    tables = checked_parts(parts, k)
+    tables = check_parts(parts, k)
     d = tables[0].shape[1]
     if oversample is not None and oversample < 0:
         raise InputError(
@@ -123,7 +125,7 @@ def dr_svd(
     return _leading([sketch], k)
 
 
-def checked_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
+def check_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
     """Return the sites' tables in float64, or refuse them or k."""
     tables = [np.asarray(part, dtype=np.float64) for part in parts]
     shapes = [table.shape for table in tables]
@@ -141,13 +143,13 @@ def checked_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
     return tables
 
 
-def _local(table: Array, k: int) -> tuple[int, Array, Array]:
+def _decompose_site(table: Array, k: int) -> tuple[int, Array, Array]:
     """Return the number of rows, and the first k singular values and vectors that are not 0."""
-    s, vt = _decomposed(table)
+    s, vt = _decompose(table)
     return len(table), s[:k], vt[:k]
 
 
-def _decomposed(rows: Array) -> tuple[Array, Array]:
+def _decompose(rows: Array) -> tuple[Array, Array]:
     if not rows.size:
         return np.zeros(0), np.zeros((0, rows.shape[1]))
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
@@ -157,7 +159,7 @@ def _decomposed(rows: Array) -> tuple[Array, Array]:
 
 def _leading(stacks: list[Array], k: int) -> Array:
     """First k right singular vectors of all rows together: eigenvectors of their sum of squares."""
-    _, vt = _decomposed(np.concatenate(stacks))
+    _, vt = _decompose(np.concatenate(stacks))
     return signed_rows(completed_rows(vt[:k], k))
 
 
@@ -215,7 +217,7 @@ def guo(
     >>> np.abs(components).round(4)
     array([[1., 0.]])
     """
-    tables = checked_parts(parts, k)
+    tables = check_parts(parts, k)
     if not tol > 0 or max_rounds < 1:
         raise InputError(
             f"tol={tol} must be above 0 and max_rounds={max_rounds} at least 1. Raise them."
@@ -224,8 +226,8 @@ def guo(
     size = float(np.sqrt(sum(float(np.vdot(table, table)) for table in tables)))
     before, found, rounds = np.zeros((n, 0)), np.zeros((0, d)), 0
     while len(found) < min(k, n):
-        start = _outside(rng.standard_normal(n), before)
-        h, g, used = _one_vector(tables, start, before, tol, max_rounds)
+        start = _project_out(rng.standard_normal(n), before)
+        h, g, used = _iterate_vector(tables, start, before, tol, max_rounds)
         rounds += used
         length = float(np.linalg.norm(g))
         if length <= _NEGLIGIBLE * size:
@@ -236,7 +238,7 @@ def guo(
     return signed_rows(completed_rows(basis, k)), rounds
 
 
-def _one_vector(
+def _iterate_vector(
     tables: list[Array], g: Array, before: Array, tol: float, max_rounds: int
 ) -> tuple[Array, Array, int]:
     """Iterate to one feature vector; return it, its sample vector and the rounds it took."""
@@ -247,20 +249,20 @@ def _one_vector(
         rounds += 1
         parts = zip(np.split(g, ends), tables, strict=True)
         summed = sum((table.T @ part for part, table in parts), np.zeros_like(h))
-        previous, h = h, _unit(summed)
-        g = _outside(np.concatenate([table @ h for table in tables]), before)
+        previous, h = h, _normalise(summed)
+        g = _project_out(np.concatenate([table @ h for table in tables]), before)
         # For unit vectors half the squared difference is 1 - cos, with all its digits.
         if not h.any() or float(np.sum((h - previous) ** 2)) / 2 <= tol:
             break
     return h, g, rounds
 
 
-def _outside(g: Array, before: Array) -> Array:
+def _project_out(g: Array, before: Array) -> Array:
     for _ in range(2):
         g = g - before @ (before.T @ g)
     return g
 
 
-def _unit(vector: Array) -> Array:
+def _normalise(vector: Array) -> Array:
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0 else vector

@@ -3,7 +3,7 @@
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import RowBuffer, SubspaceTracker, whole_number
+from eigenfed.baselines.tracker import RowBuffer, SubspaceTracker, check_integer
 
 
 class FrequentDirections(SubspaceTracker):
@@ -47,7 +47,7 @@ class FrequentDirections(SubspaceTracker):
     def __init__(self, n_components: int, *, sketch_size: int | None = None) -> None:
         super().__init__(n_components)
         chosen = 2 * self.n_components if sketch_size is None else sketch_size
-        self.sketch_size = whole_number("sketch_size", chosen, least=self.n_components + 1)
+        self.sketch_size = check_integer("sketch_size", chosen, least=self.n_components + 1)
 
     @property
     def sketch_(self) -> Array:

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import SubspaceTracker, random_basis, seed
+from eigenfed.baselines.tracker import SubspaceTracker, check_seed, draw_basis
 from eigenfed.errors import InputError
 
 # A fit or residual that is smaller than this, relative to the other, is made of rounding errors.
@@ -82,10 +82,10 @@ class Grouse(SubspaceTracker):
                 f"step_size={step_size} must be positive and finite. Pass None for greedy steps."
             )
         self.step_size = step_size
-        self.random_state = seed(random_state)
+        self.random_state = check_seed(random_state)
 
     def _start(self, d: int) -> None:
-        self._rows = random_basis(self.n_components, d, self.random_state)
+        self._rows = draw_basis(self.n_components, d, self.random_state)
 
     def _absorb(self, block: Array) -> None:
         for count, row in enumerate(block, start=self.n_rows_ + 1):

@@ -4,10 +4,10 @@ from eigenfed.arrays import Array
 from eigenfed.baselines.tracker import (
     RowBuffer,
     SubspaceTracker,
-    orthonormal_rows,
-    random_basis,
-    seed,
-    whole_number,
+    check_integer,
+    check_seed,
+    draw_basis,
+    orthonormalise_rows,
 )
 from eigenfed.errors import InputError
 
@@ -65,13 +65,13 @@ class PowerStream(SubspaceTracker):
     ) -> None:
         super().__init__(n_components)
         if block_size is not None:
-            block_size = whole_number("block_size", block_size, least=self.n_components)
+            block_size = check_integer("block_size", block_size, least=self.n_components)
         self.block_size = block_size
-        self.random_state = seed(random_state)
+        self.random_state = check_seed(random_state)
         self.n_blocks_ = 0
 
     def _start(self, d: int) -> None:
-        self._rows = random_basis(self.n_components, d, self.random_state)
+        self._rows = draw_basis(self.n_components, d, self.random_state)
         self._block = RowBuffer(self.block_size or d, d)
 
     def _absorb(self, block: Array) -> None:
@@ -90,6 +90,6 @@ class PowerStream(SubspaceTracker):
 
     def _power_step(self) -> None:
         rows = self._block.rows
-        self._rows = orthonormal_rows((rows @ self._rows.T).T @ rows / len(rows))
+        self._rows = orthonormalise_rows((rows @ self._rows.T).T @ rows / len(rows))
         self._block.restart(rows[:0])
         self.n_blocks_ += 1

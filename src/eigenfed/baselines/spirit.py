@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import SubspaceTracker, orthonormal_rows
+from eigenfed.baselines.tracker import SubspaceTracker, orthonormalise_rows
 from eigenfed.errors import InputError
 
 # The paper asks for "a small positive value"; this is the one of its authors' program.
@@ -104,7 +104,7 @@ class Spirit(SubspaceTracker):
             self._adapt(len(row))
 
     def _basis(self) -> Array:
-        return orthonormal_rows(np.array([variable.weights for variable in self._variables]))
+        return orthonormalise_rows(np.array([variable.weights for variable in self._variables]))
 
     def _track(self, row: Array) -> None:
         for variable in self._variables:

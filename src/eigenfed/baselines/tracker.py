@@ -37,7 +37,7 @@ class SubspaceTracker(ABC):
     _takes_missing: ClassVar[bool] = False
 
     def __init__(self, n_components: int) -> None:
-        self.n_components = whole_number("n_components", n_components)
+        self.n_components = check_integer("n_components", n_components)
         self.n_rows_ = 0
         self.n_features_in_ = 0
 
@@ -57,7 +57,7 @@ class SubspaceTracker(ABC):
         InputError
             If X is not a table of real numbers in range, or its features are not as before.
         """
-        block = checked_block(X, missing=self._takes_missing)
+        block = check_block(X, missing=self._takes_missing)
         self._begin_or_match(block.shape[1])
         self._absorb(block)
         self.n_rows_ += len(block)
@@ -139,7 +139,7 @@ class RowBuffer:
         self.count = len(rows)
 
 
-def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
+def check_block(X: npt.ArrayLike, *, missing: bool) -> Array:
     """Return X as a float64 table, or refuse it; NaN passes only where `missing` is true."""
     table = np.asarray(X)
     if table.dtype.kind not in "biuf":
@@ -162,24 +162,24 @@ def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
     return block
 
 
-def whole_number(name: str, value: int, *, least: int = 1) -> int:
+def check_integer(name: str, value: int, *, least: int = 1) -> int:
     """Return the value as an int, or refuse it."""
     check_count(name, value, f"Change {name}.", least=least)
     return int(value)
 
 
-def seed(random_state: int | None) -> int | None:
+def check_seed(random_state: int | None) -> int | None:
     """Return a seed for `numpy.random.default_rng`, or refuse it."""
-    return None if random_state is None else whole_number("random_state", random_state, least=0)
+    return None if random_state is None else check_integer("random_state", random_state, least=0)
 
 
-def random_basis(k: int, d: int, random_state: int | None) -> Array:
+def draw_basis(k: int, d: int, random_state: int | None) -> Array:
     """Orthonormal rows that span a uniformly random subspace, shape (k, d)."""
     gaussian = np.random.default_rng(random_state).standard_normal((d, k))
-    return orthonormal_rows(gaussian.T)
+    return orthonormalise_rows(gaussian.T)
 
 
-def orthonormal_rows(rows: Array) -> Array:
+def orthonormalise_rows(rows: Array) -> Array:
     """Householder QR of the rows in their order, shape (k, d) with k <= d.
 
     The result is orthonormal even where the rows are linearly dependent: the rows that add

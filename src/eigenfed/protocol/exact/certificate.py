@@ -23,7 +23,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import column_lengths, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, signed_rows
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
@@ -134,7 +134,7 @@ def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float)
         return trace
     # The residual exceeds what the iteration has left over, which is of its square.
     left = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
-    largest = max(float(values[0]), 0.0) + float(column_lengths(left[:, None])[0])
+    largest = max(float(values[0]), 0.0) + float(column_norms(left[:, None])[0])
     return min(largest * (1.0 + _MARGIN), trace)
 
 
@@ -188,7 +188,7 @@ def certificate(
         following = next_value
         half = (next_value - outside) / 2
         above = (next_value + outside) / 2 + math.hypot(half, coupling)
-    residuals = (column_lengths(residual) + rounding) / largest
+    residuals = (column_norms(residual) + rounding) / largest
     return Certificate(
         residuals,
         angle(size, values[-1] - above),
@@ -225,7 +225,7 @@ def wire_error(moments: Moments, variance: float, directions: int) -> float:
     if moments.wire == "float64":
         return 0.0
     u = float(np.finfo(np.float32).eps) / 2
-    away = u * float(column_lengths((moments.mean / moments.scale)[:, None])[0])
+    away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
     share = moments.n / moments.divisor
     return 2 * u * variance * (math.sqrt(directions) + 2.0) + share * away**2
 

@@ -27,7 +27,7 @@ from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts, Pass
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
@@ -251,7 +251,7 @@ def agree_on(basis: Array, image: Array, matrix: Array) -> float:
     array([[2., 0.],
            [0., 1.]])
     """
-    with threads_for(6.0 * matrix.size * basis.shape[1]):
+    with limit_threads(6.0 * matrix.size * basis.shape[1]):
         missed = image - matrix @ basis
         inner = basis.T @ missed
         half = (missed - basis @ ((inner + inner.T) / 4)) @ basis.T

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.lanczos import BlockLanczos
-from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, completed_rows, signed_rows
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
@@ -104,7 +104,7 @@ def lanczos(
         space.take((yield from products.of(space.block)))
         values, vectors = space.ritz(k)
         residual = space.residuals(vectors)
-        sizes = column_lengths(residual)[_wanted(values, k, stop)]
+        sizes = column_norms(residual)[_wanted(values, k, stop)]
         products.residual = relative(sizes, values[0])
         done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
         if done or not space.room or products.rounds >= study.max_rounds:

@@ -30,7 +30,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, Parts, SiteLost
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.orthonormal import column_lengths, sines
+from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
@@ -269,7 +269,7 @@ def _largest_residual(basis: Array, image: Array, k: int) -> float:
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
     left = image @ vectors - (basis @ vectors) * values
-    return relative(column_lengths(left), values[0])
+    return relative(column_norms(left), values[0])
 
 
 @dataclass(eq=False)

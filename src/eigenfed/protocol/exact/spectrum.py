@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.orthonormal import column_lengths, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, signed_rows
 from eigenfed.protocol.decomposition import Certificate, Decomposition
 from eigenfed.protocol.exact.certificate import angle
 
@@ -107,7 +107,7 @@ class _Off:
     def of(cls, vt: Array, rounding: float, rough: float, exact_on: Array | None) -> "_Off":
         outside = vt.T if exact_on is None else vt.T - exact_on @ (exact_on.T @ vt.T)
         return cls(
-            rounding + rough * column_lengths(outside),
+            rounding + rough * column_norms(outside),
             rounding + rough * float(np.linalg.norm(outside, 2)),
             rounding + rough,
         )
@@ -120,7 +120,7 @@ def _certificate(
     k = len(vt)
     left = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = (column_lengths(left) + off.each) / largest
+    residuals = (column_norms(left) + off.each) / largest
     following = (values[k] + off.anywhere) if k < len(values) else 0.0
     sure = angle(float(np.linalg.norm(left, 2)) + off.all, values[k - 1] - following)
     return Certificate(

@@ -26,7 +26,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts
-from eigenfed.linalg.orthonormal import column_lengths
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
@@ -262,7 +262,7 @@ def _largest_residual(basis: Array, image: Array) -> float:
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     residual = image @ vectors - (basis @ vectors) * values
-    return relative(column_lengths(residual), values[-1])
+    return relative(column_norms(residual), values[-1])
 
 
 def _has_settled(following: Array, basis: Array, tol: float) -> bool:

@@ -19,7 +19,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import completed_rows, orthonormal_rows, signed_rows
+from eigenfed.linalg.orthonormal import completed_rows, orthonormalise_rows, signed_rows
 from eigenfed.privacy.leakage import Answered
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
@@ -254,7 +254,7 @@ def features_pca(
     # A component without variance has no loadings; its place is kept by a completion.
     sizes = np.sqrt(np.sum(whole**2, axis=0))
     kept = sizes > np.sqrt(np.finfo(float).eps) * max(float(sizes.max(initial=0.0)), 1e-300)
-    vt = completed_rows(orthonormal_rows((whole[:, kept] / sizes[kept]).T), k)
+    vt = completed_rows(orthonormalise_rows((whole[:, kept] / sizes[kept]).T), k)
     return replace(
         found,
         components=signed_rows(vt),

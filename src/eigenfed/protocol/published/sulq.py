@@ -24,7 +24,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.orthonormal import completed_rows
-from eigenfed.linalg.stream import adapted_rank
+from eigenfed.linalg.stream import adapt_rank
 from eigenfed.privacy.published_claims import (
     CovarianceNoise,
     check_one_of,
@@ -329,7 +329,7 @@ def masked_stream(
             masked = _masked_whole(batch, sd, rank)
         u, s = _side_by_side(masked, tracked)
         if value.energy is not None:
-            rank = adapted_rank(s, min(rank, len(s)), value.energy, source.d)
+            rank = adapt_rank(s, min(rank, len(s)), value.energy, source.d)
         tracked = u[:, :rank] * s[:rank]
     # As long as it can get, whatever the rows are: columns of zeros change no merge.
     width = source.d if value.energy is not None else min(rank, source.d)
