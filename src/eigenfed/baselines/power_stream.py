@@ -13,33 +13,32 @@ from eigenfed.errors import InputError
 
 
 class PowerStream(SubspaceTracker):
-    """Subspace by one power step for each block of rows.
+    """Subspace tracking by one power step for each block of rows.
 
     After every B rows x the basis Q, with orthonormal columns, becomes ([1]_, the
     block-stochastic orthogonal iteration)::
 
         Q <- QR(1/B * sum(x x') Q)
 
-    Rows that do not fill a block wait, and do not count until it is full. Under the spiked
-    covariance model the error falls at a constant rate with each block, down to a floor that
-    larger blocks lower. Rows are taken as given and are not centred. The directions come in
-    order of their power once they have converged.
+    Rows that do not fill a block are buffered, and have no effect until it is full. Under the
+    spiked covariance model the error falls by a constant factor with each block, to a floor that
+    larger blocks lower. Rows are taken as given and are not centred. Once converged, the
+    directions are ordered by variance.
 
     Parameters
     ----------
     n_components : int
         Directions to track, k.
     block_size : int, optional
-        Rows in a block, B; at least k. It is the number of features, d, unless given, as in the
-        supplement of Federated PCA, Section D.1.
+        Rows in a block, B; at least k. By default the number of features, d, as in
+        [Grammenos2020, supplement] section D.1.
     random_state : int, optional
         Seed of the initial basis.
 
     Notes
     -----
-    The paper adds each row to a sum of shape (d, k) and so needs memory for that only. We hold
-    the B rows of a block instead: blocks are then multiplied at once, whichever way the rows
-    came in.
+    The paper adds each row to a sum of shape (d, k) and needs memory for that only. Here the B
+    rows of a block are held and multiplied at once, however the rows arrive.
 
     References
     ----------
