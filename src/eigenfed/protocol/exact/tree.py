@@ -1,19 +1,19 @@
-"""The asynchronous tree of [Grammenos2020] Alg. 1: regions merge what their leaves reported.
+"""The asynchronous tree of [Grammenos2020] Alg. 1: regions merge the reports of their leaves.
 
 ===========  ==================================================================================
-region       of each leaf on its own: its newest summary, with its name and version
-leaf         nothing comes back
+region       from each leaf alone: its newest summary, with its name and version
+leaf         nothing is sent back
 ===========  ==================================================================================
 
 A leaf is a device with a stream, or another region: a region is a coordinator to its leaves and a
-leaf to its parent, at any depth. Leaves report at their own pace and nobody waits for them. The
-newest report of a leaf replaces the one before, so duplicates, late arrivals and resending change
-nothing, and a lost leaf only means older data. Alg. 1 merges updates into one another as they
-come, which counts a report twice that was sent twice; replacing needs memory for one summary a
-leaf, of the order of leaves x d x rank.
+leaf to its parent, at any depth. Leaves report at their own pace and nothing waits for them. The
+newest report of a leaf replaces the one before, so duplicates, late arrivals and resent reports
+change nothing, and a lost leaf only means older data. Alg. 1 merges updates into one another as
+they arrive, which counts a report twice if it is sent twice; replacing needs memory for one summary
+per leaf, of the order of leaves x d x rank.
 
-A report tells its region what `one_shot.summarise` declares of a site. This module is the
-mathematics only: who sends a report out of a site counts it there in the same way.
+A report reveals what the operation `summarise` of `exact.merge` declares for a site. This module
+contains only the mathematics: code that sends a report out of a site must meter it there.
 """
 
 from dataclasses import dataclass
@@ -31,17 +31,17 @@ _FIELDS = {"leaf": str, "version": int}
 
 @dataclass(frozen=True, eq=False)
 class RegionReport:
-    """What a leaf knows at one moment.
+    """The summary of a leaf at one moment.
 
     Attributes
     ----------
     leaf : str
         Name of the leaf, unique among the leaves of its region.
     version : int
-        From 1, higher for every newer summary. A leaf that starts again goes on counting; the
-        number of blocks it has seen will do.
+        At least 1, and higher for every newer summary, also after a restart of the leaf; for
+        example the number of blocks it has seen.
     summary : Summary
-        Of all the leaf's rows so far, not of the rows since the last report.
+        Of all rows of the leaf so far, not only of those since the last report.
 
     Examples
     --------
@@ -67,13 +67,13 @@ class RegionReport:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "RegionReport":
-        """Read what `to_bytes` wrote.
+        """Read a report written by `to_bytes`.
 
         Raises
         ------
         DataError
-            If the bytes are foreign, cut short, corrupt, of another format, or hold no name, no
-            version from 1 or no sound summary.
+            If the bytes are not a report, are truncated, corrupt, of another format, or hold an
+            invalid name, version or summary.
         """
         container = Container.from_bytes(data, kind=_KIND, version=_FORMAT)
         fields, arrays = container.scalars, container.arrays
@@ -83,23 +83,25 @@ class RegionReport:
             or arrays.keys() != {"summary"}
             or inside.dtype != np.uint8
         ):
-            raise DataError("The report lacks a field or has a foreign one. Use one release.")
+            raise DataError(
+                "The report has missing or unknown fields. Use the same release everywhere."
+            )
         summary = Summary.from_bytes(inside.tobytes())
         try:
             return cls(str(fields["leaf"]), int(fields["version"]), summary)
         except InputError as error:
-            raise DataError(f"The data are not a sound report. {error}") from error
+            raise DataError(f"The data are not a valid report. {error}") from error
 
 
 class Region:
-    """Merges the newest summaries of its leaves, and answers at any time.
+    """Merges the newest summaries of its leaves, at any time.
 
     Parameters
     ----------
     name : str
         The region's own name as a leaf of its parent.
     rank : int
-        How many directions its summary keeps; twice as many as are wanted at the root.
+        Number of directions its summary keeps; twice as many as are wanted at the root.
 
     Examples
     --------
@@ -122,18 +124,18 @@ class Region:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """Names of the leaves heard from, sorted."""
+        """Sorted names of the leaves that have reported."""
         return tuple(sorted(self._newest))
 
     def receive(self, report: RegionReport) -> bool:
-        """Take a report; return whether it was news.
+        """Accept a report; return whether it is newer than the one held.
 
-        A version that is not above the one at hand is left aside: it is a duplicate or late.
+        A version not above the one held is ignored: it is a duplicate or late.
 
         Raises
         ------
         DataError
-            If its summary does not fit those of the other leaves. Nothing is changed then.
+            If its summary does not match those of the other leaves. Nothing is changed then.
         """
         self._check_fits(report)
         held = self._newest.get(report.leaf)
@@ -145,7 +147,7 @@ class Region:
     def summary(self) -> Summary:
         """Merge the newest summaries, in sorted order of leaves.
 
-        The same newest reports give the same bits, in whatever order they came.
+        The result depends only on the newest reports, not on their order of arrival, to the bit.
 
         Raises
         ------
@@ -155,7 +157,7 @@ class Region:
         parts = [self._newest[leaf].summary for leaf in self.leaves]
         if not parts:
             raise ProtocolError(
-                f"Region {self.name!r} has no report of any leaf. Wait for the first."
+                f"Region {self.name!r} has no report from any leaf. Wait for the first."
             )
         merged = Summary.empty(parts[0].d, self.rank, centered=parts[0].centered)
         for part in parts:
@@ -163,11 +165,11 @@ class Region:
         return merged
 
     def report(self) -> RegionReport:
-        """Report upwards, as a leaf of the parent.
+        """Return a report to the parent, as one of its leaves.
 
-        The version is the sum of the leaves' versions. It grows with every piece of news, does
-        not depend on the order of arrival, and survives a region that starts again empty: its
-        parent keeps the older, fuller report until the leaves have been heard from again.
+        The version is the sum of the leaves' versions. It grows with every new report, does not
+        depend on the order of arrival, and is safe if a region restarts empty: its parent keeps
+        the older, more complete report until the leaves have reported again.
 
         Raises
         ------
@@ -186,10 +188,10 @@ class Region:
             raise DataError(
                 f"The report of leaf {report.leaf!r} has {here.d} features, "
                 f"centered={here.centered}, where leaf {other.leaf!r} has {there.d}, "
-                f"centered={there.centered}. Bring the same features and choice everywhere."
+                f"centered={there.centered}. Use the same features and centring everywhere."
             )
 
 
 def _check_name(argument: str, value: str) -> None:
     if not isinstance(value, str) or not value:
-        raise InputError(f"{argument}={value!r} must be a text that is not empty. Name it.")
+        raise InputError(f"{argument}={value!r} must be a non-empty string. Pass a name.")

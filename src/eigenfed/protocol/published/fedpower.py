@@ -443,7 +443,7 @@ class _NoisyAverages:
         scheme = Power(
             participation=self.value.participation, sites_per_round=self.value.sites_per_round
         )
-        return scheme.factors(rows, self.rng)
+        return scheme.draw_factors(rows, self.rng)
 
     def _reference(self, fields: dict[str, Any]) -> Protocol[Array]:
         baseline = max(self.factors, key=self.ground.rows.__getitem__)
