@@ -23,7 +23,6 @@ from eigenfed.privacy.release import Leaves, Reveals
 from eigenfed.protocol.core import Record, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site
-from eigenfed.protocol.messages import pack
 from eigenfed.protocol.methods import all_operations
 from eigenfed.protocol.published import (
     AnalyzeGauss,
@@ -33,14 +32,9 @@ from eigenfed.protocol.published import (
     StreamingModSuLQ,
     SuLQ,
 )
-from eigenfed.protocol.published.bounded import SizesReply
-from eigenfed.protocol.published.dpdispca import (
-    BoundedScatterRequest,
-    NoisyCovarianceRequest,
-    bounded_scatter,
-    noisy_covariance,
-)
+from eigenfed.protocol.published.dpdispca import NoisyCovarianceRequest, noisy_covariance
 from eigenfed.protocol.published.fedpower import NoisyStepReply, NoisyStepRequest, noisy_step
+from eigenfed.protocol.published.mechanism import BoundedScatterRequest, bounded_scatter
 from eigenfed.protocol.published.published_pca import OPS, published_pca, published_script
 from eigenfed.protocol.published.sulq import MaskedStreamRequest, masked_stream
 from eigenfed.protocol.study import Study
@@ -714,7 +708,7 @@ def test_a_site_that_wants_sound_mechanisms_refuses_all_of_them(
     [
         ({"a": np.eye(3), "b": np.eye(4)}, "different numbers of features"),
         ({"a": np.eye(3), "b": np.zeros((0, 3))}, "Site 'b' has no rows"),
-        ({"a": np.zeros((5, 3))}, "All rows are alike"),
+        ({"a": np.zeros((5, 3))}, "All rows are equal"),
     ],
 )
 def test_tables_that_no_mechanism_can_take_are_refused(
@@ -739,11 +733,8 @@ def test_too_many_components_and_foreign_values_are_refused() -> None:
     with pytest.raises(SiteRefused, match="'malformed'"):
         run(foreign, {"a": np.eye(3)}, 1)
     study = Study(("a",), 1, privacy=foreign, center=False)
-    protocol = published_pca(study, rng=np.random.default_rng(0))
-    next(protocol)
-    sizes = SizesReply(n=3, d=3, key=np.zeros(32, dtype=np.uint8))
     with pytest.raises(InputError, match="must be a mechanism of eigenfed"):
-        protocol.send({"a": pack(sizes)})
+        next(published_pca(study, rng=np.random.default_rng(0)))
 
 
 def test_more_sites_than_there_are_cannot_be_drawn_and_nobody_is_asked() -> None:

@@ -189,7 +189,7 @@ def local_product(
     view, frame, state = framed(source, state)
     if request.reference is not None and isinstance(state.own, Walked):
         signs = getattr(terms.study.chosen, "align", "") == "sign"
-        basis = _align(state.own.basis, request.reference, signs=signs)
+        basis = align_basis(state.own.basis, request.reference, signs=signs)
     elif request.start is not None:
         *_, basis = _take_steps(view, request.start, request.steps or 0)
     else:
@@ -216,7 +216,7 @@ def _take_steps(view: Prepared, start: Array, steps: int) -> tuple[Array, Array,
     return before, images, basis
 
 
-def _align(basis: Array, reference: Array, *, signs: bool) -> Array:
+def align_basis(basis: Array, reference: Array, *, signs: bool = False) -> Array:
     """Align a basis with the reference by an orthogonal matrix ([Guo2024] eq. 3.2), or by signs."""
     overlap = basis.T @ reference
     if signs:
