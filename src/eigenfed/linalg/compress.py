@@ -55,7 +55,7 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
     gram = stack @ stack.T if m <= d else stack.T @ stack
     with limit_threads(10.0 * gram.size * len(gram)):
         refined = refine_eigh(gram, k) if known == k < m and _REFINED_ORDER <= m <= d else None
-        values, vectors, discarded = _truncated_eigh(gram, k) if refined is None else refined
+        values, vectors, discarded = _truncate_eigh(gram, k) if refined is None else refined
     if not values[0] > _TINY_SQUARE:
         return _compress_tiny(stack, rank)
     if values[-1] < _GRAM_RATIO**2 * values[0]:
@@ -67,7 +67,7 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
     return s, vt, discarded
 
 
-def _truncated_eigh(gram: Array, k: int) -> tuple[Array, Array, float]:
+def _truncate_eigh(gram: Array, k: int) -> tuple[Array, Array, float]:
     values, vectors = leading_eigh(gram, min(k + 1, len(gram)))
     discarded = max(float(values[k]), 0.0) if k < len(values) else 0.0
     return values[:k], vectors[:, :k], discarded

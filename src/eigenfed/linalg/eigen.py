@@ -96,9 +96,9 @@ def refine_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
     >>> values, round(outside, 12)
     (array([4., 3.]), 1.0)
     """
-    basis = _orthonormal_columns(a[:, :k])
+    basis = _orthonormalise_columns(a[:, :k])
     for _ in range(_STEPS - 1):
-        basis = None if basis is None else _orthonormal_columns(a @ basis)
+        basis = None if basis is None else _orthonormalise_columns(a @ basis)
     if basis is None:
         return None
     product = a @ basis
@@ -110,7 +110,7 @@ def refine_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
     return values, basis @ rotation, outside
 
 
-def _orthonormal_columns(z: Array) -> Array | None:
+def _orthonormalise_columns(z: Array) -> Array | None:
     """Orthonormalise well-conditioned columns by Cholesky QR; None if they are not."""
     norms = np.sqrt(np.einsum("ij,ij->j", z, z))
     if not norms.all():

@@ -55,7 +55,7 @@ class BlockLanczos:
     """
 
     def __init__(self, start: Array) -> None:
-        self._kept = _with_room(start)
+        self._kept = _allocate(start)
         self._starts = [0]
         self.block = start
         self.coefficients = np.zeros((0, 0))
@@ -118,14 +118,14 @@ class BlockLanczos:
                 fresh = rank_revealing_qr(fresh, 0.0)[0]
         m, width = self._size, fresh.shape[1]
         if m + width > self._kept.shape[1]:
-            self._kept = _with_room(self.basis)
+            self._kept = _allocate(self.basis)
         self._kept[:, m : m + width] = fresh
         self._starts.append(m)
         self._size = m + width
         self.block = fresh
 
 
-def _with_room(basis: Array) -> Array:
+def _allocate(basis: Array) -> Array:
     """Copy to column order with spare columns; pages that are never written use no memory."""
     d, m = basis.shape
     room = np.empty((d, min(max(2 * m, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")

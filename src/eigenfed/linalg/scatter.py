@@ -77,8 +77,8 @@ class Scatter:
         """Add rows that have been checked, as `Summary.fold` does."""
         n = float(len(rows)) if weights is None else float(weights.sum())
         if n == 0.0:
-            return self._decayed(decay)
-        mine = self._decayed(decay)
+            return self._decay(decay)
+        mine = self._decay(decay)
         # One more row carries the shift between the two means: cheaper than its outer product.
         around = np.empty((len(rows) + 1, len(self.mean)))
         with limit_threads(around.size * len(self.mean)):
@@ -88,11 +88,11 @@ class Scatter:
                 around[-1] = math.sqrt(mine.n / (mine.n + n) * n) * shift
                 matrix = around.T @ around
                 matrix += mine.matrix
-        return mine._grown(n, mean, shift, matrix)
+        return mine._grow(n, mean, shift, matrix)
 
     def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
         """Return the scatter of both sets of rows, with these weights times ``decay**2``."""
-        mine = self._decayed(decay)
+        mine = self._decay(decay)
         if len(other.mean) != len(self.mean):
             raise InputError(
                 f"other has {len(other.mean)} features and must have {len(self.mean)}. "
@@ -104,10 +104,10 @@ class Scatter:
         with np.errstate(over="ignore", invalid="ignore"):
             matrix = mine.matrix + other.matrix
             matrix += (mine.n / (mine.n + other.n) * other.n) * np.outer(shift, shift)
-        grown = mine._grown(other.n, other.mean, shift, matrix)
+        grown = mine._grow(other.n, other.mean, shift, matrix)
         return replace(grown, missed=mine.missed + other.missed, lost=mine.lost + other.lost)
 
-    def _grown(self, n: float, mean: Array, shift: Array, matrix: Array) -> "Scatter":
+    def _grow(self, n: float, mean: Array, shift: Array, matrix: Array) -> "Scatter":
         """Return the scatter with `n` further rows, or raise if it is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             energy = float(matrix.trace())
@@ -162,7 +162,7 @@ class Scatter:
         """Reorder the features, as `Summary.reorder` does."""
         return replace(self, mean=self.mean[columns], matrix=self.matrix[np.ix_(columns, columns)])
 
-    def _decayed(self, decay: float) -> "Scatter":
+    def _decay(self, decay: float) -> "Scatter":
         if decay == 1.0 or self.n == 0.0:
             return self
         square = decay * decay

@@ -13,7 +13,7 @@ import numpy as np
 from eigenfed.arrays import Array
 
 
-def cosines_under_noise(values: Array, k: int, deviation: float) -> Array:
+def cosines_under_noise(values: Array, k: int, sd: float) -> Array:
     """Estimate the squared cosines between leading noisy eigenvectors and noiseless ones.
 
     Parameters
@@ -22,7 +22,7 @@ def cosines_under_noise(values: Array, k: int, deviation: float) -> Array:
         All noisy eigenvalues, largest first.
     k : int
         Number of eigenvectors.
-    deviation : float
+    sd : float
         Standard deviation of the noise on an off-diagonal entry.
 
     Returns
@@ -37,12 +37,12 @@ def cosines_under_noise(values: Array, k: int, deviation: float) -> Array:
     apart = values[:k, None] - values
     own = np.eye(k, len(values), dtype=bool)
     with np.errstate(divide="ignore"):
-        turned = np.where(own, 0.0, (deviation / np.where(own, 1.0, apart)) ** 2)
+        turned = np.where(own, 0.0, (sd / np.where(own, 1.0, apart)) ** 2)
     cosines: Array = 1.0 / (1.0 + turned.sum(axis=1))
     return cosines
 
 
-def cosines_beside(values: Array, strange: float, d: int) -> Array:
+def cosines_beside(values: Array, added: float, d: int) -> Array:
     """Estimate how one added random direction mixes with eigenvectors.
 
     The direction and an eigenvector are treated as two axes with inner product ``1 / sqrt(d)``;
@@ -52,7 +52,7 @@ def cosines_beside(values: Array, strange: float, d: int) -> Array:
     ----------
     values : ndarray of shape (k,)
         Eigenvalues.
-    strange : float
+    added : float
         Variance along the added direction.
     d : int
         Number of features.
@@ -67,8 +67,8 @@ def cosines_beside(values: Array, strange: float, d: int) -> Array:
     >>> cosines_beside(np.array([10.0, 1.0, 0.1]), 1.0, 100).round(2)
     array([1.  , 0.5 , 0.01])
     """
-    apart = values - strange
-    mixed = 4.0 * strange**2 / d
+    apart = values - added
+    mixed = 4.0 * added**2 / d
     spread = np.sqrt(apart**2 + mixed)
     cosines: Array = (1.0 + apart / np.where(spread > 0.0, spread, 1.0)) / 2.0
     return cosines

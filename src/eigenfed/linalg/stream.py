@@ -80,7 +80,7 @@ class Observed:
     mean: Array
 
     @classmethod
-    def all_of(cls, n: float, mean: Array) -> "Observed":
+    def from_complete_rows(cls, n: float, mean: Array) -> "Observed":
         """Return the weights and means of rows of weight `n` without missing entries."""
         return cls(np.full(len(mean), n), mean)
 
@@ -158,16 +158,16 @@ class Stream:
         total = rows.shape[0]
         self._view = None
         self.n_seen += total
-        if self._fits_plainly(rows, total) and weights is None and not missing:
+        if self._can_append(rows, total) and weights is None and not missing:
             self._rows[self._count : self._count + total] = rows
             self._count += total
             return
         if missing and self._observed is None:
-            self._observed = Observed.all_of(self._core.n, self._core.mean)
+            self._observed = Observed.from_complete_rows(self._core.n, self._core.mean)
         start = 0
         while start < total:
             stop = min(start + self._chunk - self._count, total)
-            piece = _dense(rows[start:stop])
+            piece = _to_dense(rows[start:stop])
             if missing:
                 self.n_missing += np.isnan(piece).sum(axis=0)
             part = None if weights is None else weights[start:stop]
@@ -207,8 +207,8 @@ class Stream:
         core, observed = self._complete()
         added, added_observed = (other, None) if isinstance(other, Summary) else other._complete()
         if observed is not None or added_observed is not None:
-            here = observed or Observed.all_of(core.n, core.mean)
-            there = added_observed or Observed.all_of(added.n, added.mean)
+            here = observed or Observed.from_complete_rows(core.n, core.mean)
+            there = added_observed or Observed.from_complete_rows(added.n, added.mean)
             core = _move_unobserved(core, here, there)
             added = _move_unobserved(added, there, here)
             observed = here.merge(there)
@@ -231,7 +231,7 @@ class Stream:
         other._view = None
         return other
 
-    def _fits_plainly(self, rows: Any, total: int) -> bool:
+    def _can_append(self, rows: Any, total: int) -> bool:
         """Return whether rows can be appended to the buffer: the fast path of single rows."""
         return (
             0 < self._count < self._chunk - total
@@ -289,7 +289,7 @@ class Stream:
             self._core = core.truncate(self.settings.tracked(self.k))
 
 
-def _dense(rows: Any) -> npt.NDArray[Any]:
+def _to_dense(rows: Any) -> npt.NDArray[Any]:
     sparse: bool = issparse(rows)
     dense: npt.NDArray[Any] = rows.toarray() if sparse else rows
     return dense

@@ -197,11 +197,11 @@ class Summary:
         b, kept = len(rows), len(self.s)
         n = float(b) if weights is None else float(weights.sum())
         if n == 0.0:
-            return self._decayed(decay)
+            return self._decay(decay)
         stack = np.empty((kept + b + 1, self.d))
         with limit_threads(stack.size * len(stack)):
             mean = center_rows(rows, weights, centered=self.centered, out=stack[kept:-1])
-            return self._joined(stack, n, mean, decay)
+            return self._join(stack, n, mean, decay)
 
     def merge(self, other: "Summary", decay: float = 1.0) -> "Summary":
         """Return the summary of both sets of rows.
@@ -222,13 +222,13 @@ class Summary:
         self._check_fits(other)
         check_decay(decay)
         if other.n == 0.0:
-            return self._decayed(decay)
+            return self._decay(decay)
         if self.n == 0.0:
             return other.truncate(self.rank)
         stack = np.empty((len(self.s) + len(other.s) + 1, self.d))
         np.multiply(other.s[:, None], other.vt, out=stack[len(self.s) : -1])
         with limit_threads(stack.size * len(stack)):
-            return self._joined(stack, other.n, other.mean, decay, other.missed, other.lost)
+            return self._join(stack, other.n, other.mean, decay, other.missed, other.lost)
 
     def truncate(self, rank: int) -> "Summary":
         """Keep at most `rank` directions, now and after later merges.
@@ -317,7 +317,7 @@ class Summary:
                 "this summary. Make both with the same choice."
             )
 
-    def _decayed(self, decay: float) -> "Summary":
+    def _decay(self, decay: float) -> "Summary":
         if decay == 1.0:
             return self
         square = decay * decay
@@ -331,7 +331,7 @@ class Summary:
             lost=square * self.lost,
         )
 
-    def _joined(
+    def _join(
         self,
         stack: Array,
         n_other: float,

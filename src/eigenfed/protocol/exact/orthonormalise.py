@@ -80,7 +80,7 @@ class GramRequest(SidedRequest):
             return
         check_finite("norms", self.norms, (self.width(terms, state),))
         if state.limits is None or not (
-            (self.norms >= 0.0).all() and (self.norms**2 <= _widest(state.limits)).all()
+            (self.norms >= 0.0).all() and (self.norms**2 <= _bound_largest_norm(state.limits)).all()
         ):
             raise InputError("norms must be between 0 and the largest possible norm.")
 
@@ -237,7 +237,7 @@ def sided_close(
 OPS = (sided_gram, sided_norm, sided_onto, sided_close)
 
 
-def _widest(limits: Limits) -> float:
+def _bound_largest_norm(limits: Limits) -> float:
     either = max(bound_norm(limits, drawn=True), bound_norm(limits, drawn=False))
     return 1.01 * limits.parties * max(either, _NEARLY_ONE**2)
 
@@ -288,7 +288,7 @@ def cholesky_steps(total: Total, opening: dict[str, Any]) -> Protocol[Orthonorma
     opening : dict
         Fields of the first request: what G is computed from.
     """
-    gram = yield from _gram(total, opening)
+    gram = yield from _request_gram(total, opening)
     nothing = (8 * len(gram) * _EPS) ** 2 * gram.diagonal()
     triangle: Array = np.eye(len(gram))
     for step in range(_PASSES):
@@ -300,14 +300,14 @@ def cholesky_steps(total: Total, opening: dict[str, Any]) -> Protocol[Orthonorma
         triangle = upper @ triangle
         if step > 0 and least > _CLOSE:
             return Orthonormal(triangle, upper)
-        gram = yield from _gram(total, {"triangle": upper})
+        gram = yield from _request_gram(total, {"triangle": upper})
     raise ProtocolError(
         f"The vectors at the sites are not orthonormal after {_PASSES} passes, or their inner "
         "products leave the range of float64. Rescale the features."
     )
 
 
-def _gram(total: Total, change: dict[str, Any]) -> Protocol[Array]:
+def _request_gram(total: Total, change: dict[str, Any]) -> Protocol[Array]:
     """Change G, and return the inner products of its columns, over all sites.
 
     In fixed point, one bound for all columns leaves short ones few digits. The inner products are

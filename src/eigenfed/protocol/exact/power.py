@@ -176,7 +176,7 @@ class Power(Method):
         leading = np.zeros((0, d))
         for steps in self.schedule():
             if self.is_full and steps == 1:
-                return (yield from _distributed(products, basis, k, run.tol, most, run.certify))
+                return (yield from _run_distributed(products, basis, k, run.tol, most, run.certify))
             if products.rounds + self.count_rounds(steps) >= most:
                 break
             average = yield from averages.average(basis, steps)
@@ -252,7 +252,7 @@ def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
         raise InputError(f"{name}={value!r} must be one of {', '.join(known)}. Choose one.")
 
 
-def _distributed(
+def _run_distributed(
     products: Products, basis: Array, k: int, tol: float, max_rounds: int, certify: bool
 ) -> Protocol[Decomposition]:
     """Run the distributed power method ([Guo2024] Alg. 1); each product also gives residuals."""

@@ -140,10 +140,10 @@ class Randomized(Method):
             product = yield from request_sided_product(products, opening)
             blocks.append(orthonormalise_columns(product))
             opening = {"basis": blocks[-1]}
-        stack = _orthonormal_stack(blocks)
+        stack = _stack_iterates(blocks)
         inner = (yield from run.total(Call(ReducedRequest(basis=stack)))).inner
         products.rounds += 1
-        directions, lengths = _leading(stack, inner, k)
+        directions, lengths = _select_leading(stack, inner, k)
         product = yield from request_sided_product(
             products, {"basis": directions, "triangle": lengths}
         )
@@ -168,13 +168,13 @@ class Randomized(Method):
         )
 
 
-def _orthonormal_stack(blocks: list[Array]) -> Array:
+def _stack_iterates(blocks: list[Array]) -> Array:
     """Return P, (d, m): an orthonormal basis of the iterates' span, without rounding (line 3)."""
     left, s, _ = np.linalg.svd(np.hstack(blocks), full_matrices=False)
     return left[:, s > 10 * len(left) * _EPS * s[0]]
 
 
-def _leading(stack: Array, inner: Array, k: int) -> tuple[Array, Array]:
+def _select_leading(stack: Array, inner: Array, k: int) -> tuple[Array, Array]:
     """Return P y for the leading eigenvectors y (line 9), and the norms of D P y as a diagonal."""
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]

@@ -324,7 +324,7 @@ def noisy_step(
     source: Source, request: NoisyStepRequest, state: State, terms: Terms
 ) -> Answer[NoisyStepReply]:
     """Return the noisy product to be averaged, and the largest entry of the basis multiplied."""
-    basis = _start_basis(source, request, state)
+    basis = _prepare_basis(source, request, state)
     peak = float(np.abs(basis).max())
     sd = _get_fedpower(terms).noise_factors([int(n) for n in request.rows])[0]
     step = _multiply(source, request, basis) + normal(basis.shape, peak * sd)
@@ -351,7 +351,7 @@ def bare_walk(
     source: Source, request: BareWalkRequest, state: State, terms: Terms
 ) -> Answer[BareWalkReply]:
     """Take the local steps and keep their basis; reply with it, without noise, if requested."""
-    basis = _start_basis(source, request, state)
+    basis = _prepare_basis(source, request, state)
     kept = replace(state, own=Walked(basis))
     if request.shown:
         return _answer_metered(source, request, kept, BareWalkReply(basis=basis), basis)
@@ -370,7 +370,7 @@ def bare_basis(
     source: Source, request: BareBasisRequest, state: State, terms: Terms
 ) -> Answer[BareWalkReply]:
     """Return the basis after local steps, aligned with the baseline's, without noise."""
-    basis = _start_basis(source, request, state)
+    basis = _prepare_basis(source, request, state)
     return _answer_metered(source, request, state, BareWalkReply(basis=basis), basis)
 
 
@@ -447,7 +447,7 @@ class _NoisyAverages:
         return (yield from call_each(replace(call, to=tuple(self.factors))))
 
 
-def _start_basis(source: Source, request: StepsRequest, state: State) -> Array:
+def _prepare_basis(source: Source, request: StepsRequest, state: State) -> Array:
     """Return the basis to multiply: after local steps, or aligned with the baseline's."""
     if request.reference is not None and isinstance(state.own, Walked):
         return align_basis(state.own.basis, request.reference)
