@@ -20,7 +20,7 @@ from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Leaves, Reveals
-from eigenfed.protocol.core import Record, drive
+from eigenfed.protocol.core import Call, Record, call_each, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.methods import all_operations
@@ -32,6 +32,7 @@ from eigenfed.protocol.published import (
     StreamingModSuLQ,
     SuLQ,
 )
+from eigenfed.protocol.published.bounded import SizesRequest
 from eigenfed.protocol.published.dpdispca import NoisyCovarianceRequest, noisy_covariance
 from eigenfed.protocol.published.fedpower import NoisyStepReply, NoisyStepRequest, noisy_step
 from eigenfed.protocol.published.mechanism import BoundedScatterRequest, bounded_scatter
@@ -547,7 +548,7 @@ def test_steps_after_the_last_average_leave_bare() -> None:
     _, _, sites = run(value, in_parts(power_law(60, 5, 1.0), 2), 2)
     last = sites["s1"].egress[-1]
     assert (last.op, last.shapes) == ("bare_basis", {"basis": (5, 4)})
-    assert last.release.kind.endswith("bare")
+    assert last.release.kind.endswith("no noise")
 
 
 @pytest.mark.parametrize("scheme", ["scheme1", "scheme2"])
@@ -730,9 +731,10 @@ def test_too_many_components_and_foreign_values_are_refused() -> None:
             return ""
 
     foreign = Foreign(1.0, 1e-5, clip=1.0)
-    with pytest.raises(SiteRefused, match="'malformed'"):
-        run(foreign, {"a": np.eye(3)}, 1)
     study = Study(("a",), 1, privacy=foreign, center=False)
+    over = federation(study, {"a": Source.of(np.eye(3))}, Conditions(policies={"a": Policy()}))
+    with pytest.raises(SiteRefused, match="'malformed'"):
+        drive(call_each(Call(SizesRequest())), over.transport)
     with pytest.raises(InputError, match="must be a mechanism of eigenfed"):
         next(published_pca(study, rng=np.random.default_rng(0)))
 
