@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenfed.protocol.published.continuous_noise import keyed, normal, symmetric
+from eigenfed.protocol.published.continuous_noise import derive_bits, draw_symmetric, normal
 
 
 def test_the_noise_is_normal_with_the_standard_deviation_asked_for() -> None:
@@ -36,7 +36,7 @@ def test_noise_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(secrets, "token_bytes", counted)
     normal((3, 4), 1.0)
-    symmetric(4, 1.0)
+    draw_symmetric(4, 1.0)
     assert asked == [8 * 12, 8 * 10]
 
 
@@ -48,7 +48,7 @@ def test_a_seed_for_numpy_changes_nothing() -> None:
 
 
 def test_symmetric_noise_is_everywhere_and_mirrored() -> None:
-    noise = symmetric(60, 2.0, np.random.default_rng(1).bytes)
+    noise = draw_symmetric(60, 2.0, np.random.default_rng(1).bytes)
     np.testing.assert_array_equal(noise, noise.T)
     lower, diagonal = noise[np.tril_indices(60, -1)], noise.diagonal()
     assert (lower != 0).all()
@@ -67,20 +67,20 @@ def test_mirroring_the_data_instead_of_the_noise_would_release_the_data_bare() -
     theirs = moment + np.triu(drawn) + np.triu(moment, 1).T
     below = np.tril_indices(5, -1)
     np.testing.assert_allclose(theirs[below], 2 * moment[below], rtol=1e-12)
-    ours = moment + symmetric(5, 1.0, rng.bytes)
+    ours = moment + draw_symmetric(5, 1.0, rng.bytes)
     np.testing.assert_allclose(ours, ours.T, rtol=1e-12)
     assert np.abs(ours[below] - moment[below]).min() > 1e-3
 
 
 def test_a_key_gives_the_same_noise_again_and_another_key_does_not() -> None:
-    first, again, other = (normal((50,), 1.0, keyed(key)) for key in (b"a", b"a", b"b"))
+    first, again, other = (normal((50,), 1.0, derive_bits(key)) for key in (b"a", b"a", b"b"))
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
-    stream = keyed(b"a")
+    stream = derive_bits(b"a")
     stream(8)
     assert (normal((50,), 1.0, stream) != first).all()
 
 
 def test_noise_from_a_key_is_normal() -> None:
-    drawn = normal((50_000,), 1.0, keyed(b"a fixed key"))
+    drawn = normal((50_000,), 1.0, derive_bits(b"a fixed key"))
     assert stats.kstest(drawn, "norm").pvalue > 0.01

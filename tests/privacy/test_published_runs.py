@@ -20,10 +20,9 @@ from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Leaves, Reveals
-from eigenfed.protocol.core import Record, drive
+from eigenfed.protocol.core import Call, Record, call_each, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site
-from eigenfed.protocol.messages import pack
 from eigenfed.protocol.methods import all_operations
 from eigenfed.protocol.published import (
     AnalyzeGauss,
@@ -33,14 +32,10 @@ from eigenfed.protocol.published import (
     StreamingModSuLQ,
     SuLQ,
 )
-from eigenfed.protocol.published.bounded import SizesReply
-from eigenfed.protocol.published.dpdispca import (
-    BoundedScatterRequest,
-    NoisyCovarianceRequest,
-    bounded_scatter,
-    noisy_covariance,
-)
+from eigenfed.protocol.published.bounded import SizesRequest
+from eigenfed.protocol.published.dpdispca import NoisyCovarianceRequest, noisy_covariance
 from eigenfed.protocol.published.fedpower import NoisyStepReply, NoisyStepRequest, noisy_step
+from eigenfed.protocol.published.mechanism import BoundedScatterRequest, bounded_scatter
 from eigenfed.protocol.published.published_pca import OPS, published_pca, published_script
 from eigenfed.protocol.published.sulq import MaskedStreamRequest, masked_stream
 from eigenfed.protocol.study import Study
@@ -554,7 +549,7 @@ def test_steps_after_the_last_average_leave_bare() -> None:
     _, _, sites = run(value, in_parts(power_law(60, 5, 1.0), 2), 2)
     last = sites["s1"].egress[-1]
     assert (last.op, last.shapes) == ("bare_basis", {"basis": (5, 4)})
-    assert last.release.kind.endswith("bare")
+    assert last.release.kind.endswith("no noise")
 
 
 @pytest.mark.parametrize("scheme", ["scheme1", "scheme2"])
@@ -715,7 +710,7 @@ def test_a_site_that_wants_sound_mechanisms_refuses_all_of_them(
     [
         ({"a": np.eye(3), "b": np.eye(4)}, "different numbers of features"),
         ({"a": np.eye(3), "b": np.zeros((0, 3))}, "Site 'b' has no rows"),
-        ({"a": np.zeros((5, 3))}, "All rows are alike"),
+        ({"a": np.zeros((5, 3))}, "All rows are equal"),
     ],
 )
 def test_tables_that_no_mechanism_can_take_are_refused(
@@ -737,14 +732,12 @@ def test_too_many_components_and_foreign_values_are_refused() -> None:
             return ""
 
     foreign = Foreign(1.0, 1e-5, clip=1.0)
-    with pytest.raises(SiteRefused, match="'malformed'"):
-        run(foreign, {"a": np.eye(3)}, 1)
     study = Study(("a",), 1, privacy=foreign, center=False)
-    protocol = published_pca(study, rng=np.random.default_rng(0))
-    next(protocol)
-    sizes = SizesReply(n=3, d=3, key=np.zeros(32, dtype=np.uint8))
+    over = federation(study, {"a": Source.of(np.eye(3))}, Conditions(policies={"a": Policy()}))
+    with pytest.raises(SiteRefused, match="'malformed'"):
+        drive(call_each(Call(SizesRequest())), over.transport)
     with pytest.raises(InputError, match="must be a mechanism of eigenfed"):
-        protocol.send({"a": pack(sizes)})
+        next(published_pca(study, rng=np.random.default_rng(0)))
 
 
 def test_more_sites_than_there_are_cannot_be_drawn_and_nobody_is_asked() -> None:

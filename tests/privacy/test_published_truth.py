@@ -270,7 +270,9 @@ def test_theorem_7_takes_one_draw_for_taking_part() -> None:
     for scheme, times in (("scheme1", 79), ("scheme2", 100)):
         value = NoisyFedPower(1.0, 1e-5, iterations=3, participation=scheme, sites_per_round=drawn)
         taken_for = 1 / 200
-        assert value.taking_part(rows)[0] / taken_for == pytest.approx(times, rel=0.003)
+        assert value.participation_probabilities(rows)[0] / taken_for == pytest.approx(
+            times, rel=0.003
+        )
         full = NoisyFedPower(1.0, 1e-5, iterations=3).noise_factors(rows)[0]
         log = math.log(1.25 * 3 * taken_for / 1e-5) / math.log(1.25 * 3 / 1e-5)
         assert value.noise_factors(rows)[0] == pytest.approx(full * math.sqrt(log))
@@ -281,7 +283,9 @@ def test_how_often_a_site_takes_part_is_counted_as_it_is_drawn() -> None:
     rows, drawn = [10, 20, 70], 2
     value = NoisyFedPower(1.0, 1e-5, iterations=1, participation="scheme1", sites_per_round=drawn)
     counts = rng.multinomial(drawn, np.array(rows) / 100, size=40_000)
-    np.testing.assert_allclose(value.taking_part(rows), (counts > 0).mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(
+        value.participation_probabilities(rows), (counts > 0).mean(axis=0), atol=0.01
+    )
 
 
 def test_a_sampled_site_has_the_mean_of_the_curves() -> None:
@@ -404,30 +408,30 @@ WRONG: list[tuple[type[Published], dict[str, Any], str]] = [
     (DPdisPCA, {"release": "all"}, "release='all' must be one of"),
     (DPdisPCA, {"where": "here"}, "where='here' must be one of"),
     (DPdisPCA, {"where": "pooled"}, "release='factor' is what sites send"),
-    (DPdisPCA, {"rank": 0}, "rank=0 must be a whole number of at least 1"),
+    (DPdisPCA, {"rank": 0}, "rank=0 must be an integer of at least 1"),
     (DPdisPCA, {"rank": 3, "release": "covariance"}, "rank=3 must be None with"),
-    (StreamingModSuLQ, {}, "batch=None goes with a mask only"),
-    (StreamingModSuLQ, {"batch": 0}, "batch=0 must be a whole number"),
+    (StreamingModSuLQ, {}, "batch=None requires a mask"),
+    (StreamingModSuLQ, {"batch": 0}, "batch=0 must be an integer"),
     (StreamingModSuLQ, {"batch": 5, "formula": "6"}, "formula='6' must be one of"),
-    (StreamingModSuLQ, {"batch": 5, "minimum": "printed"}, "minimum='printed' goes with a mask"),
+    (StreamingModSuLQ, {"batch": 5, "minimum": "printed"}, "minimum='printed' requires a mask"),
     (StreamingModSuLQ, {"mask": -1.0}, "mask=-1.0 must be a finite number above 0"),
     (StreamingModSuLQ, {"mask": 1.0, "minimum": "least"}, "minimum='least' must be one of"),
     (StreamingModSuLQ, {"mask": 1.0, "formula": "8"}, "formula='8' must be None with a mask"),
     (StreamingModSuLQ, {"batch": 5, "merge": "best"}, "merge='best' must be one of"),
-    (StreamingModSuLQ, {"batch": 5, "rank": 0}, "rank=0 must be a whole number"),
-    (StreamingModSuLQ, {"batch": 5, "columns": 2.5}, "columns=2.5 must be a whole number"),
+    (StreamingModSuLQ, {"batch": 5, "rank": 0}, "rank=0 must be an integer"),
+    (StreamingModSuLQ, {"batch": 5, "columns": 2.5}, "columns=2.5 must be an integer"),
     (
         StreamingModSuLQ,
         {"batch": 5, "columns": 2, "merge": "corrected"},
         "columns=2 must be None with merge='corrected'",
     ),
-    (StreamingModSuLQ, {"batch": 5, "energy": (0.2, 0.1)}, "must be two shares"),
-    (NoisyFedPower, {"iterations": 0}, "iterations=0 must be a whole number of at least 1"),
+    (StreamingModSuLQ, {"batch": 5, "energy": (0.2, 0.1)}, "must be two fractions"),
+    (NoisyFedPower, {"iterations": 0}, "iterations=0 must be an integer of at least 1"),
     (NoisyFedPower, {"iterations": 2, "local_steps": 3}, "iterations=2 must be .* at least 3"),
     (NoisyFedPower, {"iterations": 2, "local_steps": 0}, "local_steps=0 must be"),
     (NoisyFedPower, {"iterations": 2, "align": "sign"}, "align='sign' must be one of"),
     (NoisyFedPower, {"iterations": 2, "participation": "some"}, "participation='some' must"),
-    (NoisyFedPower, {"iterations": 2, "rank": 0}, "rank=0 must be a whole number"),
+    (NoisyFedPower, {"iterations": 2, "rank": 0}, "rank=0 must be an integer"),
     (NoisyFedPower, {"iterations": 2, "delta": 0.5}, "delta=0.5 must be below 0.5"),
     (NoisyFedPower, {"iterations": 2, "sites_per_round": 2}, "must be None with full"),
     (NoisyFedPower, {"iterations": 2, "participation": "scheme1"}, "sites_per_round=None must"),

@@ -7,13 +7,13 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, SiteRefused
-from eigenfed.linalg.orthonormal import column_lengths, sines
+from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import (
-    angle,
-    finished,
-    largest_outside,
+    bound_angle,
+    bound_largest_outside,
+    finish_with_product,
     products_of,
     remainder,
 )
@@ -94,7 +94,7 @@ class Blind(Testing):
         return 2
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        return finished(products_of(run), self.basis, run.k, tol=run.tol, certify=True)
+        return finish_with_product(products_of(run), self.basis, run.k, tol=run.tol, certify=True)
 
 
 def test_the_estimate_is_no_bound_and_the_bound_knows_it() -> None:
@@ -129,23 +129,23 @@ def test_largest_eigenvalue_outside_directions(d: int) -> None:
     known = np.linalg.qr(rng.standard_normal((d, 5))).Q
     outside = np.eye(d) - known @ known.T
     true = np.linalg.eigvalsh(outside @ matrix @ outside)[-1]
-    found = largest_outside(lambda x: matrix @ x, known, float(matrix.trace()))
+    found = bound_largest_outside(lambda x: matrix @ x, known, float(matrix.trace()))
     assert true - 1e-12 <= found <= true * (1 + 1e-6)
-    assert largest_outside(lambda x: matrix @ x, np.eye(d), 1.0) == 0.0
-    assert largest_outside(lambda x: 0.0 * x, known, 0.0) == 0.0
+    assert bound_largest_outside(lambda x: matrix @ x, np.eye(d), 1.0) == 0.0
+    assert bound_largest_outside(lambda x: 0.0 * x, known, 0.0) == 0.0
 
 
 def test_angles_of_sines() -> None:
-    assert angle(1.0, 2.0) == pytest.approx(np.pi / 6)
-    assert angle(2.0, 1.0) == angle(1.0, 0.0) == angle(0.0, -1.0) == np.inf
-    assert angle(0.0, 1.0) == 0.0
+    assert bound_angle(1.0, 2.0) == pytest.approx(np.pi / 6)
+    assert bound_angle(2.0, 1.0) == bound_angle(1.0, 0.0) == bound_angle(0.0, -1.0) == np.inf
+    assert bound_angle(0.0, 1.0) == 0.0
 
 
 def true_residuals(found: Decomposition, X: Array) -> Array:
     """Residuals of the components for the covariance that pooling all rows would give."""
     covariance = np.cov(X.T)
     left = covariance @ found.components.T - found.components.T * found.variances
-    residuals: Array = column_lengths(left) / found.variances[0]
+    residuals: Array = column_norms(left) / found.variances[0]
     return residuals
 
 

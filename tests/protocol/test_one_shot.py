@@ -16,7 +16,7 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves
 from eigenfed.protocol.core import Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.merge import Merge, one_shot_basis
+from eigenfed.protocol.exact.merge import Merge, request_merged_basis
 from eigenfed.protocol.exact.moments import Moments, all_moments
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Run
@@ -53,7 +53,7 @@ def warm_basis(parts: Sequence[Array], k: int, options: Merge) -> Array:
     def protocol() -> Protocol[Array]:
         moments = yield from all_moments(plain_sum, study)
         run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-        return (yield from one_shot_basis(run, k, options))
+        return (yield from request_merged_basis(run, k, options))
 
     return drive(protocol(), opened(sites, study, workers=1))
 
@@ -353,8 +353,8 @@ def sound_reply() -> Arrays:
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"vt": np.eye(5)[:1]}, "do not fit 5 features"),
-        ({"mean": np.zeros(4)}, "do not fit 5 features"),
+        ({"vt": np.eye(5)[:1]}, "do not match 5 features"),
+        ({"mean": np.zeros(4)}, "do not match 5 features"),
         ({"more": np.zeros(1)}, "does not have the fields"),
         ({"n": np.array([np.nan])}, "not finite"),
         ({"vt": np.ones((2, 5))}, "not orthonormal"),
@@ -365,7 +365,7 @@ def test_a_reply_that_is_no_summary_is_refused_by_the_name_of_its_site(
 ) -> None:
     study, moments = study_of("ab", 2, "merge"), Moments(30.0, np.zeros(5), np.ones(5))
     run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-    asking = one_shot_basis(run, 2, Merge())
+    asking = request_merged_basis(run, 2, Merge())
     next(asking)
     with pytest.raises(ProtocolError, match=match) as caught:
         asking.send({"a": sound_reply(), "b": sound_reply() | changed})

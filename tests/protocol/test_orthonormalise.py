@@ -15,7 +15,7 @@ from eigenfed.protocol.exact.orthonormalise import (
     cholesky_steps,
     closed,
     gram_schmidt_steps,
-    orthonormal_columns,
+    orthonormalise_columns,
 )
 from eigenfed.protocol.method import registered
 from federation import gate, opened, study_of
@@ -113,7 +113,7 @@ def test_both_are_the_centralised_gram_schmidt(by: str) -> None:
     vectors = conditioned(1000, 8, 30.0, 5)
     run = orthonormalised(vectors, by)
     np.testing.assert_allclose(run.vectors, schmidt(vectors), rtol=0, atol=1e-12)
-    np.testing.assert_allclose(run.vectors, orthonormal_columns(vectors), rtol=0, atol=1e-12)
+    np.testing.assert_allclose(run.vectors, orthonormalise_columns(vectors), rtol=0, atol=1e-12)
     np.testing.assert_allclose(run.vectors @ run.triangle, vectors, rtol=0, atol=1e-14)
 
 
@@ -185,7 +185,7 @@ def test_gram_schmidt_says_which_column_depends_on_others(case: str) -> None:
     vectors = conditioned(1000, 4, 10.0, 12)
     column = 0 if case == "first" else 2
     vectors[:, column] = vectors[:, 0] if case == "copy" else 0.0
-    with pytest.raises(ProtocolError, match=rf"^Column {column} .* depends on those before it"):
+    with pytest.raises(ProtocolError, match=rf"^Column {column} .* depends on the earlier ones"):
         orthonormalised(vectors, "gram_schmidt")
 
 
@@ -201,6 +201,6 @@ def test_the_coordinator_orthonormalises_columns_that_depend_on_others_too() -> 
     columns = np.zeros((5, 3))
     columns[:, 0] = [0.0, -2.0, 0.0, 0.0, 0.0]
     columns[:, 2] = [0.0, 5.0, 0.0, 1.0, 0.0]
-    found = orthonormal_columns(columns)
+    found = orthonormalise_columns(columns)
     assert defect(found) < 1e-15
     np.testing.assert_allclose(found[:, 0], [0.0, -1.0, 0.0, 0.0, 0.0], atol=1e-15)

@@ -327,7 +327,7 @@ def test_samples_are_unbiased(scheme: str) -> None:
     weights = {"a": 50.0, "b": 30.0, "c": 20.0, "d": 0.0}
     options = Power(participation=scheme, sites_per_round=2)
     rng = np.random.default_rng(8)
-    draws = [options.factors(weights, rng) for _ in range(4000)]
+    draws = [options.draw_factors(weights, rng) for _ in range(4000)]
     mean = [np.mean([draw.get(name, 0.0) for draw in draws]) for name in weights]
     np.testing.assert_allclose(mean, [0.5, 0.3, 0.2, 0.0], rtol=0, atol=0.02)
     if scheme == "scheme1":
@@ -350,7 +350,7 @@ def test_a_sampled_average_is_what_the_draw_says(scheme: str) -> None:
     }
     for start in transport.sent("local_product", "start"):
         np.testing.assert_allclose(start, z, rtol=0, atol=1e-9)
-        factors = options.factors(weights, rng)
+        factors = options.draw_factors(weights, rng)
         z = np.linalg.qr(sum(f * local[name] for name, f in factors.items()) @ z)[0]
 
 
@@ -426,8 +426,8 @@ def test_full_participation_does_not_go_on_without_a_site() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"local_steps": 0}, "local_steps=0 must be a whole number of at least 1."),
-        ({"local_steps": 2.5}, "local_steps=2.5 must be a whole number"),
+        ({"local_steps": 0}, "local_steps=0 must be an integer of at least 1."),
+        ({"local_steps": 2.5}, "local_steps=2.5 must be an integer"),
         ({"align": "opt"}, "align='opt' must be one of procrustes, sign, none. Choose one."),
         ({"decay": 0.5}, "decay=0.5 must be True or False."),
         ({"participation": "some"}, "participation='some' must be one of full, scheme1, scheme2."),
@@ -435,7 +435,7 @@ def test_full_participation_does_not_go_on_without_a_site() -> None:
         ({"participation": "scheme1"}, "sites_per_round=None must be a number with participation"),
         (
             {"participation": "scheme2", "sites_per_round": 0},
-            "sites_per_round=0 must be a whole number of at least 1.",
+            "sites_per_round=0 must be an integer of at least 1.",
         ),
     ],
 )

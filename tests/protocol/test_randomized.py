@@ -151,5 +151,5 @@ def test_the_meter_is_told_the_scatter_on_all_iterates() -> None:
 
 
 def test_no_iteration_is_refused() -> None:
-    with pytest.raises(InputError, match=r"^iterations=0 must be a whole number of at least 1\."):
+    with pytest.raises(InputError, match=r"^iterations=0 must be an integer of at least 1\."):
         Randomized(iterations=0)

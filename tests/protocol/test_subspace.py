@@ -16,7 +16,7 @@ from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.merge import Merge, one_shot_basis
+from eigenfed.protocol.exact.merge import Merge, request_merged_basis
 from eigenfed.protocol.exact.moments import all_moments
 from eigenfed.protocol.exact.products import ProductReply
 from eigenfed.protocol.exact.subspace import SidedProductRequest, Subspace, sided_product
@@ -218,7 +218,7 @@ def merged_basis(parts: Sequence[Array]) -> Array:
     def protocol() -> Protocol[Array]:
         moments = yield from all_moments(plain_sum, study)
         run = MethodRun(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-        return (yield from one_shot_basis(run, K, Merge()))
+        return (yield from request_merged_basis(run, K, Merge()))
 
     return drive(protocol(), opened(sites, study))
 
@@ -304,7 +304,7 @@ def test_rows_of_low_rank_give_components_of_no_variance(orthonormalise: str) ->
     components = done.found.components
     np.testing.assert_allclose(components @ components.T, np.eye(K), atol=1e-13)
     printed = Subspace(orthonormalise=orthonormalise, by="gram_schmidt")
-    with pytest.raises(ProtocolError, match="depends on those before it"):
+    with pytest.raises(ProtocolError, match="depends on the earlier ones"):
         run(cut(np.where(np.arange(17) < 2, X, 0.0)), options=printed)
 
 

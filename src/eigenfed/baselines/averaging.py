@@ -1,9 +1,10 @@
-"""The one-shot comparators of FedPower: UDA, WDA and DR-SVD ([Guo2024] Appendix F, Alg. 4 to 6).
+"""Distributed baselines on the tables of all sites: UDA, WDA, DR-SVD and GUO.
 
-All take the sites' tables as given, n_s rows of the same d features: nothing is centred. In Alg. 4
-and 5 the sums are printed up to n, the number of rows; they run over the m sites.
+UDA, WDA and DR-SVD need one round each ([Guo2024] Appendix F, Alg. 4 to 6). In Alg. 4 and 5 the
+sums are printed up to n, the number of rows; they run over the m sites. GUO, the method that
+[Hartebrodt2022] compares with, iterates on one vector at a time and shares the sample vectors.
 
-GUO: one vector at a time, with the sample vectors in the open ([Hartebrodt2022]'s comparator).
+All take the sites' tables as given, n_s rows of the same d features: nothing is centred.
 """
 
 from collections.abc import Sequence
@@ -15,18 +16,23 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import completed_rows, signed_rows
 
+_NEGLIGIBLE = 1e-13
+"""A sample vector shorter than this, relative to all data, means that the rank is exhausted."""
+
 
 def uda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
-    """Average the sites' projectors, unweighted ([Guo2024] Alg. 4).
+    """Unweighted distributed averaging: average the sites' projectors ([Guo2024] Alg. 4).
 
     Each site sends its first k right singular vectors; the result is the leading eigenvectors of
-    the mean of their projectors. Sites count alike, whatever their rows and singular values.
+    the mean of their projectors. All sites have the same weight, whatever their numbers of rows
+    and singular values.
 
     Parameters
     ----------
     parts : sequence of array-like of shape (n_s, d)
-        One table for each site. A site of lower rank than k sends as many vectors as it has.
+        One table for each site. A site of rank below k sends as many vectors as it has.
     k : int
+        Number of components.
 
     Returns
     -------
@@ -39,21 +45,24 @@ def uda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
     >>> uda([np.diag([3.0, 1.0]), np.diag([2.0, 1.0])], 1)
     array([[1., 0.]])
     """
-    return _leading([vt for _, _, vt in (_local(table, k) for table in checked_parts(parts, k))], k)
+    return _leading(
+        [vt for _, _, vt in (_decompose_site(table, k) for table in check_parts(parts, k))], k
+    )
 
 
 def wda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
-    """Average the sites' rank-k covariances ([Guo2024] Alg. 5).
+    """Weighted distributed averaging: average the sites' rank-k covariances ([Guo2024] Alg. 5).
 
-    Each site sends the first k eigenvectors and eigenvalues of ``X_s.T @ X_s / n_s``. Every site
-    counts alike whatever its rows, as printed: with unequal sites the mean is not the pooled
-    matrix even where rank k loses nothing.
+    Each site sends the first k eigenvectors and eigenvalues of ``X_s.T @ X_s / n_s``. All sites
+    have the same weight, as printed: with sites of different size the mean is not the pooled
+    matrix, even where rank k loses nothing.
 
     Parameters
     ----------
     parts : sequence of array-like of shape (n_s, d)
         One table for each site.
     k : int
+        Number of components.
 
     Returns
     -------
@@ -66,7 +75,7 @@ def wda(parts: Sequence[npt.ArrayLike], k: int) -> Array:
     >>> wda([np.diag([3.0, 1.0]), np.diag([1.0, 2.0])], 1)
     array([[1., 0.]])
     """
-    found = (_local(table, k) for table in checked_parts(parts, k))
+    found = (_decompose_site(table, k) for table in check_parts(parts, k))
     # The roots of the eigenvalues, since the stack's squares are summed.
     return _leading([s[:, None] / np.sqrt(max(n, 1)) * vt for n, s, vt in found], k)
 
@@ -78,20 +87,21 @@ def dr_svd(
     rng: np.random.Generator,
     oversample: int | None = None,
 ) -> Array:
-    """Decompose all rows by a random sketch that the sites make together ([Guo2024] Alg. 6).
+    """Distributed randomized SVD: a random sketch that the sites make together ([Guo2024] Alg. 6).
 
-    Line 3 prints ``Y = A A^+ A Omega``; with a pseudo-inverse that is ``A Omega`` and the factors
-    would be idle, so it is read as ``A A' A Omega``, one power step. Y and Q, which have a row for
-    each record, are shared with the server: more than the exact methods of eigenfed send.
+    Line 3 is read as ``Y = A A' A Omega``, one power step: its dagger is a transpose, as in line 4
+    of Alg. 2. A pseudo-inverse would leave ``A Omega``. Y and Q, which have a row for each record,
+    are shared with the server: more than the exact methods of eigenfed send.
 
     Parameters
     ----------
     parts : sequence of array-like of shape (n_s, d)
         One table for each site.
     k : int
+        Number of components.
     rng : numpy Generator
     oversample : int, optional
-        Columns of the sketch beyond k; ``(d - k) // 4`` as printed by default.
+        Columns of the sketch beyond k; by default ``(d - k) // 4``, as printed.
 
     Returns
     -------
@@ -105,7 +115,7 @@ def dr_svd(
     >>> dr_svd(parts, 1, rng=np.random.default_rng(0), oversample=1).round(12)
     array([[1., 0., 0.]])
     """
-    tables = checked_parts(parts, k)
+    tables = check_parts(parts, k)
     d = tables[0].shape[1]
     if oversample is not None and oversample < 0:
         raise InputError(
@@ -123,8 +133,8 @@ def dr_svd(
     return _leading([sketch], k)
 
 
-def checked_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
-    """Return the sites' tables in float64, or refuse them or k."""
+def check_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
+    """Convert the sites' tables to float64, or raise for them or for k."""
     tables = [np.asarray(part, dtype=np.float64) for part in parts]
     shapes = [table.shape for table in tables]
     if not shapes or any(len(shape) != 2 or shape[1:] != shapes[0][1:] for shape in shapes):
@@ -141,13 +151,13 @@ def checked_parts(parts: Sequence[npt.ArrayLike], k: int) -> list[Array]:
     return tables
 
 
-def _local(table: Array, k: int) -> tuple[int, Array, Array]:
-    """Return the number of rows, and the first k singular values and vectors that are not 0."""
-    s, vt = _decomposed(table)
+def _decompose_site(table: Array, k: int) -> tuple[int, Array, Array]:
+    """Return the number of rows, and the first k nonzero singular values and their vectors."""
+    s, vt = _decompose(table)
     return len(table), s[:k], vt[:k]
 
 
-def _decomposed(rows: Array) -> tuple[Array, Array]:
+def _decompose(rows: Array) -> tuple[Array, Array]:
     if not rows.size:
         return np.zeros(0), np.zeros((0, rows.shape[1]))
     _, s, vt = np.linalg.svd(rows, full_matrices=False)
@@ -156,12 +166,9 @@ def _decomposed(rows: Array) -> tuple[Array, Array]:
 
 
 def _leading(stacks: list[Array], k: int) -> Array:
-    """First k right singular vectors of all rows together: eigenvectors of their sum of squares."""
-    _, vt = _decomposed(np.concatenate(stacks))
+    """Compute the first k right singular vectors of all rows, completed if there are fewer."""
+    _, vt = _decompose(np.concatenate(stacks))
     return signed_rows(completed_rows(vt[:k], k))
-
-
-_NEGLIGIBLE = 1e-13
 
 
 def guo(
@@ -172,40 +179,44 @@ def guo(
     tol: float = 1e-9,
     max_rounds: int = 1000,
 ) -> tuple[Array, int]:
-    """Find one component after the other by power iteration over the sites.
+    """Find one component after another by power iteration over the sites (Guo et al. 2012).
 
     In a round the sites send ``X_s.T @ g_s``, the aggregator sums them to the feature vector h and
-    normalises it, the sites answer with ``g_s = X_s @ h``, and the aggregator makes the sample
-    vector g orthogonal to those of the components before.
+    normalises it, the sites reply with ``g_s = X_s @ h``, and the aggregator makes the sample
+    vector g orthogonal to those of the earlier components.
 
     **It shares sample-side vectors:** an entry of g belongs to one record, and all of g goes to the
     aggregator in every round, with every update of h ([Hartebrodt2022] sections 2.7 and 5). It is
-    here to be compared with on data that may be pooled: it is off by default in every policy, since
-    no site has an operation that answers it. Rows are taken as given and are not centred.
+    meant for comparisons on data that may be pooled: no policy can allow it, since no site has an
+    operation for it. Rows are taken as given and are not centred.
 
     Parameters
     ----------
     parts : sequence of array-like of shape (n_s, d)
         One table for each site.
     k : int
+        Number of components.
     rng : numpy Generator
-        For the first sample vectors.
+        For the initial sample vectors.
     tol : float, default=1e-9
-        A vector is done when ``1 - h_i.T @ h_{i-1}`` is at most this ([Hartebrodt2022] eq. 5, and
-        its t). The change between rounds, not the error: with a small gap the error is much larger.
+        A vector has converged when ``1 - h_i.T @ h_{i-1}`` is at most this, the t of
+        [Hartebrodt2022] eq. 5. This is the change between rounds, not the error, which is much
+        larger where the gap is small.
     max_rounds : int, default=1000
-        Most rounds for one vector.
+        Maximum number of rounds for one vector.
 
     Returns
     -------
     components : ndarray of shape (k, d)
         Orthonormal rows.
     rounds : int
-        For all vectors together.
+        Total over all vectors.
 
-    Notes ----- Written from what [Hartebrodt2022] says of Guo et al., Pattern Recognition 45 (2012)
+    Notes
+    -----
+    Written from what [Hartebrodt2022] says about Guo et al., Pattern Recognition 45 (2012)
     1211-1219. Deflation on the sample side leaves the feature vectors orthogonal only as far as
-    they have converged; the components are made so at the end, in order.
+    they have converged; the components are orthonormalised at the end, in order.
 
     Examples
     --------
@@ -215,7 +226,7 @@ def guo(
     >>> np.abs(components).round(4)
     array([[1., 0.]])
     """
-    tables = checked_parts(parts, k)
+    tables = check_parts(parts, k)
     if not tol > 0 or max_rounds < 1:
         raise InputError(
             f"tol={tol} must be above 0 and max_rounds={max_rounds} at least 1. Raise them."
@@ -224,8 +235,8 @@ def guo(
     size = float(np.sqrt(sum(float(np.vdot(table, table)) for table in tables)))
     before, found, rounds = np.zeros((n, 0)), np.zeros((0, d)), 0
     while len(found) < min(k, n):
-        start = _outside(rng.standard_normal(n), before)
-        h, g, used = _one_vector(tables, start, before, tol, max_rounds)
+        start = _project_out(rng.standard_normal(n), before)
+        h, g, used = _iterate_vector(tables, start, before, tol, max_rounds)
         rounds += used
         length = float(np.linalg.norm(g))
         if length <= _NEGLIGIBLE * size:
@@ -236,10 +247,10 @@ def guo(
     return signed_rows(completed_rows(basis, k)), rounds
 
 
-def _one_vector(
+def _iterate_vector(
     tables: list[Array], g: Array, before: Array, tol: float, max_rounds: int
 ) -> tuple[Array, Array, int]:
-    """Iterate to one feature vector; return it, its sample vector and the rounds it took."""
+    """Iterate to one feature vector; return it, its sample vector and the number of rounds."""
     ends = np.cumsum([len(table) for table in tables])[:-1]
     h = np.zeros(tables[0].shape[1])
     rounds = 0
@@ -247,20 +258,20 @@ def _one_vector(
         rounds += 1
         parts = zip(np.split(g, ends), tables, strict=True)
         summed = sum((table.T @ part for part, table in parts), np.zeros_like(h))
-        previous, h = h, _unit(summed)
-        g = _outside(np.concatenate([table @ h for table in tables]), before)
-        # For unit vectors half the squared difference is 1 - cos, with all its digits.
+        previous, h = h, _normalise(summed)
+        g = _project_out(np.concatenate([table @ h for table in tables]), before)
+        # For unit vectors half the squared difference is 1 - cos, without cancellation.
         if not h.any() or float(np.sum((h - previous) ** 2)) / 2 <= tol:
             break
     return h, g, rounds
 
 
-def _outside(g: Array, before: Array) -> Array:
-    for _ in range(2):
+def _project_out(g: Array, before: Array) -> Array:
+    for _ in range(2):  # twice: the first pass leaves rounding errors along `before`
         g = g - before @ (before.T @ g)
     return g
 
 
-def _unit(vector: Array) -> Array:
+def _normalise(vector: Array) -> Array:
     length = float(np.linalg.norm(vector))
     return vector / length if length > 0 else vector

@@ -3,29 +3,30 @@
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import RowBuffer, SubspaceTracker, whole_number
+from eigenfed.baselines.tracker import RowBuffer, SubspaceTracker, check_integer
 
 
 class FrequentDirections(SubspaceTracker):
-    """Principal directions of a sketch B with few rows of all rows A so far.
+    """Principal directions of a sketch B, with few rows, of all rows A so far.
 
-    For every k < `sketch_size` the sketch keeps, on any stream in any order::
+    For every k < `sketch_size`, any stream and any order of rows, the sketch satisfies::
 
         0 <= A'A - B'B <= ||A - A_k||_F^2 / (sketch_size - k) * I
 
-    where A_k is the best approximation of rank k, and for k = `n_components` the projection on
+    where A_k is the best approximation of rank k. For k = `n_components` the projection on
     `components_` leaves at most (1 + k / (sketch_size - k)) ||A - A_k||_F^2 of the energy. This
-    is the fast variant of [2]_: rows gather in a buffer of 2 * `sketch_size`, and a full buffer
-    is rotated to its singular directions and shrunk by the squared singular value of rank
-    `sketch_size`, which frees at least half of it. Rows are taken as given and are not centred.
+    is the fast variant of [2]_: rows are collected in a buffer of 2 * `sketch_size`; a full
+    buffer is rotated to its singular directions, and their squares are reduced by the
+    `sketch_size`-th largest, which frees at least half of it. Rows are taken as given and are not
+    centred.
 
     Parameters
     ----------
     n_components : int
         Directions to report, k.
     sketch_size : int, optional
-        The bound's parameter; at least k + 1. It is 2k unless given, as in the supplement of
-        Federated PCA, Section D.1 (and 2 for k = 1).
+        The parameter of the bound; at least k + 1. By default 2k, as in
+        [Grammenos2020, supplement] section D.1.
 
     References
     ----------
@@ -47,17 +48,16 @@ class FrequentDirections(SubspaceTracker):
     def __init__(self, n_components: int, *, sketch_size: int | None = None) -> None:
         super().__init__(n_components)
         chosen = 2 * self.n_components if sketch_size is None else sketch_size
-        self.sketch_size = whole_number("sketch_size", chosen, least=self.n_components + 1)
+        self.sketch_size = check_integer("sketch_size", chosen, least=self.n_components + 1)
 
     @property
     def sketch_(self) -> Array:
         """The sketch B, at most `sketch_size` - 1 rows of d entries, largest first.
 
-        Rows that wait in the buffer are sketched too, so the bound covers every row seen.
-        Reading it changes nothing.
+        Buffered rows are included, so the bound covers every row seen. Reading it changes nothing.
         """
         self._require_rows("sketch_")
-        return self._shrunk()
+        return self._shrink()
 
     def _start(self, d: int) -> None:
         self._buffer = RowBuffer(2 * self.sketch_size, d)
@@ -66,26 +66,26 @@ class FrequentDirections(SubspaceTracker):
         while len(block):
             block = self._buffer.take(block)
             if self._buffer.is_full:
-                self._buffer.restart(self._shrunk())
+                self._buffer.restart(self._shrink())
 
     def _basis(self) -> Array:
-        return self._rotated()[1][: self.n_components]
+        return self._rotate()[1][: self.n_components]
 
-    def _rotated(self) -> tuple[Array, Array]:
+    def _rotate(self) -> tuple[Array, Array]:
         _, singular_values, directions = np.linalg.svd(self._buffer.rows, full_matrices=False)
         return singular_values, directions
 
-    def _shrunk(self) -> Array:
-        singular_values, directions = self._rotated()
-        kept = _shrunk_values(singular_values, self.sketch_size)
+    def _shrink(self) -> Array:
+        singular_values, directions = self._rotate()
+        kept = _shrink_values(singular_values, self.sketch_size)
         kept = kept[kept > 0]
         return kept[:, None] * directions[: len(kept)]
 
 
-def _shrunk_values(singular_values: Array, sketch_size: int) -> Array:
-    if len(singular_values) < sketch_size:  # fewer features than that: the sketch is exact
+def _shrink_values(singular_values: Array, sketch_size: int) -> Array:
+    if len(singular_values) < sketch_size:  # fewer features than rows: the sketch is exact
         return singular_values
     kept, least = singular_values[: sketch_size - 1], singular_values[sketch_size - 1]
-    # sqrt(kept**2 - least**2) without the cancellation
+    # sqrt(kept**2 - least**2) without cancellation
     shrunk: Array = np.sqrt(kept - least) * np.sqrt(kept + least)
     return shrunk

@@ -1,4 +1,4 @@
-"""GROUSE: one rotation of the subspace for each row, whole or with entries missing."""
+"""GROUSE: one rotation of the subspace for each row, complete or with missing entries."""
 
 import math
 from typing import ClassVar
@@ -7,47 +7,48 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import SubspaceTracker, random_basis, seed
+from eigenfed.baselines.tracker import SubspaceTracker, check_seed, draw_basis
 from eigenfed.errors import InputError
 
-# A fit or residual that is smaller than this, relative to the other, is made of rounding errors.
+# A fit or residual smaller than this, relative to the other, consists of rounding errors.
 _ROUNDING = 1e-14
 
 
 class Grouse(SubspaceTracker):
-    """Subspace by rank-one steps along geodesics of the Grassmannian.
+    """Subspace tracking by rank-one steps along geodesics of the Grassmannian.
 
-    With weights w that fit the observed entries of a row best, fit p = U w and residual r, which
-    is zero where nothing was observed, each row turns the basis U by an angle in the plane of p
-    and r ([1]_, Algorithm 1)::
+    With the least-squares weights w of the observed entries of a row, the fit p = U w and the
+    residual r, which is 0 at missing entries, each row rotates the basis U by an angle in the
+    plane of p and r ([1]_, Algorithm 1)::
 
         U <- U + ((cos(angle) - 1) p / ||p|| + sin(angle) r / ||r||) w' / ||w||
 
-    NaN marks an entry that was not observed. Rows are taken as given and are not centred. The
-    basis has no order: its span is the result.
+    NaN marks a missing entry. Rows are taken as given and are not centred. The basis vectors are
+    in no particular order: the result is their span.
 
     Parameters
     ----------
     n_components : int
         Directions to track, k.
     step_size : float, optional
-        Unless given the step is greedy, angle = arctan(||r|| / ||p||) ([3]_): the span then
-        fits what was observed exactly. Right for rows without noise; with noise the error does
-        not fall below the noise of one row. If given, row number t turns by
-        angle = step_size * ||r|| * ||p|| / t. This is how Federated PCA's experiments use their
-        step of 2 (supplement, Section D.1): the text does not say so, the published program
-        divides by t. The unit is one over squared data: rescale the step when rescaling X.
+        By default the step is greedy, angle = arctan(||r|| / ||p||) ([3]_): the span then fits the
+        observed entries exactly. Suitable for rows without noise; with noise the error does not
+        fall below the noise of one row. If given, row number t rotates by
+        angle = step_size * ||r|| * ||p|| / t. The experiments of [Grammenos2020, supplement]
+        section D.1 use a step of 2 in this way: the text does not mention the division by t, the
+        published program does it. The unit is one over squared data: rescale the step when
+        rescaling X.
     random_state : int, optional
         Seed of the initial basis.
 
     Notes
     -----
-    A row is passed over if p or r is zero up to rounding, where the step is not defined, and if
-    its angle reaches pi / 2, as in the authors' program: such a step would overshoot. The
-    residual is projected twice, which keeps the basis orthonormal without re-orthonormalising.
+    A row is skipped if p or r is zero up to rounding, where the step is not defined, and if its
+    angle reaches pi / 2, as in the authors' program: such a step would overshoot. The residual is
+    projected twice, which keeps the basis orthonormal without re-orthonormalisation.
 
-    The step that makes GROUSE equal to an incremental SVD whose singular values are all reset to
-    one ([2]_) is smaller than the greedy one, which is its limit for long rows.
+    The step that makes GROUSE equivalent to an incremental SVD with all singular values reset to
+    one ([2]_) is smaller than the greedy one, which is its limit for rows of large norm.
 
     References
     ----------
@@ -82,10 +83,10 @@ class Grouse(SubspaceTracker):
                 f"step_size={step_size} must be positive and finite. Pass None for greedy steps."
             )
         self.step_size = step_size
-        self.random_state = seed(random_state)
+        self.random_state = check_seed(random_state)
 
     def _start(self, d: int) -> None:
-        self._rows = random_basis(self.n_components, d, self.random_state)
+        self._rows = draw_basis(self.n_components, d, self.random_state)
 
     def _absorb(self, block: Array) -> None:
         for count, row in enumerate(block, start=self.n_rows_ + 1):
@@ -116,7 +117,7 @@ def _fit(basis: Array, row: Array) -> tuple[Array, Array]:
     observed = ~np.isnan(row)
     weights = _weights(basis, row, observed)
     residual = np.where(observed, row - weights @ basis, 0.0)
-    # orthogonal to the basis already, up to the rounding that this removes
+    # already orthogonal to the basis, up to the rounding that this removes
     return weights, residual - (basis @ residual) @ basis
 
 

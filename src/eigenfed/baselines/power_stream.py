@@ -4,42 +4,41 @@ from eigenfed.arrays import Array
 from eigenfed.baselines.tracker import (
     RowBuffer,
     SubspaceTracker,
-    orthonormal_rows,
-    random_basis,
-    seed,
-    whole_number,
+    check_integer,
+    check_seed,
+    draw_basis,
+    orthonormalise_rows,
 )
 from eigenfed.errors import InputError
 
 
 class PowerStream(SubspaceTracker):
-    """Subspace by one power step for each block of rows.
+    """Subspace tracking by one power step for each block of rows.
 
     After every B rows x the basis Q, with orthonormal columns, becomes ([1]_, the
     block-stochastic orthogonal iteration)::
 
         Q <- QR(1/B * sum(x x') Q)
 
-    Rows that do not fill a block wait, and do not count until it is full. Under the spiked
-    covariance model the error falls at a constant rate with each block, down to a floor that
-    larger blocks lower. Rows are taken as given and are not centred. The directions come in
-    order of their power once they have converged.
+    Rows that do not fill a block are buffered, and have no effect until it is full. Under the
+    spiked covariance model the error falls by a constant factor with each block, to a floor that
+    larger blocks lower. Rows are taken as given and are not centred. Once converged, the
+    directions are ordered by variance.
 
     Parameters
     ----------
     n_components : int
         Directions to track, k.
     block_size : int, optional
-        Rows in a block, B; at least k. It is the number of features, d, unless given, as in the
-        supplement of Federated PCA, Section D.1.
+        Rows in a block, B; at least k. By default the number of features, d, as in
+        [Grammenos2020, supplement] section D.1.
     random_state : int, optional
         Seed of the initial basis.
 
     Notes
     -----
-    The paper adds each row to a sum of shape (d, k) and so needs memory for that only. We hold
-    the B rows of a block instead: blocks are then multiplied at once, whichever way the rows
-    came in.
+    The paper adds each row to a sum of shape (d, k) and needs memory for that only. Here the B
+    rows of a block are held and multiplied at once, however the rows arrive.
 
     References
     ----------
@@ -65,13 +64,13 @@ class PowerStream(SubspaceTracker):
     ) -> None:
         super().__init__(n_components)
         if block_size is not None:
-            block_size = whole_number("block_size", block_size, least=self.n_components)
+            block_size = check_integer("block_size", block_size, least=self.n_components)
         self.block_size = block_size
-        self.random_state = seed(random_state)
+        self.random_state = check_seed(random_state)
         self.n_blocks_ = 0
 
     def _start(self, d: int) -> None:
-        self._rows = random_basis(self.n_components, d, self.random_state)
+        self._rows = draw_basis(self.n_components, d, self.random_state)
         self._block = RowBuffer(self.block_size or d, d)
 
     def _absorb(self, block: Array) -> None:
@@ -90,6 +89,6 @@ class PowerStream(SubspaceTracker):
 
     def _power_step(self) -> None:
         rows = self._block.rows
-        self._rows = orthonormal_rows((rows @ self._rows.T).T @ rows / len(rows))
+        self._rows = orthonormalise_rows((rows @ self._rows.T).T @ rows / len(rows))
         self._block.restart(rows[:0])
         self.n_blocks_ += 1

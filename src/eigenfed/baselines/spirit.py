@@ -1,55 +1,54 @@
-"""SPIRIT: hidden variables of a stream, as many as its energy asks for."""
+"""SPIRIT: hidden variables of a stream, their number adapted to its energy."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.baselines.tracker import SubspaceTracker, orthonormal_rows
+from eigenfed.baselines.tracker import SubspaceTracker, orthonormalise_rows
 from eigenfed.errors import InputError
 
-# The paper asks for "a small positive value"; this is the one of its authors' program.
+# The paper asks for "a small positive value"; this is the value in its authors' program.
 _INITIAL_POWER = 0.01
-# Forgetting would bring the power of a variable that no row reaches to zero, the divisor.
+# With forgetting, the power of a variable that no row reaches would fall to 0, and it is a divisor.
 _LEAST_POWER = 1e-30
 
 
 class Spirit(SubspaceTracker):
-    """Principal directions by projection approximation (PAST), their number by energy.
+    """Principal directions by projection approximation (PAST), their number adapted to the energy.
 
-    Every row updates the weights w_i of each hidden variable in turn, as Algorithm TrackW of
-    [1]_ prints it. Then a variable is added if those present retain less than the share
-    ``energy[0]`` of the rows' energy, and the last one is dropped if they retain more than
-    ``energy[1]``. Rows are taken as given and are not centred. The directions come in order of
-    their power once they have converged.
+    Every row updates the weights w_i of each hidden variable in turn, as in Algorithm TrackW of
+    [1]_. Then a variable is added if the present ones retain less than the fraction ``energy[0]``
+    of the rows' energy, and the last one is dropped if they retain more than ``energy[1]``. Rows
+    are taken as given and are not centred. Once converged, the directions are ordered by variance.
 
     Parameters
     ----------
     n_components : int, default=1
-        Hidden variables to begin with, k; later k adapts, from 1 up to the number of features.
+        Initial number of hidden variables, k; it then adapts between 1 and the number of features.
     forgetting : float, default=0.96
-        The past's weight is multiplied by this for each row; in (0, 1], and 1 forgets nothing.
+        Factor in (0, 1] by which each row multiplies the weight of earlier rows; 1 forgets nothing.
     energy : tuple of two floats, default=(0.95, 0.98)
-        The least and the most of the energy to retain, f_E and F_E in the paper.
+        Smallest and largest fraction of the energy to retain, f_E and F_E in the paper.
 
     Notes
     -----
-    `components_` is the Householder QR of the weights, taken in order. The paper says that TrackW
-    keeps its weights orthonormal; they are so in the limit only, and a new variable, which begins
-    at a unit vector, can lie in the span of the others. Gram-Schmidt then fails, as the supplement
-    of Federated PCA remarks in Section D.2.4; QR does not, and puts a direction orthogonal to all
-    others in the place of the dependent one. The weights that the algorithm goes on with are left
-    as they are.
+    `components_` is the Householder QR of the weights, in order. The paper says that TrackW keeps
+    its weights orthonormal; they are so only in the limit, and a new variable, which starts at a
+    unit vector, can lie in the span of the others. Gram-Schmidt then fails, as
+    [Grammenos2020, supplement] remarks in section D.2.4; QR does not, and replaces the dependent
+    vector by a direction orthogonal to all others. The weights that the algorithm continues with
+    are not changed.
 
-    We depart from the paper in three things. Energies are those of the projections on
+    There are three departures from the paper. Energies are those of the projections on
     `components_`, as retained energy is defined there, and not sums of the y_i of TrackW, which
     are projections on weights before their update and lose energy: with three directions that
     hold 96.5 % of the energy of 20 features and the default forgetting, those sums stay below
-    95 % even with all 20 variables. This needs a QR for each row, of order d k^2. The only
-    variable left is never dropped. And the power of a variable has a floor.
+    95 % even with all 20 variables. This needs a QR for each row, of order d k^2. The last
+    remaining variable is never dropped. And the power of a variable has a floor.
 
-    If no number of variables retains a share within the bounds, k never settles. Squared entries
-    far below 0.01, the initial power of a variable, delay convergence: rescale X.
+    If no number of variables retains a fraction within the bounds, k never settles. Squared
+    entries far below 0.01, the initial power of a variable, delay convergence: rescale X.
 
     References
     ----------
@@ -81,7 +80,7 @@ class Spirit(SubspaceTracker):
             )
         if not 0 < energy[0] < energy[1] <= 1:
             raise InputError(
-                f"energy={energy} must be two increasing shares above 0 and at most 1. "
+                f"energy={energy} must be two increasing fractions above 0 and at most 1. "
                 "Pass (0.95, 0.98) for the published ones."
             )
         self.forgetting = forgetting
@@ -89,7 +88,7 @@ class Spirit(SubspaceTracker):
 
     @property
     def retained_energy_(self) -> float:
-        """Share of the rows' energy that the hidden variables retained; old rows weigh less."""
+        """Fraction of the rows' energy retained by the hidden variables; old rows weigh less."""
         self._require_rows("retained_energy_")
         return self._retained() / self._total if self._total else 1.0
 
@@ -104,7 +103,7 @@ class Spirit(SubspaceTracker):
             self._adapt(len(row))
 
     def _basis(self) -> Array:
-        return orthonormal_rows(np.array([variable.weights for variable in self._variables]))
+        return orthonormalise_rows(np.array([variable.weights for variable in self._variables]))
 
     def _track(self, row: Array) -> None:
         for variable in self._variables:
@@ -119,7 +118,7 @@ class Spirit(SubspaceTracker):
         return sum(variable.energy for variable in self._variables)
 
     def _adapt(self, d: int) -> None:
-        least, most = (share * self._total for share in self.energy)
+        least, most = (fraction * self._total for fraction in self.energy)
         k = len(self._variables)
         if self._retained() < least and k < d:
             self._variables.append(_HiddenVariable.initial(k, d))
@@ -142,7 +141,7 @@ class _HiddenVariable:
         return cls(weights, _INITIAL_POWER, 0.0)
 
     def track(self, row: Array, forgetting: float) -> Array:
-        """One step of TrackW; returns the row without its part along the new weights."""
+        """Take one step of TrackW; return the row without its part along the new weights."""
         projection = float(self.weights @ row)
         self.power = max(forgetting * self.power + projection**2, _LEAST_POWER)
         error = row - projection * self.weights

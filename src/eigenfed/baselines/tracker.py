@@ -1,4 +1,4 @@
-"""The interface that all comparators share, and their checks of what they are given."""
+"""The interface of the streaming baselines, and the checks of their arguments."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, Self
@@ -11,15 +11,15 @@ from eigenfed.errors import InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.orthonormal import signed_rows
 
-# Spirit squares products of two entries with a gain: larger entries could overflow there.
+# Spirit squares products of two entries: larger entries could overflow there.
 MAX_MAGNITUDE = 1e60
 
 
 class SubspaceTracker(ABC):
-    """Rows of a stream in, an orthonormal basis of their principal subspace out.
+    """Base class: tracks an orthonormal basis of the principal subspace of a stream of rows.
 
     Rows are taken as given: nothing is centred or scaled. Any partition of the same rows into
-    blocks gives the same result, bit for bit. A block that is refused changes nothing.
+    blocks gives the same result, bit for bit. An invalid block changes nothing.
 
     Parameters
     ----------
@@ -29,20 +29,20 @@ class SubspaceTracker(ABC):
     Attributes
     ----------
     n_rows_ : int
-        Rows seen.
+        Number of rows seen.
     n_features_in_ : int
-        Features of every block, d; 0 before the first.
+        Number of features of every block, d; 0 before the first.
     """
 
     _takes_missing: ClassVar[bool] = False
 
     def __init__(self, n_components: int) -> None:
-        self.n_components = whole_number("n_components", n_components)
+        self.n_components = check_integer("n_components", n_components)
         self.n_rows_ = 0
         self.n_features_in_ = 0
 
     def partial_fit(self, X: npt.ArrayLike) -> Self:
-        """Take the next rows of the stream.
+        """Add the next rows of the stream.
 
         Parameters
         ----------
@@ -55,9 +55,9 @@ class SubspaceTracker(ABC):
         Raises
         ------
         InputError
-            If X is not a table of real numbers in range, or its features are not as before.
+            If X is not a table of real numbers in range, or its number of features changes.
         """
-        block = checked_block(X, missing=self._takes_missing)
+        block = check_block(X, missing=self._takes_missing)
         self._begin_or_match(block.shape[1])
         self._absorb(block)
         self.n_rows_ += len(block)
@@ -65,27 +65,27 @@ class SubspaceTracker(ABC):
 
     @property
     def components_(self) -> Array:
-        """Orthonormal rows, shape (k, d); the largest entry of each by magnitude is positive.
+        """Orthonormal rows, shape (k, d); the entry of largest magnitude in each is positive.
 
         Raises
         ------
         InputError
-            If no rows were given yet.
+            If there are no rows yet.
         """
         self._require_rows("components_")
         return signed_rows(self._basis())
 
     @abstractmethod
     def _start(self, d: int) -> None:
-        """Make the state for d features."""
+        """Initialise the state for d features."""
 
     @abstractmethod
     def _absorb(self, block: Array) -> None:
-        """Take checked rows, shape (n, d)."""
+        """Add checked rows, shape (n, d)."""
 
     @abstractmethod
     def _basis(self) -> Array:
-        """Orthonormal rows of any signs, shape (k, d)."""
+        """Return orthonormal rows of any signs, shape (k, d)."""
 
     def _begin_or_match(self, d: int) -> None:
         if self.n_rows_ == 0:
@@ -114,7 +114,7 @@ class SubspaceTracker(ABC):
 
 
 class RowBuffer:
-    """Rows of shape (capacity, d), the first `count` of them in use and the others zero."""
+    """A buffer of shape (capacity, d): the first `count` rows are in use and the others zero."""
 
     def __init__(self, capacity: int, d: int) -> None:
         self.rows: Array = np.zeros((capacity, d))
@@ -122,25 +122,25 @@ class RowBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Whether no more rows can be taken."""
+        """Whether the buffer is full."""
         return self.count == len(self.rows)
 
     def take(self, block: Array) -> Array:
-        """Copy the rows that fit, and return the others."""
+        """Copy the rows that fit, and return the rest."""
         fitting = block[: len(self.rows) - self.count]
         self.rows[self.count : self.count + len(fitting)] = fitting
         self.count += len(fitting)
         return block[len(fitting) :]
 
     def restart(self, rows: Array) -> None:
-        """Hold these rows only."""
+        """Replace the content by these rows."""
         self.rows[:] = 0.0
         self.rows[: len(rows)] = rows
         self.count = len(rows)
 
 
-def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
-    """Return X as a float64 table, or refuse it; NaN passes only where `missing` is true."""
+def check_block(X: npt.ArrayLike, *, missing: bool) -> Array:
+    """Convert X to a float64 table, or raise; NaN is allowed only if `missing` is true."""
     table = np.asarray(X)
     if table.dtype.kind not in "biuf":
         raise InputError(
@@ -151,7 +151,7 @@ def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
             f"X has shape {table.shape} and must be a table with at least 1 row and 1 column. "
             "Pass rows x features."
         )
-    # products of strided rows round differently: the layout must not decide the result
+    # products of strided rows round differently: the memory layout must not change the result
     block: Array = np.ascontiguousarray(table, dtype=np.float64)
     if np.isnan(block).any() and not missing:
         raise InputError("X must not contain NaN. Drop or fill the rows with missing entries.")
@@ -162,28 +162,28 @@ def checked_block(X: npt.ArrayLike, *, missing: bool) -> Array:
     return block
 
 
-def whole_number(name: str, value: int, *, least: int = 1) -> int:
-    """Return the value as an int, or refuse it."""
+def check_integer(name: str, value: int, *, least: int = 1) -> int:
+    """Return the value as an int, or raise."""
     check_count(name, value, f"Change {name}.", least=least)
     return int(value)
 
 
-def seed(random_state: int | None) -> int | None:
-    """Return a seed for `numpy.random.default_rng`, or refuse it."""
-    return None if random_state is None else whole_number("random_state", random_state, least=0)
+def check_seed(random_state: int | None) -> int | None:
+    """Return a seed for `numpy.random.default_rng`, or raise."""
+    return None if random_state is None else check_integer("random_state", random_state, least=0)
 
 
-def random_basis(k: int, d: int, random_state: int | None) -> Array:
-    """Orthonormal rows that span a uniformly random subspace, shape (k, d)."""
+def draw_basis(k: int, d: int, random_state: int | None) -> Array:
+    """Draw orthonormal rows that span a uniformly random subspace, shape (k, d)."""
     gaussian = np.random.default_rng(random_state).standard_normal((d, k))
-    return orthonormal_rows(gaussian.T)
+    return orthonormalise_rows(gaussian.T)
 
 
-def orthonormal_rows(rows: Array) -> Array:
-    """Householder QR of the rows in their order, shape (k, d) with k <= d.
+def orthonormalise_rows(rows: Array) -> Array:
+    """Orthonormalise rows in order by Householder QR, shape (k, d) with k <= d.
 
-    The result is orthonormal even where the rows are linearly dependent: the rows that add
-    nothing are then replaced by directions orthogonal to all others.
+    The result is orthonormal even if the rows are linearly dependent: dependent rows are replaced
+    by directions orthogonal to all others.
     """
     basis: Array = np.linalg.qr(rows.T).Q.T
     return basis

@@ -1,4 +1,4 @@
-"""Checks at the public door of `linalg`: each message names argument, rule, value and remedy."""
+"""Argument checks: each message names the argument, its value, the rule and the remedy."""
 
 import math
 from numbers import Integral, Real
@@ -11,18 +11,19 @@ from eigenfed.arrays import Array
 from eigenfed.errors import Argument, InputError, Parts
 
 MOST_FEATURES = 1 << 48
+"""Larger counts cannot be meant: eight bytes for each would be 2 PiB."""
 
 
 def check_count(name: str, value: Any, remedy: Parts, *, least: int = 1) -> None:
-    """Refuse what is not a whole number of at least `least`."""
+    """Raise unless `value` is an integer of at least `least`."""
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise InputError(
-            Argument(name, value), f" must be a whole number of at least {least}", remedy=remedy
+            Argument(name, value), f" must be an integer of at least {least}", remedy=remedy
         )
 
 
 def check_decay(value: float) -> None:
-    """Refuse a decay outside (0, 1]."""
+    """Raise unless `value` is a number in (0, 1]."""
     if not isinstance(value, Real) or isinstance(value, bool) or not 0.0 < value <= 1.0:
         raise InputError(
             Argument("decay", value),
@@ -32,16 +33,16 @@ def check_decay(value: float) -> None:
 
 
 def check_unmasked(name: str, value: Any) -> None:
-    """Refuse a masked array with something masked: its mask would be lost."""
+    """Raise for a masked array with masked entries: converting it would drop the mask."""
     if np.ma.is_masked(value):
         raise InputError(
-            f"{name} has masked entries, and a mask is not followed. Pass {name}.filled(np.nan) "
-            "where NaN may stand for a missing entry, or drop those rows."
+            f"{name} has masked entries, and masks are not supported. Pass {name}.filled(np.nan) "
+            "where NaN may mark a missing entry, or drop those rows."
         )
 
 
 def real_array(name: str, value: Any) -> npt.NDArray[Any]:
-    """Return an array of real numbers of any dtype, or refuse what is none.
+    """Convert to an array of real numbers, of any dtype; raise if that is not possible.
 
     Examples
     --------
@@ -63,8 +64,8 @@ def real_array(name: str, value: Any) -> npt.NDArray[Any]:
     return array
 
 
-def checked_block(block: npt.ArrayLike, d: int) -> Array:
-    """Return rows as a finite float64 array of shape (b, d)."""
+def check_block(block: npt.ArrayLike, d: int) -> Array:
+    """Convert rows to a finite float64 array of shape (b, d), or raise."""
     rows = real_array("block", block)
     if rows.ndim != 2 or rows.shape[1] != d:
         raise InputError(
@@ -81,7 +82,7 @@ def checked_block(block: npt.ArrayLike, d: int) -> Array:
 
 
 def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Array:
-    """Return weights as a finite, non-negative float64 array of shape (b,)."""
+    """Convert weights to a finite, non-negative float64 array of shape (b,), or raise."""
     checked = real_array(name, weights)
     if checked.shape != (b,):
         raise InputError(
@@ -92,13 +93,13 @@ def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Ar
         total = float(checked.sum())
     if not math.isfinite(total) or (checked < 0).any():
         raise InputError(
-            f"{name} must be finite and not negative. Give a row to leave out the weight 0."
+            f"{name} must be finite and not negative. Use weight 0 to leave a row out."
         )
     return checked
 
 
 def too_large() -> InputError:
-    """Make the error for numbers whose squares leave the range of float64."""
+    """Return the error for numbers whose squares overflow float64."""
     return InputError(
         "The block holds numbers too large to square in float64. Rescale it to below 1e150."
     )

@@ -1,39 +1,36 @@
-"""The one numerical kernel of streaming and merging: few rows that stand for many.
-
-Deviations of a block's rows from their weighted mean.
-"""
+"""The numerical kernel of streaming and merging: centre a block, and compress a stack of rows."""
 
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.eigen import leading_eigh, refined_eigh
-from eigenfed.linalg.orthonormal import orthonormal_rows
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.eigen import leading_eigh, refine_eigh
+from eigenfed.linalg.orthonormal import orthonormalise_rows
+from eigenfed.linalg.threads import limit_threads
 
-# A Gram matrix holds squares: at a ratio s_min/s_max its singular values are off by about
-# 1e-16/ratio of the largest, its vectors by 1e-16/ratio**2 among the smallest.
+# A Gram matrix squares the condition number: at a ratio s_min/s_max its smallest singular values
+# are off by about 1e-16/ratio of the largest, and their vectors by 1e-16/ratio**2.
 _GRAM_RATIO = 1e-5
 _ORTHONORMAL_RATIO = 1e-2
 _TINY_SQUARE = 1e-250
-# Below this order a whole eigenproblem is as fast as the refinement of a known one.
+# Below this order a full eigenproblem is as fast as refining a known one.
 _REFINED_ORDER = 40
 
 
 def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, float]:
-    """Leading singular values and right singular vectors of a stack of rows.
+    """Compute the leading singular values and right singular vectors of a stack of rows.
 
-    Works in the smaller Gram matrix of the stack and comes back with one product, several times
-    faster than a singular value decomposition of a wide stack. Where the kept spectrum spans
-    more than a Gram matrix can hold, the decomposition itself is taken.
+    Solves the eigenproblem of the smaller Gram matrix and maps back with one product, several
+    times faster than a singular value decomposition of a wide stack. If the spectrum kept spans
+    more than a Gram matrix can resolve, it falls back to the decomposition.
 
     Parameters
     ----------
     stack : ndarray of shape (m, d)
     rank : int
-        How many directions to keep at most.
+        Maximum number of directions to keep.
     known : int, default=0
-        How many of the first rows are orthogonal to each other, largest first. Where they are as
-        many as `rank`, they start an iteration that spares the eigenproblem.
+        Number of leading rows that are orthogonal to each other, largest first. If it equals
+        `rank`, they start an iteration that replaces the eigenproblem.
 
     Returns
     -------
@@ -42,7 +39,7 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
     vt : ndarray of shape (r, d)
         Orthonormal rows.
     discarded : float
-        The largest squared singular value of what was not kept, or a bound on it from above.
+        The largest squared singular value not kept, or an upper bound on it.
 
     Examples
     --------
@@ -56,9 +53,9 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
         return np.zeros(0), np.zeros((0, d)), 0.0
     k = min(rank, m, d)
     gram = stack @ stack.T if m <= d else stack.T @ stack
-    with threads_for(10.0 * gram.size * len(gram)):
-        refined = refined_eigh(gram, k) if known == k < m and _REFINED_ORDER <= m <= d else None
-        values, vectors, discarded = _truncated_eigh(gram, k) if refined is None else refined
+    with limit_threads(10.0 * gram.size * len(gram)):
+        refined = refine_eigh(gram, k) if known == k < m and _REFINED_ORDER <= m <= d else None
+        values, vectors, discarded = _truncate_eigh(gram, k) if refined is None else refined
     if not values[0] > _TINY_SQUARE:
         return _compress_tiny(stack, rank)
     if values[-1] < _GRAM_RATIO**2 * values[0]:
@@ -66,11 +63,11 @@ def compress(stack: Array, rank: int, known: int = 0) -> tuple[Array, Array, flo
     s = np.sqrt(values)
     vt = (vectors / s).T @ stack if m <= d else np.ascontiguousarray(vectors.T)
     if s[-1] < _ORTHONORMAL_RATIO * s[0]:
-        vt = orthonormal_rows(vt)
+        vt = orthonormalise_rows(vt)
     return s, vt, discarded
 
 
-def _truncated_eigh(gram: Array, k: int) -> tuple[Array, Array, float]:
+def _truncate_eigh(gram: Array, k: int) -> tuple[Array, Array, float]:
     values, vectors = leading_eigh(gram, min(k + 1, len(gram)))
     discarded = max(float(values[k]), 0.0) if k < len(values) else 0.0
     return values[:k], vectors[:, :k], discarded
@@ -91,8 +88,8 @@ def _compress_by_svd(stack: Array, rank: int) -> tuple[Array, Array, float]:
     return s[:k], vt[:k], float(s[k]) ** 2 if len(s) > k else 0.0
 
 
-def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array) -> Array:
-    """Write ``sqrt(weights) * (rows - mean)`` into `out` and return the mean.
+def center_rows(rows: Array, weights: Array | None, *, centered: bool, out: Array) -> Array:
+    """Write the centred rows, ``sqrt(weights) * (rows - mean)``, to `out` and return the mean.
 
     Parameters
     ----------
@@ -100,7 +97,7 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
     weights : ndarray of shape (b,) or None
         With a positive sum.
     centered : bool
-        With false the mean is taken to be zero.
+        If false, the mean is taken to be zero.
     out : ndarray of shape (b, d)
 
     Returns
@@ -111,7 +108,7 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
     --------
     >>> import numpy as np
     >>> around = np.empty((2, 1))
-    >>> deviations(np.array([[1.0], [5.0]]), None, centered=True, out=around)
+    >>> center_rows(np.array([[1.0], [5.0]]), None, centered=True, out=around)
     array([3.])
     >>> around
     array([[-2.],
@@ -119,8 +116,8 @@ def deviations(rows: Array, weights: Array | None, *, centered: bool, out: Array
     """
     if centered:
         b = len(rows)
-        # About one of the rows, so that a large common offset costs no digits and a constant
-        # feature deviates by exactly nothing.
+        # Relative to one of the rows, so that a large common offset costs no digits and a constant
+        # feature becomes exactly 0.
         origin = rows[0] if weights is None else rows[weights.argmax()]
         with np.errstate(over="ignore", invalid="ignore"):
             np.subtract(rows, origin, out=out)

@@ -1,4 +1,4 @@
-"""Leading eigenpairs of symmetric matrices: small ones by the thousand, or a few of a large one."""
+"""Leading eigenpairs of symmetric matrices: many small ones, or a few pairs of a large one."""
 
 import math
 
@@ -6,14 +6,14 @@ import numpy as np
 from scipy.linalg import blas, eigh, lapack
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.threads import limit_threads
 
 _STEPS = 2
 _ORTHONORMAL = 1e-12
 
 
 def leading_eigh(a: Array, k: int) -> tuple[Array, Array]:
-    """Leading `k` eigenvalues and eigenvectors of a symmetric matrix.
+    """Compute the leading `k` eigenvalues and eigenvectors of a symmetric matrix.
 
     Parameters
     ----------
@@ -41,10 +41,10 @@ def leading_eigh(a: Array, k: int) -> tuple[Array, Array]:
 
 
 def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
-    """Leading `k` eigenpairs of a symmetric matrix of which they are few.
+    """Compute the leading `k` eigenpairs of a symmetric matrix, where `k` is small.
 
-    No time goes into the other vectors: with 11 of 784 that is half of it. Returns as
-    `leading_eigh`.
+    Faster than `leading_eigh`, since the other vectors are not computed: half the time for 11 of
+    784. Parameters and returned values are the same.
 
     Examples
     --------
@@ -54,26 +54,26 @@ def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     array([3., 2.])
     """
     m = len(a)
-    # Half of the work is matrix times vector, which more threads hardly help.
-    with threads_for(0.1 * m**3):
+    # Half of the work is matrix-vector products, which more threads hardly speed up.
+    with limit_threads(0.1 * m**3):
         values, vectors = eigh(a, subset_by_index=[m - k, m - 1], driver="evr")
     return values[::-1], vectors[:, ::-1]
 
 
-def refined_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
-    """Leading `k` Ritz pairs of a positive matrix whose leading block is nearly diagonal.
+def refine_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
+    """Compute `k` Ritz pairs of a positive matrix whose leading block is nearly diagonal.
 
-    Subspace iteration from the first `k` canonical vectors, then Rayleigh and Ritz. In a stream
-    the first k rows of the stack are the old directions, so two steps leave next to nothing to
-    gain, in less than half the time of a full eigenproblem. What is left out is bounded, not
-    assumed: with P the part of `a` outside the span, of size q, and the moments of its squared
+    Subspace iteration from the first `k` canonical vectors, then Rayleigh-Ritz. In a stream the
+    first k rows of the stack are the old directions, so two steps are nearly exact and take less
+    than half the time of a full eigenproblem. The part left out is bounded, not assumed to be
+    small: with P the part of `a` outside the span, of size q, and the moments of its squared
     eigenvalues ``t = |P|_F**2`` and ``f = |P @ P|_F**2``, Samuelson's inequality gives
     ``max(eig(P))**2 <= t/q + sqrt((q-1)/q * (f - t*t/q))``.
 
     Parameters
     ----------
     a : ndarray of shape (m, m)
-        Symmetric and positive semi-definite, with a positive diagonal among the first k.
+        Symmetric and positive semi-definite; the first k diagonal entries are positive.
     k : int
         ``1 <= k < m``.
 
@@ -86,32 +86,32 @@ def refined_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
     outside : float
         Bound on the largest eigenvalue of `a` on the complement of the span.
 
-    None is returned where the bound exceeds the least Ritz value or the iteration breaks down:
-    then only `leading_eigh` will do.
+    None is returned if the bound exceeds the smallest Ritz value or the iteration breaks down; use
+    `leading_eigh` then.
 
     Examples
     --------
     >>> import numpy as np
-    >>> values, vectors, outside = refined_eigh(np.diag([4.0, 3.0, 1.0]), 2)
+    >>> values, vectors, outside = refine_eigh(np.diag([4.0, 3.0, 1.0]), 2)
     >>> values, round(outside, 12)
     (array([4., 3.]), 1.0)
     """
-    basis = _orthonormal_columns(a[:, :k])
+    basis = _orthonormalise_columns(a[:, :k])
     for _ in range(_STEPS - 1):
-        basis = None if basis is None else _orthonormal_columns(a @ basis)
+        basis = None if basis is None else _orthonormalise_columns(a @ basis)
     if basis is None:
         return None
     product = a @ basis
     small = basis.T @ product
     values, rotation = leading_eigh(small, k)
-    outside = _largest_outside(a, basis, product, small)
+    outside = _bound_outside(a, basis, product, small)
     if not outside <= values[-1]:
         return None
     return values, basis @ rotation, outside
 
 
-def _orthonormal_columns(z: Array) -> Array | None:
-    """Cholesky QR of columns that point well apart; None where they turn out not to."""
+def _orthonormalise_columns(z: Array) -> Array | None:
+    """Orthonormalise well-conditioned columns by Cholesky QR; None if they are not."""
     norms = np.sqrt(np.einsum("ij,ij->j", z, z))
     if not norms.all():
         return None
@@ -125,7 +125,9 @@ def _orthonormal_columns(z: Array) -> Array | None:
     return basis if np.abs(defect).max() < _ORTHONORMAL else None
 
 
-def _largest_outside(a: Array, basis: Array, product: Array, small: Array) -> float:
+def _bound_outside(a: Array, basis: Array, product: Array, small: Array) -> float:
+    """Bound the largest eigenvalue of `a` on the complement of `basis`, by Samuelson."""
+    # rest = (I - QQ') a (I - QQ'), by two rank-k updates instead of two products of order m.
     half = (product - basis @ (0.5 * small)) @ basis.T
     rest = a - half
     rest -= half.T

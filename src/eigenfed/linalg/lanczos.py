@@ -1,9 +1,9 @@
-"""Block Lanczos with full reorthogonalisation: the algebra beside the products.
+"""Block Lanczos with full reorthogonalisation: all the algebra except the products with M.
 
-All products with the basis are known, so Rayleigh-Ritz values, components and true residuals cost
-no further product. Only the basis is kept: with Q the next block and B its coefficients,
-``M V = V T + Q B E'`` gives the residual of a Ritz pair as ``Q B y`` (y its last entries), and Q is
-orthonormal, so that its norm is that of ``B y``.
+The products with the whole basis V are known, so Ritz values, components and true residuals need
+no further product. Only the basis is stored: with Q the next block and B its coefficients,
+``M V = V T + Q B E'`` gives the residual of a Ritz pair as ``Q B y``, y the last entries of the
+Ritz vector, and since Q is orthonormal its norm is that of ``B y``.
 """
 
 from collections import deque
@@ -16,6 +16,7 @@ from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.threads import in_order, one_blas_thread
 
 _NEGLIGIBLE = 1e-14
+"""Directions of a product below this, relative to the largest entry of T, are rounding."""
 _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
 _LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
@@ -24,7 +25,7 @@ _FIRST_ROOM_BYTES = 64 << 20
 
 
 class BlockLanczos:
-    """A basis that grows by a block at a time, and a symmetric matrix M on it.
+    """A basis that grows by one block at a time, and a symmetric matrix M projected on it.
 
     Parameters
     ----------
@@ -34,9 +35,9 @@ class BlockLanczos:
     Attributes
     ----------
     block : ndarray of shape (d, l)
-        The last block of the basis, whose product with M comes next.
+        The last block of the basis, to be multiplied by M next.
     coefficients : ndarray of shape (r, l)
-        M between the part of the last product outside the basis and the last block.
+        B: the part of the last product outside the basis is the next block times this.
 
     Examples
     --------
@@ -54,7 +55,7 @@ class BlockLanczos:
     """
 
     def __init__(self, start: Array) -> None:
-        self._kept = _with_room(start)
+        self._kept = _allocate(start)
         self._starts = [0]
         self.block = start
         self.coefficients = np.zeros((0, 0))
@@ -64,23 +65,24 @@ class BlockLanczos:
 
     @property
     def basis(self) -> Array:
-        """All directions so far, (d, m), orthonormal."""
+        """All directions so far, orthonormal columns, shape (d, m)."""
         return self._kept[:, : self._size]
 
     @property
     def room(self) -> int:
-        """How many directions the next block has; 0 when there is nothing to go on to."""
+        """Number of directions of the next block; 0 if the space is invariant under M or full."""
         return min(int(self._following.shape[1]), len(self._kept) - self._size)
 
     def take(self, image: Array) -> None:
-        """Take the product of M with the last block, (d, l); the array is used up."""
+        """Add the product of M with the last block, shape (d, l); the array is overwritten."""
         basis, m, width = self.basis, self._size, image.shape[1]
-        # M maps a block onto its neighbours, so that two of them take away all but rounding, and
-        # one pass over the whole basis is the second that makes it orthogonal.
+        # In exact arithmetic M maps a block into the span of itself and its two neighbours, so
+        # projecting out the last two blocks removes all but rounding. One pass over the whole
+        # basis is then the second Gram-Schmidt pass, which makes it orthogonal ("twice is enough").
         near = self._starts[-2:][0]
         onto = np.zeros((m, width))
-        onto[near:] = _take_away(basis[:, near:], image)
-        onto += _take_away(basis, image)
+        onto[near:] = _project_out(basis[:, near:], image)
+        onto += _project_out(basis, image)
         inner = np.zeros((m, m))
         inner[: len(self._inner), : len(self._inner)] = self._inner
         inner[:, m - width :] = onto
@@ -88,68 +90,70 @@ class BlockLanczos:
         self._inner = (inner + inner.T) / 2
         floor = _NEGLIGIBLE * max(float(np.abs(inner).max()), np.finfo(float).tiny)
         with one_blas_thread:
-            self._following, self.coefficients = independent_columns(image, floor)
+            self._following, self.coefficients = rank_revealing_qr(image, floor)
 
     def ritz(self, k: int) -> tuple[Array, Array]:
-        """Return the first k + 1 Ritz values, or all, and their vectors on the basis, (m, k)."""
+        """Compute k + 1 Ritz values, or all there are, and k vectors on the basis, (m, k)."""
         values, vectors = top_eigh(self._inner, min(k + 1, self._size))
         return values, vectors[:, :k]
 
     def residuals(self, vectors: Array) -> Array:
-        """Return ``M v - value v`` for Ritz vectors, in an orthonormal basis, (r, k)."""
+        """Return ``M v - value v`` of Ritz vectors in the basis of the next block, (r, k)."""
         return self.coefficients @ vectors[self._size - self.coefficients.shape[1] :]
 
     def components(self, vectors: Array) -> Array:
-        """Return Ritz vectors in full, (k, d)."""
+        """Map Ritz vectors from the basis to d entries, (k, d)."""
         with one_blas_thread:
             return (self.basis @ vectors).T
 
     def extend(self) -> None:
-        """Make the part outside the next block of the basis."""
+        """Append the next block to the basis."""
         fresh = self._following[:, : self.room]
         sizes = np.linalg.svd(self.coefficients, compute_uv=False)
         if sizes[-1] < _NEARLY_DEPENDENT * sizes[0]:
-            # Directions that were small beside others have carried more of the rounding.
-            _take_away(self.basis, fresh)
+            # Normalising directions that were small beside others has magnified their rounding
+            # error along the basis: project it out once more.
+            _project_out(self.basis, fresh)
             with one_blas_thread:
-                fresh = independent_columns(fresh, 0.0)[0]
+                fresh = rank_revealing_qr(fresh, 0.0)[0]
         m, width = self._size, fresh.shape[1]
         if m + width > self._kept.shape[1]:
-            self._kept = _with_room(self.basis)
+            self._kept = _allocate(self.basis)
         self._kept[:, m : m + width] = fresh
         self._starts.append(m)
         self._size = m + width
         self.block = fresh
 
 
-def _with_room(basis: Array) -> Array:
-    """Return a copy by columns, with room for more: memory that is not written to costs nothing."""
+def _allocate(basis: Array) -> Array:
+    """Copy to column order with spare columns; pages that are never written use no memory."""
     d, m = basis.shape
     room = np.empty((d, min(max(2 * m, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")
     room[:, :m] = basis
     return room
 
 
-def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
-    """Orthonormal columns that span `a`, and its coefficients on them.
+def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
+    """Factor `a` into orthonormal columns and coefficients, without negligible directions.
 
     Parameters
     ----------
     a : ndarray of shape (d, l)
-        Used up: the columns may be put in its place.
+        May be overwritten with the result.
     floor : float
-        Directions in which `a` is no larger are left out.
+        Directions with singular values up to this are left out.
 
     Returns
     -------
     frame : ndarray of shape (d, r)
+        Orthonormal columns.
     coefficients : ndarray of shape (r, l)
-        ``frame @ coefficients`` is `a`, but for what was left out.
+        ``frame @ coefficients`` equals `a` up to the directions left out.
 
     Examples
     --------
     >>> import numpy as np
-    >>> frame, coefficients = independent_columns(np.array([[2.0, 2.0], [0.0, 0.0]]), 1e-12)
+    >>> frame, coefficients = rank_revealing_qr(np.array([[2.0, 2.0], [0.0, 0.0]]), 1e-12)
     >>> frame.shape, (frame @ coefficients).round(12)
     ((2, 1), array([[2., 2.], [0., 0.]]))
     """
@@ -162,7 +166,8 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     gram = scaled.T @ scaled
     squares = np.linalg.eigvalsh(gram)
     if squares[0] > _WELL_APART**2 * squares[-1] and np.sqrt(squares[0]) > 2.0 * floor / peak:
-        # Cholesky QR, twice: the first leaves a departure of 1e-8 at most, the second none.
+        # CholeskyQR2: at this condition the first pass is orthonormal to 1e-8, the second to
+        # rounding.
         first = cholesky(gram)
         _divide(scaled, first)
         second = cholesky(scaled.T @ scaled)
@@ -174,23 +179,23 @@ def independent_columns(a: Array, floor: float) -> tuple[Array, Array]:
     return frame @ left[:, :count], (peak * s[:count])[:, None] * right[:count]
 
 
-def _take_away(basis: Array, columns: Array) -> Array:
-    """Take the part on the basis out of the columns, in place, and return its coefficients."""
+def _project_out(basis: Array, columns: Array) -> Array:
+    """Subtract the projection on the basis from the columns, in place; return its coefficients."""
     spans = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, len(basis), _ROWS_AT_A_TIME)]
     flops = 2.0 * basis.size * columns.shape[1]
     onto = np.zeros((basis.shape[1], columns.shape[1]))
     for part in in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
         onto += part
 
-    def without(span: slice) -> None:
+    def subtract(span: slice) -> None:
         columns[span] -= basis[span] @ onto
 
-    deque(in_order(without, spans, flops=flops), maxlen=0)
+    deque(in_order(subtract, spans, flops=flops), maxlen=0)
     return onto
 
 
 def _divide(a: Array, upper: Array) -> None:
-    """Replace `a` by ``a @ inv(upper)``, a few rows at a time: no second array."""
+    """Replace `a` by ``a @ inv(upper)`` in blocks of rows, without a second array."""
     inverse = solve_triangular(upper, np.eye(len(upper)))
     for start in range(0, len(a), _ROWS_AT_A_TIME):
         span = slice(start, start + _ROWS_AT_A_TIME)

@@ -1,7 +1,4 @@
-"""Sets of orthonormal rows: mend them, complete them, fix their signs.
-
-Angles between subspaces, measured so that small ones keep their digits.
-"""
+"""Orthonormal rows: orthonormalise, complete, fix signs; column norms and principal angles."""
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -10,12 +7,12 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 
 
-def orthonormal_rows(vt: Array) -> Array:
-    """Orthonormalise nearly orthonormal rows, each moved only to fit those above it.
+def orthonormalise_rows(vt: Array) -> Array:
+    """Orthonormalise nearly orthonormal rows, each against the rows above it.
 
-    One pass of Cholesky QR: its error is the unit roundoff times the squared condition of `vt`,
-    so it is meant for rows that already are orthonormal to 1e-3 or better. Earlier rows, which
-    belong to larger singular values and are the more accurate, keep their direction.
+    One pass of Cholesky QR: its error is the unit roundoff times the squared condition number of
+    `vt`, so it is meant for rows that are orthonormal to 1e-3 or better. Earlier rows, which
+    belong to larger singular values and are more accurate, keep their direction.
 
     Parameters
     ----------
@@ -28,20 +25,20 @@ def orthonormal_rows(vt: Array) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> rows = orthonormal_rows(np.array([[1.0, 1e-5], [0.0, 1.0]]))
+    >>> rows = orthonormalise_rows(np.array([[1.0, 1e-5], [0.0, 1.0]]))
     >>> bool(np.allclose(rows @ rows.T, np.eye(2), rtol=0, atol=1e-15))
     True
     """
     lower = cholesky(vt @ vt.T, lower=True, check_finite=False)
-    mended: Array = solve_triangular(lower, vt, lower=True, check_finite=False)
-    return mended
+    rows: Array = solve_triangular(lower, vt, lower=True, check_finite=False)
+    return rows
 
 
 def completed_rows(vt: Array, k: int) -> Array:
-    """Add orthonormal rows to `vt` until there are `k`, the same ones each time.
+    """Add orthonormal rows to `vt` until there are `k`, deterministically.
 
     Each new row is the canonical vector least covered by the rows so far, made orthogonal to
-    them. Among d canonical vectors the least covered keeps at least ``1 - rows/d`` of its squared
+    them. The least covered of d canonical vectors keeps at least ``1 - rows/d`` of its squared
     length, so the step never divides by a tiny number.
 
     Parameters
@@ -95,8 +92,8 @@ def signed_rows(vt: Array) -> Array:
     return vt * np.where(largest < 0, -1.0, 1.0)
 
 
-def column_lengths(a: Array) -> Array:
-    """Return the Euclidean length of each column, whatever the size of its entries.
+def column_norms(a: Array) -> Array:
+    """Compute the Euclidean norm of each column without overflow or underflow.
 
     Parameters
     ----------
@@ -109,20 +106,19 @@ def column_lengths(a: Array) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> column_lengths(np.array([[3e200, 0.0], [4e200, 0.0]]))
+    >>> column_norms(np.array([[3e200, 0.0], [4e200, 0.0]]))
     array([5.e+200, 0.e+000])
     """
     peaks = np.abs(a).max(axis=0, initial=0.0)
     units = a / np.where(peaks > 0.0, peaks, 1.0)
-    lengths: Array = peaks * np.sqrt(np.einsum("ij,ij->j", units, units))
-    return lengths
+    norms: Array = peaks * np.sqrt(np.einsum("ij,ij->j", units, units))
+    return norms
 
 
 def sines(vt: Array, other: Array) -> Array:
-    """Sines of the principal angles from the span of `vt` to the span of `other`.
+    """Compute the sines of the principal angles from the span of `vt` to the span of `other`.
 
-    From the part of `vt` that lies outside the other span, since one minus a cosine holds no
-    angle below 1e-8.
+    From the part of `vt` outside the other span: cosines cannot resolve angles below 1e-8.
 
     Parameters
     ----------
@@ -149,5 +145,5 @@ def sines(vt: Array, other: Array) -> Array:
             f"least its {vt.shape[0]} rows. Swap the arguments or cut vt."
         )
     outside = vt - (vt @ other.T) @ other
-    found: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
-    return found
+    values: Array = np.minimum(np.linalg.svd(outside, compute_uv=False), 1.0)
+    return values

@@ -1,4 +1,4 @@
-"""The exact counterpart of a summary: all of the d x d scatter, for few features."""
+"""The exact counterpart of a summary: the whole d x d scatter matrix, for few features."""
 
 import math
 from dataclasses import dataclass, replace
@@ -9,20 +9,21 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import too_large
-from eigenfed.linalg.compress import deviations
+from eigenfed.linalg.compress import center_rows
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.threads import limit_threads
 
 _ROUNDINGS = 8
+"""Unit roundoffs of the energy by which each sum may be off."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scatter:
-    """Weight, mean and whole scatter of rows that are gone.
+    """Weight, mean and scatter matrix of rows that are not stored.
 
     Nothing is truncated, so order, partition and block size change the result only by rounding.
-    The scatter is kept about the mean of its own rows: ``X'X - n m m'`` would lose every digit
-    when the mean is large beside the spread.
+    The scatter is centred at the mean of its own rows: ``X'X - n m m'`` would lose every digit
+    where the mean is large compared with the spread.
 
     Attributes
     ----------
@@ -31,11 +32,11 @@ class Scatter:
     mean : ndarray of shape (d,)
         Weighted mean; zeros where `centered` is false.
     matrix : ndarray of shape (d, d)
-        Sum of the weighted outer products of the deviations from the mean.
+        Weighted sum of the outer products of the centred rows.
     missed : float
-        Energy that is not in `matrix` because it came from a truncated summary.
+        Energy not in `matrix`, from truncated summaries merged into it.
     lost : float
-        Bound on the largest eigenvalue of what is missed, as in `Summary`.
+        Bound on the largest eigenvalue of the missing part, as in `Summary`.
     centered : bool
 
     Examples
@@ -60,8 +61,8 @@ class Scatter:
         return cls(0.0, np.zeros(d), np.zeros((d, d)), centered=centered)
 
     @classmethod
-    def of(cls, summary: Summary) -> "Scatter":
-        """Return the scatter that a summary stands for, with what it misses on record."""
+    def from_summary(cls, summary: Summary) -> "Scatter":
+        """Return the scatter that a summary represents, with what it misses recorded."""
         scaled = summary.s[:, None] * summary.vt
         return cls(
             summary.n,
@@ -73,25 +74,25 @@ class Scatter:
         )
 
     def fold(self, rows: Array, weights: Array | None, decay: float) -> "Scatter":
-        """Add rows that have been checked; see `Summary.fold`."""
+        """Add rows that have been checked, as `Summary.fold` does."""
         n = float(len(rows)) if weights is None else float(weights.sum())
         if n == 0.0:
-            return self._decayed(decay)
-        mine = self._decayed(decay)
-        # One row more stands for the distance of the two means: it costs less than its square.
+            return self._decay(decay)
+        mine = self._decay(decay)
+        # One more row carries the shift between the two means: cheaper than its outer product.
         around = np.empty((len(rows) + 1, len(self.mean)))
-        with threads_for(around.size * len(self.mean)):
-            mean = deviations(rows, weights, centered=self.centered, out=around[:-1])
+        with limit_threads(around.size * len(self.mean)):
+            mean = center_rows(rows, weights, centered=self.centered, out=around[:-1])
             with np.errstate(over="ignore", invalid="ignore"):
                 shift = mine.mean - mean if mine.n > 0.0 else np.zeros_like(mean)
                 around[-1] = math.sqrt(mine.n / (mine.n + n) * n) * shift
                 matrix = around.T @ around
                 matrix += mine.matrix
-        return mine._grown(n, mean, shift, matrix)
+        return mine._grow(n, mean, shift, matrix)
 
     def merge(self, other: "Scatter", decay: float = 1.0) -> "Scatter":
-        """Return the scatter of both sets of rows, this one's weights times ``decay**2``."""
-        mine = self._decayed(decay)
+        """Return the scatter of both sets of rows, with these weights times ``decay**2``."""
+        mine = self._decay(decay)
         if len(other.mean) != len(self.mean):
             raise InputError(
                 f"other has {len(other.mean)} features and must have {len(self.mean)}. "
@@ -103,11 +104,11 @@ class Scatter:
         with np.errstate(over="ignore", invalid="ignore"):
             matrix = mine.matrix + other.matrix
             matrix += (mine.n / (mine.n + other.n) * other.n) * np.outer(shift, shift)
-        grown = mine._grown(other.n, other.mean, shift, matrix)
+        grown = mine._grow(other.n, other.mean, shift, matrix)
         return replace(grown, missed=mine.missed + other.missed, lost=mine.lost + other.lost)
 
-    def _grown(self, n: float, mean: Array, shift: Array, matrix: Array) -> "Scatter":
-        """Put the scatter of these and of `n` further rows together, as far as it is finite."""
+    def _grow(self, n: float, mean: Array, shift: Array, matrix: Array) -> "Scatter":
+        """Return the scatter with `n` further rows, or raise if it is not finite."""
         with np.errstate(over="ignore", invalid="ignore"):
             energy = float(matrix.trace())
         if not math.isfinite(energy):
@@ -116,8 +117,8 @@ class Scatter:
         return replace(self, n=total, mean=mean + (self.n / total) * shift, matrix=matrix)
 
     def summary(self, rank: int) -> Summary:
-        """Return the leading `rank` directions as a summary."""
-        with threads_for(10.0 * self.matrix.size * len(self.mean)):
+        """Return a summary with the leading `rank` directions."""
+        with limit_threads(10.0 * self.matrix.size * len(self.mean)):
             values, vectors = np.linalg.eigh(self.matrix)
         values = np.maximum(values[::-1], 0.0)
         noise = len(values) * np.finfo(float).eps * values[0]
@@ -139,8 +140,8 @@ class Scatter:
     def sine_bound(self, k: int) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 
-        As `Summary.sine_bound`, with nothing let go but rounding: that of the sums, and that of
-        means far from zero.
+        As `Summary.sine_bound`, where only rounding is lost: that of the sums, and that of means
+        far from zero.
 
         Examples
         --------
@@ -148,7 +149,7 @@ class Scatter:
         >>> bool(0.0 < scatter.sine_bound(2) < 1e-12)
         True
         """
-        with threads_for(10.0 * self.matrix.size * len(self.mean)):
+        with limit_threads(10.0 * self.matrix.size * len(self.mean)):
             values = np.maximum(np.linalg.eigvalsh(self.matrix)[::-1], 0.0)
         energy = float(values.sum())
         far = math.sqrt(self.n * energy) * float(np.linalg.norm(self.mean))
@@ -158,10 +159,10 @@ class Scatter:
         return off / gap if gap > 0.0 else math.inf
 
     def reorder(self, columns: npt.NDArray[np.intp]) -> "Scatter":
-        """Put the features into another order, as `Summary.reorder`."""
+        """Reorder the features, as `Summary.reorder` does."""
         return replace(self, mean=self.mean[columns], matrix=self.matrix[np.ix_(columns, columns)])
 
-    def _decayed(self, decay: float) -> "Scatter":
+    def _decay(self, decay: float) -> "Scatter":
         if decay == 1.0 or self.n == 0.0:
             return self
         square = decay * decay

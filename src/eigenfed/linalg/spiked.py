@@ -1,10 +1,11 @@
-"""How much of an eigenvector is left under noise, told from the noisy matrix alone.
+"""Estimates of how well noisy eigenvectors agree with noiseless ones, from noisy eigenvalues only.
 
-Of a symmetric matrix with independent noise of deviation s on its entries, an eigenvector with the
-eigenvalue v keeps the squared cosine 1 / (1 + s^2 sum_i (v - v_i)^-2), where the v_i are the other
-eigenvalues with noise. For one eigenvalue l above nothing that is the well-known 1 - s^2 d / l^2;
-among many that lie as near as noise throws them, next to nothing. It holds for large matrices and
-is an estimate, not a bound.
+For a symmetric matrix with independent noise of standard deviation s on its entries, the squared
+cosine between an eigenvector of the noisy matrix, with eigenvalue v, and the noiseless one is about
+1 / (1 + s^2 sum_i (v - v_i)^-2), where v_i are the other noisy eigenvalues. For a single eigenvalue
+l with all others 0 this is the spiked model's 1 - s^2 d / l^2; among eigenvalues as close together
+as the noise spreads them it is near 0. It is an estimate
+for large matrices, not a bound.
 """
 
 import numpy as np
@@ -12,17 +13,17 @@ import numpy as np
 from eigenfed.arrays import Array
 
 
-def cosines_under_noise(values: Array, k: int, deviation: float) -> Array:
-    """Estimate the squared cosines of leading eigenvectors with those without noise.
+def cosines_under_noise(values: Array, k: int, sd: float) -> Array:
+    """Estimate the squared cosines between leading noisy eigenvectors and noiseless ones.
 
     Parameters
     ----------
     values : ndarray of shape (d,)
-        All eigenvalues with noise, falling.
+        All noisy eigenvalues, largest first.
     k : int
         Number of eigenvectors.
-    deviation : float
-        Of the noise on an entry off the diagonal.
+    sd : float
+        Standard deviation of the noise on an off-diagonal entry.
 
     Returns
     -------
@@ -36,24 +37,25 @@ def cosines_under_noise(values: Array, k: int, deviation: float) -> Array:
     apart = values[:k, None] - values
     own = np.eye(k, len(values), dtype=bool)
     with np.errstate(divide="ignore"):
-        turned = np.where(own, 0.0, (deviation / np.where(own, 1.0, apart)) ** 2)
+        turned = np.where(own, 0.0, (sd / np.where(own, 1.0, apart)) ** 2)
     cosines: Array = 1.0 / (1.0 + turned.sum(axis=1))
     return cosines
 
 
-def cosines_beside(values: Array, strange: float, d: int) -> Array:
-    """Estimate what one strange direction, drawn at random, leaves of eigenvectors.
+def cosines_beside(values: Array, added: float, d: int) -> Array:
+    """Estimate how one added random direction mixes with eigenvectors.
 
-    It mixes with an eigenvector as two axes of a matrix do whose inner product is one over the
-    root of d, and takes its place where it is the stronger of the two.
+    The direction and an eigenvector are treated as two axes with inner product ``1 / sqrt(d)``;
+    the direction takes the eigenvector's place where its variance is larger.
 
     Parameters
     ----------
     values : ndarray of shape (k,)
         Eigenvalues.
-    strange : float
-        Variance along the strange direction.
+    added : float
+        Variance along the added direction.
     d : int
+        Number of features.
 
     Returns
     -------
@@ -65,8 +67,8 @@ def cosines_beside(values: Array, strange: float, d: int) -> Array:
     >>> cosines_beside(np.array([10.0, 1.0, 0.1]), 1.0, 100).round(2)
     array([1.  , 0.5 , 0.01])
     """
-    apart = values - strange
-    mixed = 4.0 * strange**2 / d
+    apart = values - added
+    mixed = 4.0 * added**2 / d
     spread = np.sqrt(apart**2 + mixed)
     cosines: Array = (1.0 + apart / np.where(spread > 0.0, spread, 1.0)) / 2.0
     return cosines

@@ -1,8 +1,7 @@
-"""Rows in, a summary out, at any time and in any batches.
+"""A summary of a stream of rows, available at any time, whatever the batches.
 
-The rank that the data ask for ([Grammenos2020] eq. 4).
-
-Running means over the entries that were observed, for streams with gaps.
+With an adaptive rank ([Grammenos2020] eq. 4), and with running means over the observed entries for
+streams with missing values.
 """
 
 import math
@@ -27,21 +26,22 @@ Core = Summary | Scatter
 
 @dataclass(frozen=True)
 class StreamSettings:
-    """How a stream is kept.
+    """Settings of a stream.
 
     Attributes
     ----------
     k : int
-        Directions shown at the start.
+        Initial number of directions reported.
     oversample : int or None
-        Directions tracked beyond those shown; None takes as many again, and at least 8.
+        Directions tracked beyond those reported; None tracks as many again, and at least 8.
     centered : bool
+        Whether rows are centred at their mean.
     forgetting : float
-        A row that is t rows old has the weight ``forgetting**t``.
+        A row that is t rows old has weight ``forgetting**t``.
     exact : bool
         Keep the whole d x d scatter instead of leading directions.
     energy : (float, float) or None
-        Bounds of the adaptive rank; None keeps it fixed.
+        Bounds of the adaptive rank; None keeps the rank fixed.
     """
 
     k: int
@@ -52,7 +52,7 @@ class StreamSettings:
     energy: tuple[float, float] | None = None
 
     def tracked(self, k: int) -> int:
-        """Directions to track where `k` are shown."""
+        """Return how many directions to track when `k` are reported."""
         return k + (max(k, _LEAST_OVERSAMPLE) if self.oversample is None else self.oversample)
 
 
@@ -63,9 +63,9 @@ class Observed:
     Attributes
     ----------
     n : ndarray of shape (d,)
-        Sum of the weights of the rows in which the feature was there.
+        Sum of the weights of the rows in which the feature was observed.
     mean : ndarray of shape (d,)
-        Its mean over those rows; 0 where there were none.
+        Its mean over those rows; 0 if there were none.
 
     Examples
     --------
@@ -80,33 +80,33 @@ class Observed:
     mean: Array
 
     @classmethod
-    def all_of(cls, n: float, mean: Array) -> "Observed":
-        """Describe rows of weight `n` and that `mean` in which nothing was missing."""
+    def from_complete_rows(cls, n: float, mean: Array) -> "Observed":
+        """Return the weights and means of rows of weight `n` without missing entries."""
         return cls(np.full(len(mean), n), mean)
 
     def merge(self, other: "Observed") -> "Observed":
-        """Describe both sets of rows."""
+        """Return the weights and means of both sets of rows."""
         n = self.n + other.n
-        share = self.n / np.where(n > 0, n, 1.0)
-        return Observed(n, other.mean + share * (self.mean - other.mean))
+        fraction = self.n / np.where(n > 0, n, 1.0)
+        return Observed(n, other.mean + fraction * (self.mean - other.mean))
 
     def fold(self, rows: Array, weights: Array | None, decay: float) -> "Observed":
-        """Add rows, NaN where an entry is missing, after this one's weights times ``decay**2``."""
-        there: npt.NDArray[np.bool_] = ~np.isnan(rows)
-        shares = there * (1.0 if weights is None else weights[:, None])
-        n_block = shares.sum(axis=0)
+        """Add rows, NaN where an entry is missing; earlier weights are scaled by ``decay**2``."""
+        is_observed: npt.NDArray[np.bool_] = ~np.isnan(rows)
+        entry_weights = is_observed * (1.0 if weights is None else weights[:, None])
+        n_block = entry_weights.sum(axis=0)
         n = decay * decay * self.n + n_block
         divisor = np.where(n > 0, n, 1.0)
-        gap = np.where(there, rows - self.mean, 0.0)
-        return Observed(n, self.mean + (shares * gap).sum(axis=0) / divisor)
+        gap = np.where(is_observed, rows - self.mean, 0.0)
+        return Observed(n, self.mean + (entry_weights * gap).sum(axis=0) / divisor)
 
 
 class Stream:
     """A summary that grows row by row.
 
-    Rows wait in a buffer and are folded in at fixed places of the stream, so the batches in which
-    they came change nothing, to the last bit. Reading the summary folds the waiting rows into a
-    copy and leaves the places where they are.
+    Rows are buffered and added in chunks at fixed positions of the stream, so the batches in which
+    they arrive do not change the result, to the last bit. Reading the summary adds the buffered
+    rows to a copy and does not move those positions.
 
     Parameters
     ----------
@@ -145,72 +145,74 @@ class Stream:
         self._view: Summary | None = None
 
     def push(self, rows: Any, weights: Array | None = None, *, missing: bool = False) -> None:
-        """Take rows in.
+        """Add rows.
 
         Parameters
         ----------
         rows : ndarray or sparse row matrix of shape (b, d)
-            Real numbers, finite apart from NaN.
+            Real numbers, finite or NaN.
         weights : ndarray of shape (b,) or None
         missing : bool
-            Whether there may be NaN.
+            Whether entries may be NaN, that is, missing.
         """
         total = rows.shape[0]
         self._view = None
         self.n_seen += total
-        if self._fits_plainly(rows, total) and weights is None and not missing:
+        if self._can_append(rows, total) and weights is None and not missing:
             self._rows[self._count : self._count + total] = rows
             self._count += total
             return
         if missing and self._observed is None:
-            self._observed = Observed.all_of(self._core.n, self._core.mean)
+            self._observed = Observed.from_complete_rows(self._core.n, self._core.mean)
         start = 0
         while start < total:
             stop = min(start + self._chunk - self._count, total)
-            piece = _dense(rows[start:stop])
+            piece = _to_dense(rows[start:stop])
             if missing:
                 self.n_missing += np.isnan(piece).sum(axis=0)
             part = None if weights is None else weights[start:stop]
             if stop - start == self._chunk:
                 self._flush(piece.astype(np.float64, copy=False), part)
             else:
-                self._wait(piece, part)
+                self._buffer(piece, part)
             start = stop
 
     def summary(self) -> Summary:
-        """Summarise all rows so far, with the tracked directions."""
+        """Return the summary of all rows so far, with the tracked directions."""
         if self._view is None:
-            core, _ = self._settled()
+            core, _ = self._complete()
             rank = self.settings.tracked(self.k)
             self._view = core.summary(rank) if isinstance(core, Scatter) else core.truncate(rank)
         return self._view
 
     def sine_bound(self) -> float:
-        """Bound the sine of the largest angle between the directions shown and the pooled ones.
+        """Bound the sine of the largest angle between the reported directions and the pooled ones.
 
-        What `summary` leaves out at the end is known, and bounds nothing about those it keeps.
+        Computed before `summary` truncates: the directions it drops are known, so they need not
+        enter the bound as lost.
         """
-        core, _ = self._settled()
+        core, _ = self._complete()
         if isinstance(core, Summary) and len(core.s) < self.k:
             return math.inf
         return core.sine_bound(self.k)
 
     def merge(self, other: "Stream | Summary") -> None:
-        """Take in all that another stream or summary stands for; it stays as it is.
+        """Add the rows of another stream or summary, which is not changed.
 
         Parameters
         ----------
         other : Stream or Summary
             Of the same features. A summary counts as ``round(n)`` rows.
         """
-        core, observed = self._settled()
-        added, added_observed = (other, None) if isinstance(other, Summary) else other._settled()
+        core, observed = self._complete()
+        added, added_observed = (other, None) if isinstance(other, Summary) else other._complete()
         if observed is not None or added_observed is not None:
-            here = observed or Observed.all_of(core.n, core.mean)
-            there = added_observed or Observed.all_of(added.n, added.mean)
-            core, added = _placed(core, here, there), _placed(added, there, here)
+            here = observed or Observed.from_complete_rows(core.n, core.mean)
+            there = added_observed or Observed.from_complete_rows(added.n, added.mean)
+            core = _move_unobserved(core, here, there)
+            added = _move_unobserved(added, there, here)
             observed = here.merge(there)
-        self._core, self._observed = _merged(core, added), observed
+        self._core, self._observed = _merge(core, added), observed
         self._count = 0
         self._view = None
         self.n_seen += round(other.n) if isinstance(other, Summary) else other.n_seen
@@ -218,7 +220,7 @@ class Stream:
             self.n_missing = self.n_missing + other.n_missing
 
     def reordered(self, columns: npt.NDArray[np.intp]) -> "Stream":
-        """Return a copy with the features in another order, as `Summary.reorder` has it."""
+        """Return a copy with the features reordered, as `Summary.reorder` does."""
         other = copy(self)
         other._core = self._core.reorder(columns)
         if self._observed is not None:
@@ -229,15 +231,15 @@ class Stream:
         other._view = None
         return other
 
-    def _fits_plainly(self, rows: Any, total: int) -> bool:
-        """Say whether a few rows can just join those that wait: the path of single rows."""
+    def _can_append(self, rows: Any, total: int) -> bool:
+        """Return whether rows can be appended to the buffer: the fast path of single rows."""
         return (
             0 < self._count < self._chunk - total
             and self._weights is None
             and type(rows) is np.ndarray
         )
 
-    def _wait(self, piece: Any, weights: Array | None) -> None:
+    def _buffer(self, piece: Any, weights: Array | None) -> None:
         start, stop = self._count, self._count + len(piece)
         if len(self._rows) == 0:
             self._rows = np.empty((self._chunk, self.d))
@@ -248,24 +250,27 @@ class Stream:
             self._weights[start:stop] = 1.0 if weights is None else weights
         self._count = stop
         if stop == self._chunk:
-            self._flush(*self._waiting())
+            self._flush(*self._buffered())
 
-    def _waiting(self) -> tuple[Array, Array | None]:
+    def _buffered(self) -> tuple[Array, Array | None]:
         weights = None if self._weights is None else self._weights[: self._count]
         return self._rows[: self._count], weights
 
-    def _settled(self) -> tuple[Core, Observed | None]:
-        return self._folded(*self._waiting()) if self._count else (self._core, self._observed)
+    def _complete(self) -> tuple[Core, Observed | None]:
+        """Return the state with the buffered rows added; the stream itself is not changed."""
+        return self._fold(*self._buffered()) if self._count else (self._core, self._observed)
 
     def _flush(self, rows: Array, weights: Array | None) -> None:
-        self._core, self._observed = self._folded(rows, weights)
+        self._core, self._observed = self._fold(rows, weights)
         self._count = 0
         if self.settings.energy is not None:
             self._adapt(self.settings.energy)
 
-    def _folded(self, rows: Array, weights: Array | None) -> tuple[Core, Observed | None]:
+    def _fold(self, rows: Array, weights: Array | None) -> tuple[Core, Observed | None]:
         core, observed, decay = self._core, self._observed, 1.0
         if self.settings.forgetting < 1.0:
+            # Rows of the chunk fade by their age; earlier rows fade by the whole chunk. The state
+            # holds singular values, whose squares are weights, hence the square root in `decay`.
             ages = np.arange(len(rows) - 1, -1, -1, dtype=np.float64)
             fading: Array = np.power(self.settings.forgetting, ages)
             weights = fading if weights is None else fading * weights
@@ -273,58 +278,58 @@ class Stream:
         if observed is not None:
             before, observed = observed, observed.fold(rows, weights, decay)
             rows = np.where(np.isnan(rows), observed.mean, rows)
-            core = _placed(core, before, observed)
+            core = _move_unobserved(core, before, observed)
         return core.fold(rows, weights, decay), observed
 
     def _adapt(self, energy: tuple[float, float]) -> None:
         core = self._core
         tracked = core.summary(self._limit + 1) if isinstance(core, Scatter) else core
-        self.k = adapted_rank(tracked.s, self.k, energy, self._limit)
+        self.k = adapt_rank(tracked.s, self.k, energy, self._limit)
         if isinstance(core, Summary):
             self._core = core.truncate(self.settings.tracked(self.k))
 
 
-def _dense(rows: Any) -> npt.NDArray[Any]:
+def _to_dense(rows: Any) -> npt.NDArray[Any]:
     sparse: bool = issparse(rows)
     dense: npt.NDArray[Any] = rows.toarray() if sparse else rows
     return dense
 
 
-def _placed(core: Core, here: Observed, there: Observed) -> Core:
-    """Move features that were never observed here to where the others have them.
+def _move_unobserved(core: Core, here: Observed, there: Observed) -> Core:
+    """Set the mean of features never observed here to their mean over there.
 
-    Such a feature is constant in all rows so far, so its place carries no information; left at 0
+    Such a feature is constant in all rows so far, so its mean carries no information; left at 0
     it would look like a shift when the first value arrives.
     """
     return replace(core, mean=np.where((here.n == 0) & (there.n > 0), there.mean, core.mean))
 
 
-def _merged(core: Core, added: Core) -> Core:
+def _merge(core: Core, added: Core) -> Core:
     if isinstance(core, Scatter):
-        return core.merge(Scatter.of(added) if isinstance(added, Summary) else added)
+        return core.merge(Scatter.from_summary(added) if isinstance(added, Summary) else added)
     return core.merge(added.summary(core.rank) if isinstance(added, Scatter) else added)
 
 
-def adapted_rank(s: Array, rank: int, energy: tuple[float, float], limit: int) -> int:
-    """Move the rank by at most one so that the last direction's share stays within bounds.
+def adapt_rank(s: Array, rank: int, energy: tuple[float, float], limit: int) -> int:
+    """Change the rank by at most one so that the last direction's energy ratio stays in bounds.
 
-    The share is ``s[rank-1] / sum(s[:rank])``. Above the upper bound the data have more to show
-    and the rank grows; below the lower one the last direction is noise and the rank shrinks.
+    The ratio is ``s[rank-1] / sum(s[:rank])`` ([Grammenos2020] eq. 4). Above the upper bound the
+    rank grows; below the lower bound the last direction is considered noise and the rank shrinks.
 
     [Grammenos2020] grows by appending a canonical vector, which is not orthogonal to the basis.
-    Here more directions are tracked than are shown, and growing shows one more of them; where none
-    has any energy, the rank stays.
+    Here more directions are tracked than reported, and growing reports one more of them; if no
+    further direction has any energy, the rank does not change.
 
     Parameters
     ----------
     s : ndarray of shape (r,)
         Singular values of all tracked directions, largest first.
     rank : int
-        Directions shown now.
+        Directions reported now.
     energy : (float, float)
         Lower and upper bound. The "1 and 10" of [Grammenos2020] are percent: (0.01, 0.10).
     limit : int
-        Most directions to show.
+        Largest number of directions to report.
 
     Returns
     -------
@@ -334,9 +339,9 @@ def adapted_rank(s: Array, rank: int, energy: tuple[float, float], limit: int) -
     Examples
     --------
     >>> import numpy as np
-    >>> adapted_rank(np.array([3.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
+    >>> adapt_rank(np.array([3.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
     3
-    >>> adapted_rank(np.array([300.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
+    >>> adapt_rank(np.array([300.0, 2.0, 1.0]), 2, (0.01, 0.10), limit=4)
     1
     """
     lower, upper = energy

@@ -1,16 +1,17 @@
-"""The mergeable state of all streaming and one-shot merging.
+"""The mergeable state of streaming and one-shot merging, and its file format.
 
 It follows [Grammenos2020] Alg. 2, and Alg. 4 to 6 of its supplement.
 
-A summary stands for rows that nobody keeps: their weight, mean, leading singular vectors, total
-energy, and a bound on what the vectors miss. With the rows' scatter about their mean called A,
+A summary represents rows that are not stored: their weight, mean, leading singular vectors, total
+energy, and a bound on what the vectors miss. With A the rows' scatter about their mean,
 ``0 <= A - vt.T @ diag(s**2) @ vt <= lost * I`` in the order of symmetric matrices. Decay, merging
-and truncation all keep that, so the bounds below hold for data that was seen once and forgotten.
+and truncation preserve this invariant, so the bounds below hold for data that was read once and
+discarded.
 
-The papers merge subspaces of centred data; the row ``c * (mean1 - mean2)`` that they leave out
-carries the shift between the two parts, and without it the merged subspace is another one.
+The papers merge subspaces of centred data. The row ``c * (mean1 - mean2)``, which they leave out,
+carries the shift between the two parts; without it the merged subspace is wrong.
 
-A summary's fields as bytes and back, with every rule they obey checked on the way in.
+Files hold the fields of a summary; every rule they obey is checked when they are read.
 """
 
 import math
@@ -26,27 +27,27 @@ from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.linalg.checks import (
     MOST_FEATURES,
+    check_block,
     check_count,
     check_decay,
-    checked_block,
     checked_weights,
     real_array,
     too_large,
 )
-from eigenfed.linalg.compress import compress, deviations
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.compress import center_rows, compress
+from eigenfed.linalg.threads import limit_threads
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """Weight, mean, leading directions and energy of rows that are gone.
+    """Weight, mean, leading directions and energy of rows that are not stored.
 
-    Make one with `Summary.empty`; every operation returns a new one.
+    Start with `Summary.empty`; every operation returns a new summary.
 
     Attributes
     ----------
     n : float
-        Sum of the rows' weights: their number where none were given and nothing decayed.
+        Sum of the rows' weights: their number if no weights were given and nothing decayed.
     mean : ndarray of shape (d,)
         Weighted mean; zeros where `centered` is false.
     s : ndarray of shape (r,)
@@ -54,13 +55,13 @@ class Summary:
     vt : ndarray of shape (r, d)
         Their right singular vectors, orthonormal rows.
     energy : float
-        Total squared deviation from the mean, including what `vt` misses.
+        Sum of squares of the centred rows, including what `vt` misses.
     lost : float
         Bound on the squared singular values missed: ``s**2 <= pooled**2 <= s**2 + lost``.
     rank : int
-        How many directions are kept at most.
+        Maximum number of directions kept.
     centered : bool
-        Whether rows are taken about their mean (PCA) or as they are (SVD).
+        Whether rows are centred at their mean (PCA) or not (SVD).
 
     Examples
     --------
@@ -97,17 +98,17 @@ class Summary:
 
     @classmethod
     def empty(cls, d: int, rank: int, *, centered: bool = True) -> "Summary":
-        """Summarise no rows at all: the neutral element of `merge`.
+        """Return the summary of no rows, the neutral element of `merge`.
 
         Parameters
         ----------
         d : int
             Number of features.
         rank : int
-            How many directions to keep at most. Twice as many as are wanted in the end keeps a
-            truncated stream close to the pooled answer.
+            Maximum number of directions to keep. Twice the number wanted in the end keeps a
+            truncated stream close to the pooled result.
         centered : bool, default=True
-            Take rows about their mean (PCA) or as they are (SVD).
+            Centre rows at their mean (PCA) or not (SVD).
         """
         check_count("d", d, "Pass the number of features.")
         if d > MOST_FEATURES:
@@ -130,14 +131,14 @@ class Summary:
 
     @property
     def explained(self) -> Array:
-        """Share of the total energy along each direction, (r,)."""
+        """Fraction of the total energy along each direction, (r,)."""
         return np.minimum(self.s**2 / self.energy, 1.0) if self.energy > 0 else 0.0 * self.s
 
     def sine_bound(self, k: int) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 
-        Davis and Kahan with ``A - vt.T @ diag(s**2) @ vt <= lost``. Infinite where the spectrum
-        is too flat after `k` for the bound to say anything.
+        The Davis-Kahan theorem with ``A - vt.T @ diag(s**2) @ vt <= lost``. Infinite where the
+        gap after `k` is too small for a bound.
 
         Parameters
         ----------
@@ -146,7 +147,7 @@ class Summary:
         """
         if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(self.s):
             raise InputError(
-                f"k={k!r} must be a whole number from 1 to {len(self.s)}, the directions kept. "
+                f"k={k!r} must be an integer from 1 to {len(self.s)}, the directions kept. "
                 "Change k."
             )
         following = float(self.s[k]) ** 2 if k < len(self.s) else 0.0
@@ -161,17 +162,17 @@ class Summary:
         Parameters
         ----------
         block : array-like of shape (b, d)
-            Finite numbers; any b, also 0. Large blocks are folded in piece by piece.
+            Finite numbers; b may be 0. Large blocks are added in pieces.
         weights : array-like of shape (b,), optional
             Finite and not negative. A weight of 2 counts as the row given twice.
         decay : float in (0, 1], default=1.0
-            Scales what was known before, as in `merge`.
+            Scales the earlier rows, as in `merge`.
 
         Returns
         -------
         Summary
         """
-        rows = checked_block(block, self.d)
+        rows = check_block(block, self.d)
         checked = None if weights is None else checked_weights(weights, len(rows))
         check_decay(decay)
         summary = self
@@ -184,7 +185,7 @@ class Summary:
         return summary
 
     def fold(self, rows: Array, weights: Array | None, decay: float) -> "Summary":
-        """Add rows in one step: `update` for arguments that have been checked.
+        """Add rows in one step; `update` for arguments that have been checked.
 
         Parameters
         ----------
@@ -196,14 +197,14 @@ class Summary:
         b, kept = len(rows), len(self.s)
         n = float(b) if weights is None else float(weights.sum())
         if n == 0.0:
-            return self._decayed(decay)
+            return self._decay(decay)
         stack = np.empty((kept + b + 1, self.d))
-        with threads_for(stack.size * len(stack)):
-            mean = deviations(rows, weights, centered=self.centered, out=stack[kept:-1])
-            return self._joined(stack, n, mean, decay)
+        with limit_threads(stack.size * len(stack)):
+            mean = center_rows(rows, weights, centered=self.centered, out=stack[kept:-1])
+            return self._join(stack, n, mean, decay)
 
     def merge(self, other: "Summary", decay: float = 1.0) -> "Summary":
-        """Summarise both sets of rows.
+        """Return the summary of both sets of rows.
 
         Parameters
         ----------
@@ -216,24 +217,24 @@ class Summary:
         Returns
         -------
         Summary
-            Of this summary's rank.
+            With the rank of this summary.
         """
         self._check_fits(other)
         check_decay(decay)
         if other.n == 0.0:
-            return self._decayed(decay)
+            return self._decay(decay)
         if self.n == 0.0:
             return other.truncate(self.rank)
         stack = np.empty((len(self.s) + len(other.s) + 1, self.d))
         np.multiply(other.s[:, None], other.vt, out=stack[len(self.s) : -1])
-        with threads_for(stack.size * len(stack)):
-            return self._joined(stack, other.n, other.mean, decay, other.missed, other.lost)
+        with limit_threads(stack.size * len(stack)):
+            return self._join(stack, other.n, other.mean, decay, other.missed, other.lost)
 
     def truncate(self, rank: int) -> "Summary":
         """Keep at most `rank` directions, now and after later merges.
 
-        The weight, mean and energy stay; `lost` grows by the largest square let go. A `rank`
-        above the present one makes room for later rows.
+        Weight, mean and energy do not change; `lost` grows by the largest squared singular value
+        dropped. A larger `rank` than the present one makes room for later rows.
 
         Parameters
         ----------
@@ -249,12 +250,12 @@ class Summary:
         return replace(cut, lost=min(self.lost + gone, cut.missed)) if gone else cut
 
     def reorder(self, columns: npt.ArrayLike) -> "Summary":
-        """Put the features into another order.
+        """Reorder the features.
 
         Parameters
         ----------
         columns : array-like of int, shape (d,)
-            Place j of the result takes feature ``columns[j]``.
+            Feature j of the result is feature ``columns[j]`` of this summary.
 
         Returns
         -------
@@ -269,7 +270,7 @@ class Summary:
 
     @property
     def missed(self) -> float:
-        """Energy outside the directions kept: ``energy - sum(s**2)``."""
+        """Energy outside the directions kept, ``energy - sum(s**2)``."""
         return max(self.energy - float(self.s @ self.s), 0.0)
 
     def to_bytes(self) -> bytes:
@@ -286,7 +287,7 @@ class Summary:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Summary":
-        """Read what `to_bytes` wrote.
+        """Read a summary written by `to_bytes`.
 
         Parameters
         ----------
@@ -299,8 +300,8 @@ class Summary:
         Raises
         ------
         DataError
-            If the bytes are foreign, cut short, corrupt, of another version, or hold numbers
-            that no summary has.
+            If the bytes are not a summary, are truncated, corrupt, of another version, or hold
+            invalid numbers.
         """
         return cls(**read_fields(data))
 
@@ -316,7 +317,7 @@ class Summary:
                 "this summary. Make both with the same choice."
             )
 
-    def _decayed(self, decay: float) -> "Summary":
+    def _decay(self, decay: float) -> "Summary":
         if decay == 1.0:
             return self
         square = decay * decay
@@ -330,7 +331,7 @@ class Summary:
             lost=square * self.lost,
         )
 
-    def _joined(
+    def _join(
         self,
         stack: Array,
         n_other: float,
@@ -339,7 +340,11 @@ class Summary:
         missed_other: float = 0.0,
         lost_other: float = 0.0,
     ) -> "Summary":
-        """Merge with rows that already stand in `stack`, between room for ours and one row."""
+        """Merge with the rows in `stack`; its first r rows and its last row are filled in here.
+
+        The last row carries the shift of the means: with weights n1 and n2 the scatter about the
+        common mean exceeds the sum of the two scatters by ``n1 n2 / n`` times its outer product.
+        """
         square = decay * decay
         n_self = square * self.n
         n = n_self + n_other
@@ -358,7 +363,7 @@ class Summary:
 
 
 def chunk_rows(rank: int) -> int:
-    """Rows to fold at once for the least time: the small eigenproblem against the products."""
+    """Return how many rows to add at once: balances the small eigenproblem and the products."""
     return max(32, 5 * rank // 2)
 
 
@@ -380,13 +385,13 @@ def write_fields(fields: Mapping[str, Any]) -> bytes:
 
 
 def read_fields(data: bytes) -> dict[str, Any]:
-    """Read the fields of a summary.
+    """Read and check the fields of a summary.
 
     Raises
     ------
     DataError
-        If the bytes are foreign, cut short, corrupt, of another version, or hold numbers that no
-        summary has.
+        If the bytes are not a summary, are truncated, corrupt, of another version, or hold
+        invalid numbers.
     """
     container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
     fields = {**container.scalars, **container.arrays}
@@ -397,7 +402,7 @@ def read_fields(data: bytes) -> dict[str, Any]:
         except (AttributeError, KeyError, TypeError, ValueError):
             broken = True
         if broken:
-            raise DataError(f"The data are not a sound summary: {rule}. Write them again.")
+            raise DataError(f"The data are not a valid summary: {rule}. Write them again.")
     return fields
 
 
@@ -420,24 +425,24 @@ def _is_orthonormal(f: Mapping[str, Any]) -> bool:
     return bool(np.allclose(gram, np.eye(len(gram)), rtol=0.0, atol=_ROUNDING))
 
 
-def _has_sound_energy(f: Mapping[str, Any]) -> bool:
+def _has_valid_energy(f: Mapping[str, Any]) -> bool:
     rounding = _ROUNDING * f["energy"]
     missed = f["energy"] - float(f["s"] @ f["s"])
     return bool(missed >= -rounding and 0.0 <= f["lost"] <= max(missed, 0.0) + rounding)
 
 
 _RULES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
-    "a field is absent, foreign or of another type": _has_fields,
-    "mean (d,), s (r,) and vt (r, d) do not fit each other or the rank": _has_shapes,
+    "a field is missing, unknown or of another type": _has_fields,
+    "the shapes of mean (d,), s (r,) and vt (r, d) or the rank do not match": _has_shapes,
     "a number is not finite": lambda f: all(np.isfinite(f[name]).all() for name in _ARRAYS),
     "n is negative": lambda f: f["n"] >= 0.0,
-    "s is negative or not in falling order": lambda f: (
+    "s is negative or not in decreasing order": lambda f: (
         np.all(f["s"] >= 0.0) and np.all(np.diff(f["s"]) <= 0.0)
     ),
     "the rows of vt are not orthonormal": _is_orthonormal,
-    "energy or lost contradict s": _has_sound_energy,
-    "there are no rows and yet something is known of them": lambda f: (
+    "energy or lost contradict s": _has_valid_energy,
+    "n is 0 but other fields are not": lambda f: (
         f["n"] > 0.0 or not (f["energy"] or len(f["s"]) or f["mean"].any())
     ),
-    "rows that are not centred have a mean": lambda f: f["centered"] or not f["mean"].any(),
+    "centered is false but the mean is not 0": lambda f: f["centered"] or not f["mean"].any(),
 }

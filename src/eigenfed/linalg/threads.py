@@ -1,9 +1,9 @@
 """Small matrix products on one BLAS thread, large ones on as many as the process allows.
 
-Products of a few hundred rows gain nothing from more threads and lose up to 100x when the
-machine is busy. One thread also makes their results repeat bit for bit whatever the machine has.
-A job that is a sum over blocks gets its threads by the block, with BLAS on one thread in each: it
-repeats bit for bit too, and a busy machine slows it only by its share.
+Products of a few hundred rows gain nothing from more threads and become up to 100x slower on a
+busy machine. One thread also makes their results repeat bit for bit on any number of cores. A sum
+over blocks runs its blocks in Python threads, with BLAS on one thread in each: it repeats bit for
+bit too, and slows down on a busy machine only in proportion to the load.
 """
 
 import threading
@@ -27,8 +27,8 @@ _WORTH_THREADS_FLOPS = 5e7
 class _BlasPin:
     """A re-entrant limit that many Python threads may hold at once.
 
-    BLAS thread counts belong to the process. threadpoolctl's own context restores what it found
-    on entry, so two overlapping ones can leave the process at one thread for good; here the first
+    BLAS thread counts are per process. threadpoolctl's own context restores what it found on
+    entry, so two overlapping ones can leave the process at one thread permanently; here the first
     holder sets the limit and the last one lifts it.
     """
 
@@ -37,7 +37,7 @@ class _BlasPin:
         self._holders = 0
         self._controller: ThreadpoolController | None = None
         self.most = 1
-        """Threads that BLAS had when the limit was set."""
+        """Number of BLAS threads when the limit was set."""
 
     def __enter__(self) -> None:
         with self._lock:
@@ -66,7 +66,7 @@ class _BlasPin:
 
 
 def _release_control() -> None:
-    """Let every thread set limits again: since 3.8 threadpoolctl obeys the first one only."""
+    """Let any thread set limits again: since 3.8 threadpoolctl obeys only the first one."""
     release = getattr(OpenBLASController, "clear_controlling_thread", None)
     if release is not None:
         release(force=True)
@@ -76,24 +76,24 @@ one_blas_thread = _BlasPin()
 """Context in which BLAS runs on one thread: ``with one_blas_thread: ...``."""
 
 
-def threads_for(flops: float) -> AbstractContextManager[None]:
-    """Return a context with one BLAS thread for a small job and no limit for a large one.
+def limit_threads(flops: float) -> AbstractContextManager[None]:
+    """Return a context that limits BLAS to one thread for a small job, and not for a large one.
 
     Examples
     --------
-    >>> threads_for(1e6) is one_blas_thread
+    >>> limit_threads(1e6) is one_blas_thread
     True
     """
     return one_blas_thread if flops < _LARGE_FLOPS else nullcontext()
 
 
 def in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Iterator[R]:
-    """Yield what the task makes of each item, in the order of the items.
+    """Apply a task to each item, in threads if the job is large, and yield the results in order.
 
     Parameters
     ----------
     task : callable
-        Does its work in BLAS or numpy, which let other Python threads run meanwhile.
+        Works in BLAS or numpy, which release the interpreter lock.
     items : sequence
     flops : float
         Size of the whole job. A large one is spread over as many threads as BLAS has in this

@@ -123,7 +123,7 @@ def test_sketch_size_is_twice_the_components_unless_given() -> None:
 
 
 def test_sketch_size_must_exceed_the_components() -> None:
-    message = "sketch_size=3 must be a whole number of at least 4"
+    message = "sketch_size=3 must be an integer of at least 4"
     with pytest.raises(InputError, match=message):
         FrequentDirections(3, sketch_size=3)
 

@@ -213,7 +213,7 @@ def test_missing_entries_are_refused_where_they_have_no_meaning(name: str) -> No
 def test_bad_numbers_of_components_are_refused(
     make: Callable[[Any], SubspaceTracker], value: Any
 ) -> None:
-    with pytest.raises(InputError, match=r"n_components=.* must be a whole number of at least 1"):
+    with pytest.raises(InputError, match=r"n_components=.* must be an integer of at least 1"):
         make(value)
 
 
@@ -230,5 +230,5 @@ def test_the_seed_decides_the_result(make: Callable[..., SubspaceTracker]) -> No
 @pytest.mark.parametrize("make", [Grouse, PowerStream])
 @pytest.mark.parametrize("value", [-1, 0.5, True])
 def test_bad_seeds_are_refused(make: Callable[..., SubspaceTracker], value: Any) -> None:
-    with pytest.raises(InputError, match=r"random_state=.* must be a whole number of at least 0"):
+    with pytest.raises(InputError, match=r"random_state=.* must be an integer of at least 0"):
         make(3, random_state=value)

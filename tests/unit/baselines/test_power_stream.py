@@ -94,5 +94,5 @@ def test_components_before_the_first_full_block_are_refused() -> None:
 
 @pytest.mark.parametrize("value", [K - 1, 0, 10.0])
 def test_bad_block_sizes_are_refused(value: int) -> None:
-    with pytest.raises(InputError, match=r"block_size=.* must be a whole number of at least 3"):
+    with pytest.raises(InputError, match=r"block_size=.* must be an integer of at least 3"):
         PowerStream(K, block_size=value)

@@ -140,5 +140,5 @@ def test_bad_forgetting_is_refused(value: float) -> None:
 
 @pytest.mark.parametrize("value", [(0.98, 0.95), (0.95, 0.95), (0.0, 0.5), (0.95, 1.1)])
 def test_bad_energy_bounds_are_refused(value: tuple[float, float]) -> None:
-    with pytest.raises(InputError, match=r"energy=.* must be two increasing shares"):
+    with pytest.raises(InputError, match=r"energy=.* must be two increasing fractions"):
         Spirit(energy=value)

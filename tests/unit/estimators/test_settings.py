@@ -94,8 +94,7 @@ def test_an_unknown_memory_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("value", [0, -1, 2.0, 0.5, None, "2", True, math.nan, np.float64(2.0)])
 def test_what_is_no_number_of_components_is_refused(value: Any) -> None:
     assert_refused(
-        f"n_components={value!r} must be a whole number of at least 1. "
-        "Ask for one component or more.",
+        f"n_components={value!r} must be an integer of at least 1. Ask for one component or more.",
         n_components=value,
     )
 
@@ -113,7 +112,7 @@ def test_more_components_than_features_are_refused() -> None:
 @pytest.mark.parametrize("value", [-1, 1.0, "1", False, math.inf])
 def test_what_is_no_oversampling_is_refused(value: Any) -> None:
     assert_refused(
-        f"oversample={value!r} must be a whole number of at least 0. "
+        f"oversample={value!r} must be an integer of at least 0. "
         "Pass None to track twice n_components.",
         oversample=value,
     )

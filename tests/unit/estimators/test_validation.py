@@ -299,7 +299,7 @@ def test_stored_values_are_the_explicit_ones() -> None:
         ([[10**400, 1.0], [MARK, 2.0]], r"^X holds infinity or a number too large for its dtype"),
         (
             np.ma.masked_equal([[MARK, 1.0]], 1.0),
-            r"^X has masked entries, and a mask is not followed",
+            r"^X has masked entries, and masks are not supported",
         ),
     ],
     ids=["ragged", "huge", "masked"],

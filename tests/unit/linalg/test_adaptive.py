@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from eigenfed.linalg.stream import adapted_rank
+from eigenfed.linalg.stream import adapt_rank
 
 ENERGY = (0.01, 0.10)
 
@@ -30,21 +30,21 @@ ENERGY = (0.01, 0.10)
     ],
 )
 def test_rank_moves_by_at_most_one(s: list[float], rank: int, limit: int, expected: int) -> None:
-    assert adapted_rank(np.array(s), rank, ENERGY, limit) == expected
+    assert adapt_rank(np.array(s), rank, ENERGY, limit) == expected
 
 
 def test_directions_beyond_the_rank_do_not_count() -> None:
     few, many = np.array([20.0, 1.0, 0.9]), np.array([20.0, 1.0, *[0.9] * 30])
-    assert adapted_rank(few, 2, ENERGY, 9) == adapted_rank(many, 2, ENERGY, 9) == 2
+    assert adapt_rank(few, 2, ENERGY, 9) == adapt_rank(many, 2, ENERGY, 9) == 2
 
 
 @pytest.mark.parametrize(
     ("energy", "expected"), [((0.01, 0.3), 3), ((0.01, 0.5), 2), ((0.45, 0.5), 1)]
 )
 def test_bounds_are_those_given(energy: tuple[float, float], expected: int) -> None:
-    assert adapted_rank(np.array([3.0, 2.0, 1.0]), 2, energy, 4) == expected
+    assert adapt_rank(np.array([3.0, 2.0, 1.0]), 2, energy, 4) == expected
 
 
 def test_scale_of_the_data_does_not_matter() -> None:
     for scale in (1e-200, 1e200):
-        assert adapted_rank(scale * np.array([3.0, 2.0, 1.0]), 2, ENERGY, 4) == 3
+        assert adapt_rank(scale * np.array([3.0, 2.0, 1.0]), 2, ENERGY, 4) == 3

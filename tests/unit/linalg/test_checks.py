@@ -10,9 +10,9 @@ import pytest
 
 from eigenfed.errors import EigenfedError, InputError
 from eigenfed.linalg.checks import (
+    check_block,
     check_count,
     check_decay,
-    checked_block,
     checked_weights,
     real_array,
     too_large,
@@ -40,7 +40,7 @@ def test_counts_are_whole_numbers_from_one(value: Any) -> None:
     "value", [0, -1, 1.0, 2.5, True, False, None, "2", np.float64(2), [1], np.True_]
 )
 def test_what_is_no_count_is_refused(value: Any) -> None:
-    message = f"rank={value!r} must be a whole number of at least 1. Ask for more."
+    message = f"rank={value!r} must be an integer of at least 1. Ask for more."
     with pytest.raises(InputError, match=exactly(message)):
         check_count("rank", value, "Ask for more.")
 
@@ -77,19 +77,19 @@ def test_what_is_no_decay_is_refused(value: Any) -> None:
 @pytest.mark.parametrize("dtype", [bool, np.int8, np.uint64, np.float16, np.float32, np.float64])
 def test_blocks_of_any_real_dtype_become_double(dtype: npt.DTypeLike) -> None:
     given = np.array([[0, 1, 1], [1, 0, 1]], dtype=dtype)
-    found = checked_block(given, 3)
+    found = check_block(given, 3)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, given.astype(float))
 
 
 def test_blocks_may_be_lists_and_may_be_empty() -> None:
-    np.testing.assert_array_equal(checked_block([[1, 2]], 2), [[1.0, 2.0]])
-    assert checked_block(np.zeros((0, 2)), 2).shape == (0, 2)
+    np.testing.assert_array_equal(check_block([[1, 2]], 2), [[1.0, 2.0]])
+    assert check_block(np.zeros((0, 2)), 2).shape == (0, 2)
 
 
 def test_a_block_that_is_right_is_not_copied() -> None:
     block = np.ones((2, 3))
-    assert checked_block(block, 3) is block
+    assert check_block(block, 3) is block
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ def test_a_block_that_is_right_is_not_copied() -> None:
 def test_a_block_of_anything_but_real_numbers_is_refused(block: Any, dtype: str) -> None:
     message = f"block has dtype {dtype} and must hold real numbers. Convert it first."
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_block(block, 2)
+        check_block(block, 2)
     assert_hides_data(caught.value)
 
 
@@ -116,7 +116,7 @@ def test_a_block_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
         "Reshape one record with block.reshape(1, -1)."
     )
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_block(np.full(shape, MARK), 2)
+        check_block(np.full(shape, MARK), 2)
     assert_hides_data(caught.value)
 
 
@@ -127,7 +127,7 @@ def test_a_block_that_is_not_finite_is_refused(entry: float) -> None:
         "StreamingPCA imputes NaN."
     )
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_block([[MARK, 1.0], [1.0, entry]], 2)
+        check_block([[MARK, 1.0], [1.0, entry]], 2)
     assert_hides_data(caught.value)
 
 
@@ -165,7 +165,7 @@ def test_weights_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     "weights", [[MARK, np.nan], [MARK, np.inf], [-MARK, 2 * MARK], [1.0, -5e-324], [-np.inf, 1.0]]
 )
 def test_weights_that_are_negative_or_not_finite_are_refused(weights: list[float]) -> None:
-    message = "sample_weight must be finite and not negative. Give a row to leave out the weight 0."
+    message = "sample_weight must be finite and not negative. Use weight 0 to leave a row out."
     with pytest.raises(InputError, match=exactly(message)) as caught:
         checked_weights(weights, 2, "sample_weight")
     assert_hides_data(caught.value)
@@ -200,12 +200,12 @@ def test_rows_of_different_lengths_are_refused(name: str) -> None:
 
 def test_a_mask_is_refused_where_it_would_be_lost() -> None:
     message = (
-        "block has masked entries, and a mask is not followed. Pass block.filled(np.nan) where "
-        "NaN may stand for a missing entry, or drop those rows."
+        "block has masked entries, and masks are not supported. Pass block.filled(np.nan) where "
+        "NaN may mark a missing entry, or drop those rows."
     )
     with pytest.raises(InputError, match=exactly(message)):
-        checked_block(np.ma.masked_greater([[1.0, MARK]], 2.0), 2)
+        check_block(np.ma.masked_greater([[1.0, MARK]], 2.0), 2)
     with pytest.raises(InputError, match=r"^weights has masked entries"):
         checked_weights(np.ma.masked_greater([1.0, 3.0], 2.0), 2)
     unmasked = np.ma.masked_greater([[1.0, 2.0]], 5.0)
-    np.testing.assert_array_equal(checked_block(unmasked, 2), [[1.0, 2.0]])
+    np.testing.assert_array_equal(check_block(unmasked, 2), [[1.0, 2.0]])

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.compress import deviations
+from eigenfed.linalg.compress import center_rows
 
 
 def taken(rows: Array, weights: Array | None, *, centered: bool = True) -> tuple[Array, Array]:
     out = np.full(rows.shape, np.nan)
     kept = rows.copy()
-    mean = deviations(rows, weights, centered=centered, out=out)
+    mean = center_rows(rows, weights, centered=centered, out=out)
     np.testing.assert_array_equal(rows, kept)
     return mean, out
 
@@ -83,5 +83,5 @@ def test_a_large_common_offset_costs_no_digits() -> None:
 
 def test_deviations_are_written_into_part_of_a_larger_array() -> None:
     stack = np.full((5, 2), 7.0)
-    deviations(np.array([[1.0, 2.0], [3.0, 6.0]]), None, centered=True, out=stack[1:3])
+    center_rows(np.array([[1.0, 2.0], [3.0, 6.0]]), None, centered=True, out=stack[1:3])
     np.testing.assert_array_equal(stack, [[7, 7], [-1, -2], [1, 2], [7, 7], [7, 7]])

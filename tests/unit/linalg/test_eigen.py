@@ -7,7 +7,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.eigen import leading_eigh, refined_eigh, top_eigh
+from eigenfed.linalg.eigen import leading_eigh, refine_eigh, top_eigh
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -71,7 +71,7 @@ def test_refined_pairs_of_a_stream_stay_within_their_bounds(
 ) -> None:
     a = stream_gram(seed, k, rows, decay)
     kept = a.copy()
-    found = refined_eigh(a, k)
+    found = refine_eigh(a, k)
     assert found is not None
     values, vectors, outside = found
     exact = np.linalg.eigvalsh(a)[::-1]
@@ -96,7 +96,7 @@ def test_refined_pairs_are_exact_where_the_known_ones_are_far_above(seed: int) -
     a = np.diag(np.concatenate([np.linspace(2e6, 1e6, k), np.ones(m - k)]))
     coupling = rng.standard_normal((m, m))
     a += coupling @ coupling.T / m
-    found = refined_eigh(a, k)
+    found = refine_eigh(a, k)
     assert found is not None
     values, vectors, _ = found
     exact_values, exact = np.linalg.eigh(a)
@@ -110,7 +110,7 @@ def test_two_steps_are_taken() -> None:
     c, s = np.cos(0.3), np.sin(0.3)
     turn = np.array([[c, -s], [s, c]])
     a = turn @ np.diag([1.0, 0.01]) @ turn.T
-    found = refined_eigh(a, 1)
+    found = refine_eigh(a, 1)
     assert found is not None
     stray = abs(float(turn[:, 1] @ found[1][:, 0]))
     np.testing.assert_allclose(stray, np.tan(0.3) * 0.01**2, rtol=1e-3)
@@ -128,7 +128,7 @@ def test_two_steps_are_taken() -> None:
     ],
 )
 def test_bound_is_that_of_samuelson(rest: list[float], expected: float) -> None:
-    found = refined_eigh(np.diag([9.0, 4.0, *rest]), 2)
+    found = refine_eigh(np.diag([9.0, 4.0, *rest]), 2)
     assert found is not None
     np.testing.assert_allclose(found[2], expected, rtol=1e-12)
     assert found[2] >= max(rest) - 1e-12
@@ -139,28 +139,28 @@ def test_bound_holds_for_any_rest(seed: int) -> None:
     rng = np.random.default_rng(seed)
     values = np.concatenate([100.0 + np.arange(5.0)[::-1], rng.pareto(1.0, 40).clip(0, 50)])
     a = np.diag(values)
-    found = refined_eigh(a, 5)
+    found = refine_eigh(a, 5)
     assert found is None or found[2] >= values[5:].max()
     assert samuelson(values[5:]) > 104 or found is not None
 
 
 def test_parallel_columns_end_in_none() -> None:
     # The columns are equal to the last bit, so that Cholesky meets a pivot of exactly zero.
-    assert refined_eigh(np.ones((4, 4)), 2) is None
+    assert refine_eigh(np.ones((4, 4)), 2) is None
 
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_a_column_of_zeros_ends_in_none(k: int) -> None:
     a = np.diag([4.0, 3.0, 2.0, 1.0])
     a[k - 1, k - 1] = 0.0
-    assert refined_eigh(a, k) is None
+    assert refine_eigh(a, k) is None
 
 
 def test_columns_of_very_different_length_are_refined() -> None:
     graded = np.logspace(0, -4, 10)
     rng = np.random.default_rng(9)
     factor = np.vstack([np.diag(graded), 1e-2 * rng.standard_normal((20, 10)) * graded])
-    found = refined_eigh(factor @ factor.T, 10)
+    found = refine_eigh(factor @ factor.T, 10)
     assert found is not None
     np.testing.assert_allclose(found[0], np.linalg.svd(factor, compute_uv=False) ** 2, rtol=1e-6)
 
@@ -169,12 +169,12 @@ def test_columns_of_very_different_length_are_refined() -> None:
 def test_nearly_parallel_columns_end_in_none(angle: float) -> None:
     a = np.eye(5) * angle / 100
     a[:2, :2] = [[1.0, 1.0 - angle], [1.0 - angle, 1.0]]
-    assert refined_eigh(a, 2) is None
+    assert refine_eigh(a, 2) is None
 
 
 @pytest.mark.parametrize(("strong", "refused"), [(1.01, True), (0.99, False), (100.0, True)])
 def test_a_bound_above_the_least_ritz_value_ends_in_none(strong: float, refused: bool) -> None:
-    found = refined_eigh(np.diag([2.0, 1.0, strong]), 2)
+    found = refine_eigh(np.diag([2.0, 1.0, strong]), 2)
     assert (found is None) == refused
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.lanczos import BlockLanczos, independent_columns
+from eigenfed.linalg.lanczos import BlockLanczos, rank_revealing_qr
 
 
 def symmetric(seed: int, values: Array) -> Array:
@@ -108,7 +108,7 @@ def test_columns_become_orthonormal_however_near_they_are(least: float, size: fl
     left = np.linalg.qr(rng.standard_normal((50, 4))).Q
     right = np.linalg.qr(rng.standard_normal((4, 4))).Q
     a = (left * np.geomspace(1.0, least, 4)) @ right
-    frame, coefficients = independent_columns(size * a, 1e-14 * size)
+    frame, coefficients = rank_revealing_qr(size * a, 1e-14 * size)
     assert frame.shape == (50, 4)
     assert defect(frame) < 1e-14
     np.testing.assert_allclose(frame @ (coefficients / size), a, rtol=0, atol=1e-14)
@@ -118,7 +118,7 @@ def test_columns_become_orthonormal_however_near_they_are(least: float, size: fl
 def test_directions_below_the_floor_are_left_out(floor: float, kept: int) -> None:
     a = np.zeros((6, 3))
     a[:3] = np.diag([1.0, 1e-2, 1e-4])
-    frame, coefficients = independent_columns(a.copy(), floor)
+    frame, coefficients = rank_revealing_qr(a.copy(), floor)
     assert frame.shape == (6, kept)
     assert coefficients.shape == (kept, 3)
     gone = a - frame @ coefficients
@@ -127,7 +127,7 @@ def test_directions_below_the_floor_are_left_out(floor: float, kept: int) -> Non
 
 def test_no_columns_and_zero_columns_span_nothing() -> None:
     for a in (np.zeros((4, 0)), np.zeros((4, 2))):
-        frame, coefficients = independent_columns(a, 1e-14)
+        frame, coefficients = rank_revealing_qr(a, 1e-14)
         assert frame.shape == (4, 0)
         assert coefficients.shape == (0, a.shape[1])
 

@@ -115,7 +115,7 @@ def test_merging_with_nothing_changes_no_bit_from_either_side() -> None:
 
 def test_complete_rows_have_the_same_weight_in_every_feature() -> None:
     mean = np.array([1.0, -2.0])
-    found = Observed.all_of(3.5, mean)
+    found = Observed.from_complete_rows(3.5, mean)
     np.testing.assert_array_equal(found.n, [3.5, 3.5])
     np.testing.assert_array_equal(found.mean, mean)
 

@@ -6,9 +6,9 @@ from sklearn.utils.extmath import svd_flip
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import (
-    column_lengths,
+    column_norms,
     completed_rows,
-    orthonormal_rows,
+    orthonormalise_rows,
     signed_rows,
 )
 
@@ -36,7 +36,7 @@ def test_mending_agrees_with_qr_from_the_first_row_down(k: int, d: int, size: fl
     noise = np.random.default_rng(1).standard_normal((k, d)) / np.sqrt(d)
     given = random_rows(0, k, d) + size * noise
     kept = given.copy()
-    mended = orthonormal_rows(given)
+    mended = orthonormalise_rows(given)
     assert defect(mended) < 1e-14
     np.testing.assert_allclose(mended, qr_of_rows(given), rtol=0, atol=1e-14)
     np.testing.assert_array_equal(given, kept)
@@ -46,13 +46,13 @@ def test_mending_keeps_the_direction_of_the_first_row() -> None:
     given = random_rows(2, 3, 8)
     given[0] *= 1.001
     given[2] += 1e-4 * given[0]
-    first = orthonormal_rows(given)[0]
+    first = orthonormalise_rows(given)[0]
     np.testing.assert_allclose(first, given[0] / np.linalg.norm(given[0]), rtol=0, atol=1e-15)
 
 
 def test_mending_leaves_orthonormal_rows_in_place() -> None:
     given = random_rows(3, 6, 20)
-    np.testing.assert_allclose(orthonormal_rows(given), given, rtol=0, atol=1e-15)
+    np.testing.assert_allclose(orthonormalise_rows(given), given, rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_completion_takes_the_canonical_vector_that_is_least_covered() -> None:
 
 @pytest.mark.parametrize("tilt", [1e-3, 1e-8, 1e-15])
 def test_completion_of_rows_close_to_canonical_ones_is_orthonormal(tilt: float) -> None:
-    given = orthonormal_rows(np.eye(3, 6) + tilt * np.ones((3, 6)))
+    given = orthonormalise_rows(np.eye(3, 6) + tilt * np.ones((3, 6)))
     completed = completed_rows(given, 6)
     assert defect(completed) < 4e-15
     assert np.linalg.matrix_rank(completed) == 6
@@ -120,9 +120,9 @@ def test_lengths_of_columns_whatever_their_size(size: float) -> None:
     columns = np.random.default_rng(5).standard_normal((9, 4))
     columns[:, 2] = 0.0
     expected = size * np.sqrt(np.sum(columns**2, axis=0))
-    np.testing.assert_allclose(column_lengths(size * columns), expected, rtol=1e-14)
+    np.testing.assert_allclose(column_norms(size * columns), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (3, 0)])
 def test_lengths_of_nothing_are_zero(shape: tuple[int, int]) -> None:
-    np.testing.assert_array_equal(column_lengths(np.zeros(shape)), np.zeros(shape[1]))
+    np.testing.assert_array_equal(column_norms(np.zeros(shape)), np.zeros(shape[1]))

@@ -164,21 +164,21 @@ def test_summary_of_rows_without_spread_has_no_direction(rows: Array) -> None:
 
 def test_a_summary_comes_back_through_its_scatter() -> None:
     summary = Summary.empty(5, 3).update(rows_of(15, 40))
-    again = Scatter.of(summary).summary(3)
+    again = Scatter.from_summary(summary).summary(3)
     assert again.n == summary.n
     np.testing.assert_array_equal(again.mean, summary.mean)
     np.testing.assert_allclose(again.s, summary.s, rtol=1e-12)
     np.testing.assert_allclose(np.abs(np.sum(again.vt * summary.vt, axis=1)), 1.0)
     np.testing.assert_allclose(again.energy, summary.energy, rtol=1e-13)
     np.testing.assert_allclose(again.lost, summary.lost, rtol=1e-12)
-    assert Scatter.of(Summary.empty(5, 3, centered=False)).centered is False
+    assert Scatter.from_summary(Summary.empty(5, 3, centered=False)).centered is False
 
 
 def test_what_a_truncated_summary_misses_stays_on_record() -> None:
     first, second = rows_of(16, 40), rows_of(17, 40)
     coarse = Summary.empty(5, 2).update(first)
     assert coarse.lost > 0
-    summary = Scatter.of(coarse).merge(folded(second)).summary(4)
+    summary = Scatter.from_summary(coarse).merge(folded(second)).summary(4)
     truth = pooled(np.vstack([first, second]))
     np.testing.assert_allclose(summary.energy, truth.energy, rtol=1e-12)
     assert np.all(summary.s**2 <= truth.s[:4] ** 2 * (1 + 1e-12))
@@ -251,7 +251,7 @@ def test_the_bound_on_the_angle_is_rounding_and_holds(offset: float, seed: int) 
 def test_what_was_let_go_before_stays_in_the_bound() -> None:
     rows = rows_of(0, 400, d=8) * 0.3 ** np.arange(8)
     summary = Summary.empty(8, 5).update(rows)
-    both = Scatter.of(summary).merge(Scatter.empty(8).fold(rows, None, 1.0))
+    both = Scatter.from_summary(summary).merge(Scatter.empty(8).fold(rows, None, 1.0))
     assert summary.lost < both.sine_bound(2) * both.summary(3).s[1] ** 2
 
 

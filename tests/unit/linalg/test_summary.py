@@ -97,7 +97,7 @@ def test_empty_summarises_no_rows() -> None:
 
 @pytest.mark.parametrize("value", [0, -1, 1.0, None, "3", True])
 def test_empty_refuses_what_is_no_count(value: Any) -> None:
-    rule = f"{value!r} must be a whole number of at least 1."
+    rule = f"{value!r} must be an integer of at least 1."
     with pytest.raises(InputError, match=exactly(f"d={rule} Pass the number of features.")):
         Summary.empty(value, 2)
     with pytest.raises(InputError, match=exactly(f"rank={rule} Ask for one direction or more.")):
@@ -491,7 +491,7 @@ def test_sine_bound_is_infinite_between_equal_singular_values() -> None:
 @pytest.mark.parametrize("k", [0, -1, 3, 10**400, 1.0, True, "1", None, math.nan], ids=str)
 def test_sine_bound_refuses_directions_that_are_not_kept(k: Any) -> None:
     summary = summed(rows_of(34, 20), 2)
-    message = f"k={k!r} must be a whole number from 1 to 2, the directions kept. Change k."
+    message = f"k={k!r} must be an integer from 1 to 2, the directions kept. Change k."
     with pytest.raises(InputError, match=exactly(message)):
         summary.sine_bound(k)
 
@@ -525,7 +525,7 @@ def test_truncate_makes_room_for_later_rows() -> None:
 
 @pytest.mark.parametrize("rank", [0, -3, 1.5, True, None])
 def test_truncate_refuses_what_is_no_count(rank: Any) -> None:
-    message = f"rank={rank!r} must be a whole number of at least 1. Ask for one direction or more."
+    message = f"rank={rank!r} must be an integer of at least 1. Ask for one direction or more."
     with pytest.raises(InputError, match=exactly(message)):
         Summary.empty(3, 2).truncate(rank)
 

@@ -14,15 +14,15 @@ from eigenfed.linalg.summary import _RULES, Summary, read_fields, write_fields
 SCALARS = ("n", "energy", "lost", "rank", "centered")
 ARRAYS = ("mean", "s", "vt")
 
-FIELDS = "a field is absent, foreign or of another type"
-SHAPES = "mean (d,), s (r,) and vt (r, d) do not fit each other or the rank"
+FIELDS = "a field is missing, unknown or of another type"
+SHAPES = "the shapes of mean (d,), s (r,) and vt (r, d) or the rank do not match"
 FINITE = "a number is not finite"
 WEIGHT = "n is negative"
-ORDER = "s is negative or not in falling order"
+ORDER = "s is negative or not in decreasing order"
 ORTHONORMAL = "the rows of vt are not orthonormal"
 ENERGY = "energy or lost contradict s"
-EMPTY = "there are no rows and yet something is known of them"
-CENTRE = "rows that are not centred have a mean"
+EMPTY = "n is 0 but other fields are not"
+CENTRE = "centered is false but the mean is not 0"
 
 
 def sound() -> dict[str, Any]:
@@ -47,7 +47,7 @@ def forged(fields: dict[str, Any], kind: str = "summary", version: int = 1) -> b
 
 
 def refusal(rule: str) -> str:
-    return f"^{re.escape(f'The data are not a sound summary: {rule}. Write them again.')}$"
+    return f"^{re.escape(f'The data are not a valid summary: {rule}. Write them again.')}$"
 
 
 def assert_refused(fields: dict[str, Any], rule: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
-from eigenfed.linalg.threads import _BlasPin, in_order, one_blas_thread, threads_for
+from eigenfed.linalg.threads import _BlasPin, in_order, limit_threads, one_blas_thread
 
 PATIENCE_S = 20
 
@@ -178,7 +178,7 @@ def test_a_threadpoolctl_without_control_by_one_thread_will_do(
 @pytest.mark.parametrize(("flops", "inside"), [(0.0, 1), (9.9e7, 1), (1e8, 2), (1e12, 2)])
 @pytest.mark.parametrize("before", [2], indirect=True)
 def test_only_small_jobs_run_on_one_thread(before: int, flops: float, inside: int) -> None:
-    with threads_for(flops):
+    with limit_threads(flops):
         assert blas_threads() == {inside}
     assert blas_threads() == {before}
 

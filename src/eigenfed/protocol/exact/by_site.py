@@ -1,12 +1,12 @@
-"""Where each site's rows lie on the components: what is a site and what is a finding.
+"""Where each site's rows lie on the components: shows components that only tell sites apart.
 
 ===========  ==================================================================================
-coordinator  of each site on its own: its weight, and the mean and mean square of its rows' scores
+coordinator  from each site alone: its weight, and the mean and mean square of its rows' scores
 site         the components, and the mean and scale of all rows
 ===========  ==================================================================================
 
-The components are found before this is asked, so that what it tells of the scatter lies within
-directions that were answered about already. A site that keeps its replies for secure sums refuses.
+The request comes after the components are found, so it reveals the scatter only along directions
+that are revealed already. A site that replies only through secure aggregation refuses it.
 """
 
 from dataclasses import dataclass, replace
@@ -40,7 +40,7 @@ class LevelReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LevelRequest(FramedRequest):
-    """Ask where a site's rows lie on the components.
+    """Request the moments of a site's scores on the components.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ OPS = (own_level,)
 
 
 def levels(run: Run, found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
-    """Ask each site where its rows lie on the components that were found."""
+    """Request from each site the moments of its scores on the components found."""
     replies = yield from call_each(Call(LevelRequest(basis=found.components.T, **run.frame())))
     return {
         site: SiteLevel(reply.weight, reply.mean, reply.square) for site, reply in replies.items()
@@ -97,17 +97,17 @@ def levels(run: Run, found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
 
 @dataclass(frozen=True, eq=False)
 class BySite:
-    """How the sites' levels add up, by component.
+    """Comparison of the sites, by component.
 
     Attributes
     ----------
     explained : ndarray of shape (k,)
-        Share of each component's variance that is between the sites' means: near 1, the component
-        tells sites apart and little else.
+        Fraction of each component's variance that is between the sites' means: near 1, the
+        component tells sites apart and little else.
     contribution : dict of str to ndarray of shape (k,)
-        Share of each component's sum of squares that a site's rows bring.
+        Fraction of each component's sum of squares contributed by a site's rows.
     shift : dict of str to ndarray of shape (k,)
-        The site's mean score, in deviations of all rows' scores.
+        The site's mean score, in standard deviations of all rows' scores.
     """
 
     explained: Array
@@ -115,8 +115,8 @@ class BySite:
     shift: dict[str, Array]
 
 
-def compared(levels: dict[str, SiteLevel]) -> BySite:
-    """Compare the sites.
+def compared(by_site: dict[str, SiteLevel]) -> BySite:
+    """Compare the sites' scores: variance between sites, contributions and shifts.
 
     Examples
     --------
@@ -127,13 +127,13 @@ def compared(levels: dict[str, SiteLevel]) -> BySite:
     >>> found.explained, found.contribution["low"], found.shift["high"].round(3)
     (array([0.5]), array([0.5]), array([0.707]))
     """
-    whole = np.sum([level.weight * level.square for level in levels.values()], axis=0)
-    weight = sum(level.weight for level in levels.values())
-    between = np.sum([level.weight * level.mean**2 for level in levels.values()], axis=0)
+    whole = np.sum([level.weight * level.square for level in by_site.values()], axis=0)
+    weight = sum(level.weight for level in by_site.values())
+    between = np.sum([level.weight * level.mean**2 for level in by_site.values()], axis=0)
     safe = np.where(whole > 0.0, whole, 1.0)
-    deviation = np.sqrt(safe / max(weight, np.finfo(float).tiny))
+    sd = np.sqrt(safe / max(weight, np.finfo(float).tiny))
     return BySite(
         np.minimum(between / safe, 1.0),
-        {site: level.weight * level.square / safe for site, level in levels.items()},
-        {site: level.mean / deviation for site, level in levels.items()},
+        {site: level.weight * level.square / safe for site, level in by_site.items()},
+        {site: level.mean / sd for site, level in by_site.items()},
     )

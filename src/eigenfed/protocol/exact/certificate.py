@@ -1,16 +1,15 @@
-"""How good components are, from products that were had anyway and one number from each site.
+"""Components from a subspace by Rayleigh-Ritz, and the certificate of their accuracy.
 
 ===========  ==================================================================================
 coordinator  the sum over sites of the largest eigenvalue of each site's scatter outside the
-             directions that it has answered about
-site         nothing: it knows the directions that it was asked about
+             directions that it has revealed
+site         nothing: it knows the directions that it was sent
 ===========  ==================================================================================
 
-Davis and Kahan's theorem needs a bound from above on the first unwanted eigenvalue. Ritz values
-bound it from below: with them the "bound" fails. The largest eigenvalue of a sum is at most the
-sum of the largest, so one number from each site does it.
-
-From a subspace to components: Rayleigh and Ritz, and the certificate.
+Residuals follow from products that the run has made anyway. The bound on the angle (Davis-Kahan)
+also needs an upper bound on the first eigenvalue that is not wanted. Ritz values are lower bounds:
+with them the "bound" fails. The largest eigenvalue of a sum is at most the sum of the largest
+eigenvalues, so one number from each site is enough, and secure aggregation can carry it.
 """
 
 import math
@@ -23,7 +22,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import column_lengths, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, signed_rows
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
@@ -34,27 +33,29 @@ from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
 
 _DENSE_FEATURES = 200
+"""Up to so many features a full eigenproblem is faster than ARPACK."""
 _ARNOLDI_TOL = 1e-7
 _MARGIN = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemainderReply:
-    """Largest eigenvalue outside directions."""
+    """Largest eigenvalue outside known directions."""
 
     largest: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RemainderRequest(FramedRequest):
-    """Ask for the largest eigenvalue outside directions that the site has answered about.
+    """Request the largest eigenvalue outside directions that the site has revealed.
 
-    Which ones is for the site to know: outside all directions but v it would be v'Mv.
+    The site uses its own record of them: with directions of the coordinator's choice, such as all
+    but v, the reply would be v'Mv.
 
     Attributes
     ----------
     last : bool
-        Whether those of the last product are meant, or those of all products of the run.
+        Use the directions of the last product only, instead of all products of the run.
     """
 
     last: bool
@@ -62,13 +63,13 @@ class RemainderRequest(FramedRequest):
     op, reply = "remainder", RemainderReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse where no product was answered yet."""
+        """Refuse a request before the first product."""
         super().check(terms, state)
         if not state.blocks:
-            raise InputError("A remainder is asked for after products.")
+            raise InputError("A remainder is requested after products.")
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound it by the trace."""
+        """Return the trace."""
         return {"largest": limits.most}
 
 
@@ -76,13 +77,15 @@ class RemainderRequest(FramedRequest):
 def remainder(
     source: Source, request: RemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:
-    """Largest eigenvalue of the site's scatter outside directions answered about."""
+    """Return the largest eigenvalue of the site's scatter outside the directions revealed."""
     view, frame, state = framed(source, state)
-    known = outside_of(state, last=request.last)
-    return Answer(RemainderReply(largest=largest_outside(view.product, known, frame.trace)), state)
+    known = select_known(state, last=request.last)
+    return Answer(
+        RemainderReply(largest=bound_largest_outside(view.product, known, frame.trace)), state
+    )
 
 
-def outside_of(state: State, *, last: bool) -> Array:
+def select_known(state: State, *, last: bool) -> Array:
     """Return the directions of the last product, or of all products of the run."""
     return state.blocks[-1] if last else np.hstack(state.blocks)
 
@@ -91,21 +94,21 @@ OPS = (remainder,)
 
 
 def products_of(run: Run) -> Products:
-    """Return what asks for the products of a run, and for what is outside of them."""
+    """Return the object that requests the products of a run, and the eigenvalue outside them."""
     return Products(run.moments, run.total, run.frame, RemainderRequest)
 
 
-def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float) -> float:
+def bound_largest_outside(apply: Callable[[Array], Array], known: Array, trace: float) -> float:
     """Bound the largest eigenvalue of a positive matrix outside the span of `known`.
 
     Parameters
     ----------
     apply : callable
-        Multiplies the matrix with an array of shape (d, l).
+        Multiplies the matrix by an array of shape (d, l).
     known : ndarray of shape (d, m)
         Orthonormal columns.
     trace : float
-        The matrix's trace: the bound where the iteration does not converge.
+        Trace of the matrix, which is the bound if the iteration does not converge.
     """
     d = len(known)
     if known.shape[1] >= d or trace == 0.0:
@@ -132,13 +135,14 @@ def largest_outside(apply: Callable[[Array], Array], known: Array, trace: float)
         )
     except ArpackNoConvergence:
         return trace
-    # The residual exceeds what the iteration has left over, which is of its square.
-    left = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
-    largest = max(float(values[0]), 0.0) + float(column_lengths(left[:, None])[0])
+    # A converged Ritz value is too small by about the squared residual over a gap: adding the
+    # residual itself, and a margin, makes it an upper bound.
+    residual = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
+    largest = max(float(values[0]), 0.0) + float(column_norms(residual[:, None])[0])
     return min(largest * (1.0 + _MARGIN), trace)
 
 
-def certificate(
+def request_certificate(
     products: Products,
     *,
     values: Array,
@@ -150,12 +154,16 @@ def certificate(
     coupling: float,
     tol: float,
 ) -> Protocol[Certificate]:
-    """Grade components by their residual and what may be outside the directions known.
+    """Certify components by their residuals and by the spectrum outside the known directions.
+
+    With a the next Ritz value, c the bound on the spectrum outside `known` and b the coupling, the
+    first unwanted eigenvalue is at most the larger eigenvalue of ``[[a, b], [b, c]]``. The angle
+    follows from the residual over the gap to it.
 
     Parameters
     ----------
     products : Products
-        Through which the run asked.
+        The products of the run.
     values : ndarray of shape (k,)
         Ritz values.
     residual : ndarray of shape (p, k)
@@ -163,7 +171,7 @@ def certificate(
     vt : ndarray of shape (k, d)
         The components.
     known : ndarray of shape (d, m)
-        All directions answered about, orthonormal; they span the components.
+        All directions revealed, orthonormal; they span the components.
     last : bool
         Whether they are those of the last product, or of all products.
     next_value : float or None
@@ -171,40 +179,41 @@ def certificate(
     coupling : float
         Norm of M between `known` and its complement.
     tol : float
+        Residual, relative to the first eigenvalue, up to which a component has converged.
     """
-    request = products.outside(last=last, **products.first())  # type: ignore[call-arg]
+    request = products.outside(last=last, **products.first())
     answer = yield from products.total(Call(request, residual=products.residual))
     variance = products.trace / products.divisor
-    rounding = wire_error(products.moments, variance, known.shape[1])
-    # Sums in fixed point are off by a little in each entry.
+    rounding = bound_wire_error(products.moments, variance, known.shape[1])
+    # Fixed-point sums have an error in each entry: all of them, in Frobenius norm.
     step = float(np.max(products.total.error(products.moments.most)))
     rounding += step * math.sqrt(known.size) / products.divisor
     outside = answer.largest / products.divisor + rounding
     largest = values[0] if values[0] > 0 else 1.0
     size = rounding + (float(np.linalg.norm(residual, 2)) if residual.size else 0.0)
-    # With no Ritz value beyond the components, what is outside them is all there is to go by.
+    # Without a Ritz value beyond the components, only the spectrum outside them is unwanted.
     above = following = outside
     if next_value is not None:
         following = next_value
         half = (next_value - outside) / 2
         above = (next_value + outside) / 2 + math.hypot(half, coupling)
-    residuals = (column_lengths(residual) + rounding) / largest
+    residuals = (column_norms(residual) + rounding) / largest
     return Certificate(
         residuals,
-        angle(size, values[-1] - above),
-        angle(size, values[-1] - following),
+        bound_angle(size, values[-1] - above),
+        bound_angle(size, values[-1] - following),
         residuals <= tol,
         variance,
         float(np.abs(vt @ vt.T - np.eye(len(vt))).max()),
     )
 
 
-def wire_error(moments: Moments, variance: float, directions: int) -> float:
-    """Bound how far the covariance is from the one that products over a narrow wire are of.
+def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:
+    """Bound the error of the covariance due to messages in single precision.
 
-    With u the rounding of one number: the directions sent are off by u each, and so are the
-    replies of the sites, whose norms add up to the total variance at most. Likewise the mean and
-    the scale that the sites are sent: the first adds the square of its error, the second twice u.
+    With u the relative rounding error of one number: the directions sent have the relative error u,
+    and so have the replies of the sites, whose norms add up to at most the total variance. The mean
+    sent to the sites adds the square of its error, and the scale adds 2 u.
 
     Parameters
     ----------
@@ -217,69 +226,77 @@ def wire_error(moments: Moments, variance: float, directions: int) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> wire_error(Moments(9.0, np.zeros(2), np.ones(2)), 1.0, 3)
+    >>> bound_wire_error(Moments(9.0, np.zeros(2), np.ones(2)), 1.0, 3)
     0.0
-    >>> f"{wire_error(Moments(9.0, np.zeros(2), np.ones(2), wire='float32'), 1.0, 4):.1e}"
+    >>> f"{bound_wire_error(Moments(9.0, np.zeros(2), np.ones(2), wire='float32'), 1.0, 4):.1e}"
     '4.8e-07'
     """
     if moments.wire == "float64":
         return 0.0
     u = float(np.finfo(np.float32).eps) / 2
-    away = u * float(column_lengths((moments.mean / moments.scale)[:, None])[0])
-    share = moments.n / moments.divisor
-    return 2 * u * variance * (math.sqrt(directions) + 2.0) + share * away**2
+    away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
+    ratio = moments.n / moments.divisor
+    return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away**2
 
 
-def angle(residual: float, gap: float) -> float:
-    """Return the angle whose sine is at most residual / gap, infinite where there is none."""
+def bound_angle(residual: float, gap: float) -> float:
+    """Return the angle whose sine is residual / gap, infinite if that is not below 1."""
     if gap <= 0.0:
         return math.inf
     sine = residual / gap
     return math.asin(sine) if sine < 1.0 else math.inf
 
 
-def finished(
+def finish_with_product(
     products: Products, basis: Array, k: int, *, tol: float, certify: bool
 ) -> Protocol[Decomposition]:
-    """Ask for one more product, with the basis itself, and make the components of it.
+    """Multiply the basis once more, and return its Ritz vectors as components.
 
     Parameters
     ----------
     products : Products
-        Through which the run asked so far.
+        The products of the run so far.
     basis : ndarray of shape (d, m)
         Orthonormal columns, ``m >= k``.
     k : int
         Number of components.
     tol : float
-        Residual at which a component counts as converged.
+        Residual, relative to the first eigenvalue, up to which a component has converged.
     certify : bool
-        Ask once more for the bound on the angle.
+        Request the bound on the angle in one more round.
     """
     image = yield from products.of(basis)
-    return (yield from ritz(products, basis, image, k, tol=tol, certify=certify))
+    return (yield from rayleigh_ritz(products, basis, image, k, tol=tol, certify=certify))
 
 
-def ritz(
+def rayleigh_ritz(
     products: Products, basis: Array, image: Array, k: int, *, tol: float, certify: bool
 ) -> Protocol[Decomposition]:
-    """Make components of a basis whose product with the covariance is known already.
+    """Return the Ritz vectors of a basis whose product with the covariance is known.
 
     Parameters
     ----------
+    products : Products
+        The products of the run so far.
     basis, image : ndarray of shape (d, m)
         Orthonormal columns of the last product, and the covariance times them.
+    k : int
+        Number of components.
+    tol : float
+        Residual, relative to the first eigenvalue, up to which a component has converged.
+    certify : bool
+        Request the bound on the angle in one more round.
     """
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[::-1], vectors[:, ::-1]
     vt = signed_rows((basis @ vectors[:, :k]).T)
-    shown = np.maximum(values[:k], 0.0)
+    variances = np.maximum(values[:k], 0.0)
     grade = None
     if certify:
-        grade = yield from certificate(
+        grade = yield from request_certificate(
             products,
-            values=shown,
+            values=variances,
             residual=image @ vectors[:, :k] - (basis @ vectors[:, :k]) * values[:k],
             vt=vt,
             known=basis,
@@ -290,7 +307,7 @@ def ritz(
         )
     return Decomposition(
         vt,
-        shown,
+        variances,
         products.moments.mean,
         products.moments.scale,
         products.moments.n,

@@ -1,17 +1,17 @@
-"""The whole covariance in one round of products: exact, and best where features are few.
+"""The whole covariance in one round: exact, and best where features are few.
 
 ===========  ==================================================================================
-coordinator  the sum over sites of the upper triangle of D'W D, d (d + 1) / 2 numbers; after one
-             in single precision, where a certificate is wanted, that of D'W D Q also
+coordinator  the sum over sites of the upper triangle of D'W D, d (d + 1) / 2 numbers; after single
+             precision with a certificate, also the sum of D'W D Q
 site         the mean and scale of all rows; the directions Q
 ===========  ==================================================================================
 
-In single precision a site takes half the time and sends half the bytes. What it sends is off by
-1e-8 to some 1e-6 of its largest eigenvalue, most where entries have few distinct values, whose
-rounding does not average out. A round of products in double precision with the components found
-makes the matrix right on them. What is wrong with it elsewhere, as little as that, then turns them
-by as little of the angle that they were off: after one round, or a few where the angle was not
-small, nothing is left that double precision could tell.
+In single precision a site takes half the time and sends half the bytes. The relative error of its
+scatter is 1e-8 to about 1e-6 of the largest eigenvalue, largest where entries have few distinct
+values, so that rounding errors do not average out. A round of products in double precision with
+the components found makes the matrix exact on them. Its remaining error elsewhere then turns them
+only by the product of that error and the angle by which they were off: after one round, or a few
+if the angle was not small, the result is exact to double precision.
 """
 
 from collections.abc import Mapping
@@ -27,15 +27,15 @@ from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts, Pass
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.threads import threads_for
+from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import products_of, wire_error
+from eigenfed.protocol.exact.certificate import bound_wire_error, products_of
 from eigenfed.protocol.exact.moments import FramedRequest
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.spectrum import symmetric, upper_triangle, whole_spectrum
+from eigenfed.protocol.exact.spectrum import symmetric, triangle_mask, whole_spectrum
 from eigenfed.protocol.gate.script import Script, repeat, sequence
 from eigenfed.protocol.method import (
     Cost,
@@ -51,6 +51,7 @@ from eigenfed.protocol.study import Study
 
 _PRECISIONS = ("double", "single")
 _GUARDS = 2
+"""Directions beyond k that a correction multiplies, for components tied with the last one."""
 _MOST_CORRECTIONS = 3
 _SETTLED = 1e-14
 
@@ -64,12 +65,12 @@ class ScatterReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScatterRequest(FramedRequest):
-    """Ask for the whole scatter, in the precision that the study's method says."""
+    """Request the whole scatter, in the precision of the study's method."""
 
     op, reply = "scatter", ScatterReply
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound every entry by the trace."""
+        """Return the trace, which bounds every entry."""
         return {"triangle": limits.most}
 
 
@@ -84,8 +85,8 @@ def scatter(
         whole = Prepared(source, mean, scale).single_scatter()
     if whole is None:
         whole = Prepared(source, mean, scale).scatter() if kept is None else kept.about(mean, scale)
-    # It is as large as many rows and has served its purpose.
-    reply = ScatterReply(triangle=whole[upper_triangle(source.d)])
+    # The kept scatter has served its purpose: free its d x d numbers.
+    reply = ScatterReply(triangle=whole[triangle_mask(source.d)])
     return Answer(reply, replace(state, scatter=None))
 
 
@@ -100,10 +101,10 @@ class Covariance(Method):
     ----------
     precision : {"double", "single"}
         In single precision sites take about half the time and send half the bytes. Without a
-        certificate the components' residuals are then 1e-8 to 1e-6; with one, a further round of
-        k + 2 directions in double precision, or up to three, makes them as good as those of
-        "double" unless more than two components tie with the last to such a residual. Not with
-        secure aggregation, which has a precision of its own.
+        certificate the components' residuals are then 1e-8 to 1e-6; with one, one to three further
+        rounds of k + 2 directions in double precision make them as small as with "double", unless
+        more than two components are tied with the last one within such a residual. Cannot be
+        combined with secure aggregation, which has its own precision.
 
     Examples
     --------
@@ -129,34 +130,34 @@ class Covariance(Method):
         return self.precision == "single"
 
     def sums_only(self) -> bool:
-        """Whether secure aggregation can carry it: in its own precision only."""
+        """Whether secure aggregation can carry it: only in double precision."""
         return not self.is_single
 
     def instead_of(self) -> Parts:
-        """Return what to do where only sums can be had."""
+        """Return what to do if only sums over sites are available."""
         return Pass("method", "covariance"), "."
 
     def keeps_scatter(self) -> bool:
-        """Whether a site keeps its scatter when it first reads its rows: in double precision."""
+        """Whether a site computes its scatter when it first reads its rows: in double precision."""
         return not self.is_single
 
     def width(self, k: int, d: int) -> int:
-        """Return how many directions a correction takes."""
+        """Return the number of directions of a correction."""
         return min(k + _GUARDS, d)
 
     def script(self, study: Study, d: int) -> Script:
-        """Return the scatter, and corrections after single precision."""
+        """Return the script: the scatter, and corrections after single precision."""
         corrections = _MOST_CORRECTIONS if self.is_single and study.certify else 0
         return sequence("scatter", repeat("product", 0, corrections))
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Bring the covariance together and decompose it."""
+        """Sum the covariance over the sites and decompose it."""
         if self.is_single:
-            return (yield from _single(run))
+            return (yield from _run_single(run))
         moments, total = run.moments, run.total
         answer = yield from total(Call(ScatterRequest(**run.frame())))
         matrix = symmetric(answer.triangle / moments.divisor, run.d)
-        rounding = wire_error(moments, float(matrix.trace()), 1)
+        rounding = bound_wire_error(moments, float(matrix.trace()), 1)
         rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
         return whole_spectrum(
             matrix,
@@ -169,7 +170,7 @@ class Covariance(Method):
         )
 
     def cost(self, shape: Shape) -> Cost:
-        """Count a matrix of features by features, at the sites and at the coordinator."""
+        """Return the cost of a d x d matrix, at the sites and at the coordinator."""
         d, square = float(shape.features), shape.square_bytes
         block = block_bytes(shape)
         held = min(block_count(shape), shape.cores + 3) * square + 2.0 * block
@@ -183,11 +184,12 @@ class Covariance(Method):
         )
 
 
-def _single(run: Run) -> Protocol[Decomposition]:
+def _run_single(run: Run) -> Protocol[Decomposition]:
+    """Decompose a single-precision covariance, corrected by double-precision products."""
     moments, total, k, d = run.moments, run.total, run.k, run.d
     answer = yield from total(Call(ScatterRequest(**run.frame())))
     matrix = symmetric(answer.triangle / moments.divisor, d)
-    decomposed = partial(
+    decompose = partial(
         whole_spectrum,
         matrix,
         k,
@@ -195,52 +197,55 @@ def _single(run: Run) -> Protocol[Decomposition]:
         scale=moments.scale,
         n=moments.n,
         tol=run.tol,
-        rounding=wire_error(moments, float(matrix.trace()), _MOST_CORRECTIONS * (k + _GUARDS)),
+        rounding=bound_wire_error(
+            moments, float(matrix.trace()), _MOST_CORRECTIONS * (k + _GUARDS)
+        ),
         rough=single_error(float(matrix.trace())),
     )
     if not run.certify:
-        return replace(decomposed(), certificate=None)
+        return replace(decompose(), certificate=None)
     products, known, error = products_of(run), np.zeros((d, 0)), 0.0
     while True:
+        # `matrix` is corrected in place, so that each pass decomposes a better one.
         leading = top_eigh(matrix, min(k + _GUARDS, d))[1]
         fresh = np.linalg.qr(np.hstack([known, leading])).Q[:, known.shape[1] :]
         missed = agree_on(fresh, (yield from products.of(fresh)), matrix)
         known, error = np.hstack([known, fresh]), max(error, missed)
-        found = decomposed(exact_on=known, variance=products.trace / products.divisor)
+        found = decompose(exact_on=known, variance=products.trace / products.divisor)
         found = replace(found, products=1 + products.rounds)
         if (
             known.shape[1] == d
             or products.rounds == _MOST_CORRECTIONS
-            or _settled(found, known, error)
+            or _has_settled(found, known, error)
         ):
             return found
 
 
-def _settled(found: Decomposition, known: Array, error: float) -> bool:
-    """Say whether components have converged, and an error outside known directions is no more."""
+def _has_settled(found: Decomposition, known: Array, error: float) -> bool:
+    """Return whether components have converged, also with the error outside known directions."""
     outside = found.components - (found.components @ known) @ known.T
-    left = error * float(np.linalg.norm(outside, 2))
+    remaining = error * float(np.linalg.norm(outside, 2))
     grade = found.certificate
     converged = grade is not None and bool(grade.converged.all())
-    return converged and left <= _SETTLED * found.variances[0]
+    return converged and remaining <= _SETTLED * found.variances[0]
 
 
 def agree_on(basis: Array, image: Array, matrix: Array) -> float:
-    """Correct a symmetric matrix, in place, by its products with some directions.
+    """Correct a symmetric matrix, in place, so that its products with some directions are right.
 
     Parameters
     ----------
     basis : ndarray of shape (d, l)
         Orthonormal columns.
     image : ndarray of shape (d, l)
-        What the product of the true matrix with them is.
+        The product of the true matrix with them.
     matrix : ndarray of shape (d, d)
-        Stays as it is between directions that are orthogonal to all of them.
+        Not changed between directions that are orthogonal to all of them.
 
     Returns
     -------
     float
-        How far it was off on the directions, in norm.
+        Norm of the error on the directions before the correction.
 
     Examples
     --------
@@ -251,7 +256,7 @@ def agree_on(basis: Array, image: Array, matrix: Array) -> float:
     array([[2., 0.],
            [0., 1.]])
     """
-    with threads_for(6.0 * matrix.size * basis.shape[1]):
+    with limit_threads(6.0 * matrix.size * basis.shape[1]):
         missed = image - matrix @ basis
         inner = basis.T @ missed
         half = (missed - basis @ ((inner + inner.T) / 4)) @ basis.T

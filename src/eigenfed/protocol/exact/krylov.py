@@ -1,9 +1,12 @@
 """Block Lanczos with full reorthogonalisation: few rounds, nothing of size d x d.
 
 ===========  ==================================================================================
-coordinator  sums over sites of D'W D Q, one block of directions Q a round
+coordinator  sums over sites of D'W D Q, one block of directions Q each round
 site         the blocks Q
 ===========  ==================================================================================
+
+The coordinator knows the products with all blocks so far, so Ritz values and their true residuals
+follow without further rounds: the run stops as soon as the residuals are small enough.
 """
 
 from dataclasses import dataclass
@@ -14,25 +17,26 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.lanczos import BlockLanczos
-from eigenfed.linalg.orthonormal import column_lengths, completed_rows, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, completed_rows, signed_rows
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import certificate, products_of
+from eigenfed.protocol.exact.certificate import products_of, request_certificate
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import Products, relative
+from eigenfed.protocol.exact.products import Products, relative_residual
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, product_site_bytes, product_work
 from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
+"""Wider blocks need fewer rounds, and find eigenvalues of multiplicity up to their width."""
 _USUAL_ROUNDS = 12
 _ROOM_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, repr=False)
 class Krylov(Method):
-    """Block Lanczos: products with one new block of directions a round until residuals are small.
+    """Block Lanczos: one new block of directions each round until the residuals are small.
 
     Examples
     --------
@@ -55,7 +59,7 @@ class Krylov(Method):
         return min(max(k, _LEAST_BLOCK), d)
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Ask for products until the residuals are within the tolerance."""
+        """Request products until the residuals are within the tolerance."""
         return (yield from lanczos(products_of(run), run.k, run.study, run.rng))
 
     def cost(self, shape: Shape) -> Cost:
@@ -63,7 +67,7 @@ class Krylov(Method):
         d, width = shape.features, self.width(shape.components, shape.features)
         rounds = shape.products or min(_USUAL_ROUNDS, -(-d // width))
         answered = rounds * width
-        held = shape.column_bytes(_room(shape, width, answered))
+        held = shape.column_bytes(_estimate_room(shape, width, answered))
         return Cost(
             rounds + shape.certify,
             answered,
@@ -74,8 +78,8 @@ class Krylov(Method):
         )
 
 
-def _room(shape: Shape, width: int, answered: int) -> int:
-    """Columns that a Lanczos basis has made room for: twice as many whenever they run out."""
+def _estimate_room(shape: Shape, width: int, answered: int) -> int:
+    """Return the allocated columns of a Lanczos basis, which double whenever they run out."""
     room = max(2 * width, _ROOM_BYTES // int(shape.column_bytes(1)))
     while room < answered:
         room = 2 * (room // width) * width
@@ -85,7 +89,7 @@ def _room(shape: Shape, width: int, answered: int) -> int:
 def lanczos(
     products: Products, k: int, study: Study, rng: np.random.Generator
 ) -> Protocol[Decomposition]:
-    """Find leading eigenvectors of whatever the products are of.
+    """Compute the leading eigenvectors of the matrix that `products` multiplies by.
 
     Parameters
     ----------
@@ -93,7 +97,7 @@ def lanczos(
     k : int
         Number of components.
     study : Study
-        How far to go.
+        Tolerance, stopping rule and largest number of rounds.
     rng : numpy Generator
         For the first block.
     """
@@ -104,31 +108,33 @@ def lanczos(
         space.take((yield from products.of(space.block)))
         values, vectors = space.ritz(k)
         residual = space.residuals(vectors)
-        sizes = column_lengths(residual)[_wanted(values, k, stop)]
-        products.residual = relative(sizes, values[0])
-        done = vectors.shape[1] == k and bool(np.all(sizes <= tol * max(values[0], 0.0)))
+        norms = column_norms(residual)[_select_required(values, k, stop)]
+        products.residual = relative_residual(norms, values[0])
+        done = vectors.shape[1] == k and bool(np.all(norms <= tol * max(values[0], 0.0)))
         if done or not space.room or products.rounds >= study.max_rounds:
             break
         space.extend()
     vt = space.components(vectors)
-    shown, found = np.zeros(k), signed_rows(completed_rows(vt, k))
-    shown[: len(vt)] = np.maximum(values[:k], 0.0)
+    # Rows of rank below k leave fewer Ritz pairs: complete them with directions of no variance.
+    variances, components = np.zeros(k), signed_rows(completed_rows(vt, k))
+    variances[: len(vt)] = np.maximum(values[:k], 0.0)
     grade = None
     if study.certify:
-        grade = yield from certificate(
+        grade = yield from request_certificate(
             products,
-            values=shown,
+            values=variances,
             residual=residual,
-            vt=found,
+            vt=components,
             known=space.basis,
             last=False,
             next_value=float(values[k]) if len(values) > k else None,
+            # The block that would come next is all of M between the basis and its complement.
             coupling=float(np.linalg.norm(space.coefficients, 2)) if space.room else 0.0,
             tol=tol,
         )
     return Decomposition(
-        found,
-        shown,
+        components,
+        variances,
         products.moments.mean,
         products.moments.scale,
         products.moments.n,
@@ -138,8 +144,12 @@ def lanczos(
     )
 
 
-def _wanted(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
-    """Say which of the first k components must converge."""
+def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
+    """Return which of the first k components must converge.
+
+    With ``stop="separated"``, those at least 5 % above the next Ritz value: within the bulk of the
+    spectrum single components are not determined and would never converge.
+    """
     count = min(k, len(values))
     if stop == "all" or len(values) <= k:
         return np.ones(count, dtype=bool)

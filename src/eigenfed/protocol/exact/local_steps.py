@@ -1,12 +1,13 @@
-"""What a site does in FedPower: power steps of its own, and the step that is averaged.
+"""Site operations of FedPower: local power steps, and the product that is averaged.
 
 ===========  ==================================================================================
-coordinator  D'W D Z T of one site or summed, d x r, where Z is where the site's own steps led and
-             T turns it towards the baseline site; of the baseline also Z; the weight of the rows
-site         the common basis that the steps start from, and with alignment the baseline's Z
+coordinator  D'W D Z T of one site or summed, d x r, where Z is the site's basis after its local
+             steps and T aligns it with the baseline site; Z itself from the baseline; the weight
+             of the rows
+site         the common basis from which the local steps start; with alignment, the baseline's Z
 ===========  ==================================================================================
 
-Local steps are no protection: what leaves after them still is the site's scatter times directions.
+Local steps do not protect the rows: what leaves after them is still the scatter times directions.
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class WeightReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WeightRequest(FramedRequest):
-    """Ask for the weight of the rows."""
+    """Request the weight of the rows."""
 
     op, reply = "site_weight", WeightReply
 
@@ -49,40 +50,40 @@ def site_weight(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Walked:
-    """Where a site's own steps have led, (d, r)."""
+    """State of a site after its local steps: their basis, (d, r)."""
 
     basis: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WalkReply:
-    """Where the steps of the baseline led; nothing of other sites."""
+    """Basis of the baseline site after its local steps; None from other sites."""
 
     basis: Array | None = None
 
 
 def _check_steps(terms: Terms, start: Array | None, steps: int | None) -> None:
-    """Refuse steps that the study's method does not take, or a start that is no basis."""
+    """Refuse more steps than the study's method takes, or a start that is not a basis."""
     method = terms.study.chosen
     most = int(getattr(method, "local_steps", 1)) - 1
     if start is None or steps is None:
-        raise InputError("Local steps have a start and a number.")
+        raise InputError("Local steps need a start and a number of steps.")
     check_integer("steps", steps, 0, most)
     terms.check_directions("start", start, method.width(terms.k, terms.d))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WalkRequest(FramedRequest):
-    """Have a site take steps of its own.
+    """Request local steps of a site.
 
     Attributes
     ----------
     start : ndarray of shape (d, r)
         Orthonormal columns.
     steps : int
-        No more than the study's method takes before an average.
+        At most as many as the study's method takes before an average.
     shown : bool
-        Whether the site is the baseline, and tells where its steps led.
+        Whether the site is the baseline and replies with the basis that its steps led to.
     """
 
     start: Array
@@ -92,12 +93,12 @@ class WalkRequest(FramedRequest):
     op, reply = "local_walk", WalkReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse steps that the study's method does not take."""
+        """Refuse more steps than the study's method takes."""
         super().check(terms, state)
         _check_steps(terms, self.start, self.steps)
 
     def own_directions(self, terms: Terms, state: State) -> int:
-        """Count the directions of the baseline."""
+        """Return the number of directions that the baseline reveals."""
         return self.start.shape[1] if self.shown else 0
 
 
@@ -105,13 +106,13 @@ class WalkRequest(FramedRequest):
 def local_walk(
     source: Source, request: WalkRequest, state: State, terms: Terms
 ) -> Answer[WalkReply]:
-    """Take the local steps, keep where they led, and reply with it only where that is asked.
+    """Take the local steps and keep their basis; reply with it only if requested.
 
-    What leaves spans the images of the last step but is not they; the meter counts it as if it
-    were.
+    The basis spans the products of the last step without being equal to them; the meter counts
+    it as those products, which is more.
     """
     view, frame, state = framed(source, state)
-    before, images, basis = _walked(view, request.start, request.steps)
+    before, images, basis = _take_steps(view, request.start, request.steps)
     state = replace(state, own=Walked(basis))
     if not request.shown:
         nothing = np.zeros((source.d, 0))
@@ -121,23 +122,23 @@ def local_walk(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocalProductReply:
-    """The step to be averaged."""
+    """The product to be averaged."""
 
     product: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LocalProductRequest(FramedRequest):
-    """Ask for the step to be averaged: from a start, or from where local steps have led.
+    """Request the product to be averaged, after local steps from a start, or after earlier ones.
 
     Attributes
     ----------
     start : ndarray of shape (d, r), or None
     steps : int or None
     reference : ndarray of shape (d, r), or None
-        Instead of a start: the baseline's basis, to which the site turns its own.
+        Instead of a start: the baseline's basis, with which the site aligns its own.
     share : float or None
-        What the step counts in the average, where sites are drawn; above 0 and at most 1.
+        Factor of the product in the average if sites are sampled; above 0 and at most 1.
     """
 
     start: Array | None = None
@@ -148,7 +149,7 @@ class LocalProductRequest(FramedRequest):
     op, reply = "local_product", LocalProductReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a start or reference that is no basis, and shares beyond 1."""
+        """Refuse a start or reference that is not a basis, and factors above 1."""
         super().check(terms, state)
         if self.share is not None and not 0.0 < self.share <= 1.0:
             raise InputError("share must be above 0 and at most 1.")
@@ -156,14 +157,14 @@ class LocalProductRequest(FramedRequest):
             _check_steps(terms, self.start, self.steps)
             return
         if not isinstance(state.own, Walked) or self.start is not None or self.steps is not None:
-            raise InputError("A reference comes after local steps.")
+            raise InputError("A reference requires local steps before it.")
         width = state.own.basis.shape[1]
         terms.check_directions("reference", self.reference, width)
         if self.reference.shape[1] != width:
             raise InputError("reference must have as many columns as the local steps.")
 
     def directions(self) -> Array | None:
-        """Return the directions, where no local step comes before."""
+        """Return the directions, if there are no local steps."""
         return self.start if self.steps == 0 else None
 
     def about(self, directions: Array) -> "LocalProductRequest":
@@ -171,12 +172,12 @@ class LocalProductRequest(FramedRequest):
         return replace(self, start=directions)
 
     def own_directions(self, terms: Terms, state: State) -> int:
-        """Count the directions where local steps led."""
+        """Return the number of directions that follow from local steps."""
         basis = self.reference if self.start is None else self.start
         return 0 if basis is None or self.steps == 0 else basis.shape[1]
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound the product by the trace."""
+        """Return the trace, which bounds every entry of the product."""
         return {"product": limits.most}
 
 
@@ -184,28 +185,28 @@ class LocalProductRequest(FramedRequest):
 def local_product(
     source: Source, request: LocalProductRequest, state: State, terms: Terms
 ) -> Answer[LocalProductReply]:
-    """Return the step to be averaged, from local steps turned to the baseline's if it is given."""
+    """Return the scatter times the site's basis, aligned with the reference if there is one."""
     view, frame, state = framed(source, state)
     if request.reference is not None and isinstance(state.own, Walked):
         signs = getattr(terms.study.chosen, "align", "") == "sign"
-        basis = _turned(state.own.basis, request.reference, signs=signs)
+        basis = align_basis(state.own.basis, request.reference, signs=signs)
     elif request.start is not None:
-        *_, basis = _walked(view, request.start, request.steps or 0)
+        *_, basis = _take_steps(view, request.start, request.steps or 0)
     else:
-        raise InputError("There is neither a start nor where local steps led.")
+        raise InputError("There is neither a start nor a basis from local steps.")
     images = view.product(basis)
-    share = 1.0 if request.share is None else request.share
-    reply = LocalProductReply(product=share * images)
+    factor = 1.0 if request.share is None else request.share
+    reply = LocalProductReply(product=factor * images)
     return Answer(reply, state, frame.answered(basis, images))
 
 
 OPS = (site_weight, local_walk, local_product)
 
 
-def _walked(view: Prepared, start: Array, steps: int) -> tuple[Array, Array, Array]:
-    """Take the local steps: the last one's basis, the scatter times it, and where that led.
+def _take_steps(view: Prepared, start: Array, steps: int) -> tuple[Array, Array, Array]:
+    """Take the local steps; return the basis before the last one, its product, and the new basis.
 
-    The first two have no columns where there is no step to take.
+    The first two have no columns if there are no steps.
     """
     basis = start
     before = images = np.zeros((len(basis), 0))
@@ -215,11 +216,11 @@ def _walked(view: Prepared, start: Array, steps: int) -> tuple[Array, Array, Arr
     return before, images, basis
 
 
-def _turned(basis: Array, reference: Array, *, signs: bool) -> Array:
-    """Turn a basis towards the reference by an orthogonal matrix, or only by signs."""
+def align_basis(basis: Array, reference: Array, *, signs: bool = False) -> Array:
+    """Align a basis with the reference by an orthogonal matrix ([Guo2024] eq. 3.2), or by signs."""
     overlap = basis.T @ reference
     if signs:
         return basis * np.where(overlap.diagonal() < 0, -1.0, 1.0)
     left, _, right = np.linalg.svd(overlap)
-    turned: Array = basis @ (left @ right)
-    return turned
+    aligned: Array = basis @ (left @ right)
+    return aligned

@@ -1,14 +1,14 @@
-"""One-shot merge: each site summarises its own rows, and the coordinator joins the summaries.
+"""One-shot merge: each site summarises its own rows, and the coordinator merges the summaries.
 
 ===========  ==================================================================================
-coordinator  of each site on its own: weight, mean, the leading singular values and directions of
-             its rows about that mean, total squared deviation, and a bound on what is missing
-site         the mean and scale of all rows; how many directions are wanted follows from the study
+coordinator  from each site alone: weight, mean, the leading singular values and directions of its
+             rows about that mean, total sum of squares, and a bound on what is missing
+site         the mean and scale of all rows; the number of directions follows from the study
 ===========  ==================================================================================
 
-One ask, and no sum: a merge needs each site's directions beside its own singular values, so no
-secure sum can carry them. What a site keeps back limits the answer, which is exact where the
-directions sent cover the rows' rank and close to it where their spectrum falls.
+One request, and no sum: a merge needs the directions of each site with their singular values, so
+secure aggregation cannot carry it. The result is exact if the directions sent cover the rank of
+each site's rows, and close to exact if their spectrum decays.
 """
 
 import math
@@ -28,7 +28,7 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finished, products_of
+from eigenfed.protocol.exact.certificate import finish_with_product, products_of
 from eigenfed.protocol.exact.moments import FramedRequest, framed
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.gate.script import Script, optional, sequence
@@ -46,14 +46,14 @@ from eigenfed.protocol.study import Study
 
 _POWERS = {"none": 0.0, "sqrt": 0.5}
 _NEARLY_ORTHONORMAL = 1e-3
-# Folding in at twice the rank that is sent or kept makes truncation on the way negligible, and
-# costs no message: digits at k = 10 capture 0.9999 so, and 0.9997 without.
+# Working at twice the rank that is sent or kept makes intermediate truncation negligible without
+# any message: on the digits data with k = 10, 0.9999 of the variance is captured, else 0.9997.
 _INSIDE = 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SummaryReply:
-    """A summary of rows, about their own mean and in the run's units.
+    """Fields of a `Summary` of the site's rows, scaled as in the run.
 
     Attributes
     ----------
@@ -74,17 +74,17 @@ class SummaryReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SummaryRequest(FramedRequest):
-    """Ask for a summary of the rows, of as many directions as the study's method says."""
+    """Request a summary of the rows; its number of directions follows from the study's method."""
 
     op, reply = "summarise", SummaryReply
 
     def own_directions(self, terms: Terms, state: State) -> int:
-        """Count the directions of the summary."""
+        """Return the number of directions of the summary."""
         return summary_rank(terms)
 
 
 def summary_rank(terms: Terms) -> int:
-    """Return how many directions a site sends."""
+    """Return the number of directions that a site sends."""
     method = terms.study.chosen
     options = method if isinstance(method, Merge) else Merge()
     return min(options.rank(terms.k), terms.d)
@@ -94,12 +94,12 @@ def summary_rank(terms: Terms) -> int:
 def summarise(
     source: Source, request: SummaryRequest, state: State, terms: Terms
 ) -> Answer[SummaryReply]:
-    """Return the summary of the site's rows, about their own mean and in the run's units."""
+    """Return the summary of the site's rows about their own mean, scaled as in the run."""
     view, frame, state = framed(source, state)
     rank = summary_rank(terms)
     summary = view.summary(_INSIDE * rank).truncate(rank)
-    # Rows of few directions fill the rest with directions of no variance: how long a reply is must
-    # not tell how many they have.
+    # Rows of low rank are completed with directions of no variance: the length of a reply must not
+    # reveal the rank.
     s = np.zeros(rank)
     s[: len(summary.s)] = summary.s
     reply = SummaryReply(
@@ -110,9 +110,9 @@ def summarise(
         energy=summary.energy,
         lost=summary.lost,
     )
-    # Nobody asked about these directions, but they are eigenvectors of the scatter about the
-    # site's mean, so with their squares and the mean sent it is as if its product with them had
-    # been answered. It is counted about the mean of all sites, as every other answer of the run.
+    # These directions were not requested, but they are eigenvectors of the scatter about the
+    # site's mean: with their singular values and that mean, the product of the scatter with them
+    # is known. It is metered about the mean of all sites, as every other reply of the run.
     directions = summary.vt.T
     return Answer(reply, state, frame.answered(directions, view.product(directions)))
 
@@ -127,13 +127,13 @@ class Merge(Method):
     Attributes
     ----------
     weighting : {"sigma", "sqrt", "none"}
-        What a site's unit directions are multiplied by before all are decomposed together: their
-        singular values, with a row for the shift between the sites' means ("sigma",
-        `Summary.merge`); nothing ([Hartebrodt2022] Alg. 4 as printed); the roots of their singular
-        values (its published code). The last two are comparators: they lose the shift of the means,
-        since each site's directions are about its own, and count weak directions too much.
+        Factors of a site's unit directions before all are decomposed together. "sigma": their
+        singular values, with a row for the shift between the sites' means, as `Summary.merge`;
+        "none": 1, [Hartebrodt2022] Alg. 4 as printed; "sqrt": the roots of their singular values,
+        its published code. The last two are for comparison: they lose the shift of the means,
+        since each site's directions are about its own mean, and overweight weak directions.
     oversample : int or None
-        Directions that each site sends beyond the components wanted; None sends twice as many.
+        Directions that each site sends beyond k; None sends 2 k in all.
 
     Examples
     --------
@@ -154,7 +154,7 @@ class Merge(Method):
         if self.weighting not in ("sigma", *_POWERS):
             raise InputError(
                 f"weighting={self.weighting!r} must be 'sigma', 'sqrt' or 'none'. "
-                "Take 'sigma' for the right answer."
+                "Pass 'sigma' for the correct result."
             )
         if self.oversample is not None and (
             type(self.oversample) is not int or self.oversample < 0
@@ -165,36 +165,39 @@ class Merge(Method):
             )
 
     def rank(self, k: int) -> int:
-        """Return how many directions each site sends for k components."""
+        """Return the number of directions that each site sends for k components."""
         return k + (k if self.oversample is None else self.oversample)
 
     def sums_only(self) -> bool:
-        """Whether sums are all it needs: no, it merges the summaries of single sites."""
+        """Whether sums over sites are enough: no, it merges the summaries of single sites."""
         return False
 
     def width(self, k: int, d: int) -> int:
-        """Return how many directions are kept of the merged summary."""
+        """Return the number of directions kept of the merged summary."""
         return min(self.rank(k), d)
 
     def script(self, study: Study, d: int) -> Script:
-        """Return a summary, and what the certificate takes."""
+        """Return the script: a summary, and the requests of the certificate."""
         return sequence("summarise", optional("product"), optional("remainder"))
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Ask every site for its summary once and merge them.
+        """Request a summary from every site once and merge them.
 
-        With `certify`, one product round with all merged directions and one for the bound follow;
-        the product improves the components too, by Rayleigh and Ritz. Without, "sigma" ends after
-        the one ask: variances, from below, and total variance follow from the merged summary. The
-        other weightings know no variances and always ask for one product, with their k directions.
+        With `certify`, one product with all merged directions and one round for the bound follow;
+        the product also improves the components, by Rayleigh-Ritz. Without it, "sigma" ends after
+        the one request: lower bounds on the variances, and the total variance, follow from the
+        merged summary. The other weightings do not know variances and always request one product,
+        with their k directions.
         """
         k, moments = run.k, run.moments
         replies = yield from call_each(Call(SummaryRequest(**run.frame())))
         products = products_of(run)
         if self.weighting != "sigma" or run.certify:
-            basis = _directions(replies, run.d, k, self).T
-            return (yield from finished(products, basis, k, tol=run.tol, certify=run.certify))
-        merged, s, vt = _merged(replies, run.d, self.rank(k))
+            basis = _merge_directions(replies, run.d, k, self).T
+            return (
+                yield from finish_with_product(products, basis, k, tol=run.tol, certify=run.certify)
+            )
+        merged, s, vt = _merge_summaries(replies, run.d, self.rank(k))
         components = signed_rows(completed_rows(vt[:k], min(k, merged.d)))
         squares = np.zeros(len(components))
         squares[: len(s[:k])] = s[:k] ** 2
@@ -209,7 +212,7 @@ class Merge(Method):
         )
 
     def cost(self, shape: Shape) -> Cost:
-        """Count summaries, of which the coordinator holds one of each site."""
+        """Return the cost of the summaries, of which the coordinator holds one for each site."""
         width = self.width(shape.components, shape.features)
         wide, block = shape.column_bytes(width), block_bytes(shape)
         return Cost(
@@ -222,63 +225,66 @@ class Merge(Method):
         )
 
 
-def one_shot_basis(run: Run, k: int, options: Merge) -> Protocol[Array]:
-    """Ask every site for its summary once and return a basis to start an iteration from.
+def request_merged_basis(run: Run, k: int, options: Merge) -> Protocol[Array]:
+    """Request every site's summary and return a merged basis to start an iteration from.
 
-    [Hartebrodt2022] section 3.3 (AI-FULL) starts from Alg. 4; the default weighting here is the
-    right one.
+    [Hartebrodt2022] section 3.3 (AI-FULL) starts from its Alg. 4, which is unweighted; the default
+    here is the weighted merge with the shift of the means.
 
     Returns
     -------
     ndarray of shape (d, k)
-        Orthonormal columns; where sites have too few directions, a completion of them.
+        Orthonormal columns, completed if the sites have too few directions.
     """
     replies = yield from call_each(Call(SummaryRequest(**run.frame())))
-    basis: Array = _directions(replies, run.d, k, options)[:k].T
+    basis: Array = _merge_directions(replies, run.d, k, options)[:k].T
     return basis
 
 
-def _directions(replies: dict[str, SummaryReply], d: int, k: int, options: Merge) -> Array:
-    """Return the merged directions, (m, d): all that are kept of "sigma", k of the others."""
+def _merge_directions(replies: dict[str, SummaryReply], d: int, k: int, options: Merge) -> Array:
+    """Return the merged directions, (m, d): with "sigma" all that are kept, otherwise k."""
     if options.weighting == "sigma":
-        vt = _merged(replies, d, options.rank(k))[2]
+        vt = _merge_summaries(replies, d, options.rank(k))[2]
     else:
         power = _POWERS[options.weighting]
-        parts = [part.s[:, None] ** power * part.vt for part in _summaries(replies, d)]
+        parts = [part.s[:, None] ** power * part.vt for part in _read_summaries(replies, d)]
         vt = compress(np.concatenate(parts), k)[1]
     return completed_rows(vt, max(min(k, d), len(vt)))
 
 
-def _merged(replies: dict[str, SummaryReply], d: int, rank: int) -> tuple[Summary, Array, Array]:
+def _merge_summaries(
+    replies: dict[str, SummaryReply], d: int, rank: int
+) -> tuple[Summary, Array, Array]:
     """Return the merged summary, and its singular values and directions about the run's mean.
 
-    Rows came centred about the run's mean, so the merged mean is 0 but for rounding, unless the
-    run does not centre: then the scatter about 0 has one direction more, that of the mean.
+    Rows were centred at the run's mean, so the merged mean is 0 up to rounding, unless the run
+    does not centre: then the scatter about 0 has one more direction, that of the mean.
     """
     merged = Summary.empty(d, _INSIDE * rank)
-    for part in _summaries(replies, d):
+    for part in _read_summaries(replies, d):
         merged = merged.merge(part)
     rows = [merged.s[:, None] * merged.vt, math.sqrt(merged.n) * merged.mean[None]]
     s, vt, _ = compress(np.concatenate(rows), rank)
     return merged, s, vt
 
 
-def _summaries(replies: dict[str, SummaryReply], d: int) -> Iterable[Summary]:
+def _read_summaries(replies: dict[str, SummaryReply], d: int) -> Iterable[Summary]:
     for site in sorted(replies):
-        yield _summary(site, replies[site], d)
+        yield _read_summary(site, replies[site], d)
 
 
-def _summary(site: str, reply: SummaryReply, d: int) -> Summary:
-    """Make a summary of a reply; a single-precision wire leaves its directions orthonormal to 1e-7.
+def _read_summary(site: str, reply: SummaryReply, d: int) -> Summary:
+    """Check a reply and return it as a summary.
 
-    That is enough: whatever is made of them is decomposed again, to full precision.
+    After messages in single precision the directions are orthonormal to 1e-7 only. That is enough:
+    everything computed from them is decomposed again, in full precision.
     """
     r, vt = len(reply.s), reply.vt
     shapes = (reply.mean.shape, reply.s.shape, vt.shape)
     arrays = (reply.mean, reply.s, vt, np.array([reply.n, reply.energy, reply.lost]))
     if shapes != ((d,), (r,), (r, d)) or not all(np.isfinite(array).all() for array in arrays):
         raise ProtocolError(
-            f"The summary of site {site!r} has fields that do not fit {d} features, or numbers "
+            f"The summary of site {site!r} has fields that do not match {d} features, or numbers "
             "that are not finite. Use the same release and features everywhere."
         )
     if np.abs(vt @ vt.T - np.eye(r)).max(initial=0.0) > _NEARLY_ORTHONORMAL:

@@ -1,12 +1,15 @@
 """Counts, means and variances over all sites.
 
 ===========  ==================================================================================
-coordinator  sums over sites: weight, observed weight and total by feature; squares by feature
-             where scales are wanted. Where sums need bounds also, of each site on its own, how
-             large its entries and its weight are, to a factor of two; and as a sum the total
-             squared deviation
-site         the mean and scale of all rows; with bounds, how large entries and weights are anywhere
+coordinator  sums over sites: weight, observed weight and total of each feature; sums of squares of
+             each feature if rows are scaled. With secure aggregation also, from each site alone,
+             the magnitude of its entries and of its weight to a factor of two; and the total
+             sum of squares over all sites
+site         the mean and scale of all rows; with secure aggregation, the largest magnitudes
 ===========  ==================================================================================
+
+Secure aggregation sums integers modulo 2^64, so every number needs an agreed bound from which its
+fixed-point step follows. The bounds come from magnitudes that each site declares first.
 """
 
 import math
@@ -40,19 +43,21 @@ from eigenfed.protocol.operations import (
 from eigenfed.protocol.study import Study
 
 _NONE = -1074
+"""The declared power of two of a site without nonzero numbers: that of the least float64."""
 _LARGEST_POWER = 1023
 _FINE = 1e-13
+"""Relative fixed-point error up to which sums of squares are not requested a second time."""
 _REACH = 2.1
-"""Means are no larger than entries, but for rounding: no deviation is farther than this times."""
+"""Means are no larger than entries, up to rounding: centred entries are within this factor."""
 _ROUNDED = 1.01
 _COARSEST = 40
-"""By how many powers of two what all sites may bring can exceed what this one declared. More would
+"""By how many powers of two the agreed magnitudes may exceed those this site declared. More would
 round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MagnitudeReply:
-    """Least powers of two that no entry exceeds, and that the weight does not."""
+    """Exponents of the least powers of two that bound the entries, and the weight."""
 
     entry: int
     weight: int
@@ -60,7 +65,7 @@ class MagnitudeReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MagnitudeRequest(Request[MagnitudeReply]):
-    """Ask how large a site's numbers are."""
+    """Request the magnitude of a site's numbers."""
 
     op, reply = "magnitude", MagnitudeReply
 
@@ -69,13 +74,13 @@ class MagnitudeRequest(Request[MagnitudeReply]):
 def magnitude(
     source: Source, request: MagnitudeRequest, state: State, terms: Terms
 ) -> Answer[MagnitudeReply]:
-    """Return the least powers of two that no entry exceeds, and that the weight does not."""
+    """Return the exponents of the least powers of two that bound the entries, and the weight."""
     entries = stored(source.X)
     weight = float(source.n if source.weights is None else source.weights.sum())
     largest = max(
         -float(np.nanmin(entries, initial=0.0)), float(np.nanmax(entries, initial=0.0)), 0.0
     )
-    declared = _power(largest), _power(weight)
+    declared = _round_up_to_power(largest), _round_up_to_power(weight)
     reply = MagnitudeReply(entry=declared[0], weight=declared[1])
     return Answer(reply, replace(state, declared=declared))
 
@@ -91,12 +96,12 @@ class MomentsReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MomentsRequest(Request[MomentsReply]):
-    """Ask for totals; where sums need bounds, say how large numbers are at any site.
+    """Request weights and totals; with secure aggregation, announce the largest magnitudes.
 
     Attributes
     ----------
     entry, weight : int or None
-        The largest powers of two that sites have declared.
+        The largest exponents that sites have declared; None with plain sums.
     """
 
     entry: int | None = None
@@ -105,19 +110,20 @@ class MomentsRequest(Request[MomentsReply]):
     op, reply = "moments", MomentsReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse magnitudes that are missing, below what the site declared, or far above."""
-        given = (self.entry, self.weight)
+        """Refuse magnitudes that are missing, below those the site declared, or far above."""
         if not terms.parties:
-            if given != (None, None):
+            if (self.entry, self.weight) != (None, None):
                 raise InputError("Plain sums need no magnitudes.")
             return
         if state.declared is None or self.entry is None or self.weight is None:
-            raise InputError("Magnitudes must be asked for first, and sent.")
-        for name, told, own in zip(("entry", "weight"), given, state.declared, strict=True):
-            check_integer(name, told or 0, max(own, _NONE), _LARGEST_POWER)
-        entry, weight = (told - own for told, own in zip(given, state.declared, strict=True))  # type: ignore[operator]
-        # A site without numbers other than zero has nothing to hide in rounding.
-        if state.declared[0] > _NONE and 2 * entry + weight > _COARSEST:
+            raise InputError("Magnitudes must be requested first, and sent.")
+        own_entry, own_weight = state.declared
+        check_integer("entry", self.entry, max(own_entry, _NONE), _LARGEST_POWER)
+        check_integer("weight", self.weight, max(own_weight, _NONE), _LARGEST_POWER)
+        # Squares are the largest numbers of a run: their step grows with weight times entry^2. A
+        # site whose entries are all 0 has nothing that rounding could show.
+        excess = 2 * (self.entry - own_entry) + self.weight - own_weight
+        if own_entry > _NONE and excess > _COARSEST:
             raise InputError("The magnitudes are so large that this site's numbers are lost.")
 
     def agreed(self, terms: Terms, state: State) -> State:
@@ -127,7 +133,7 @@ class MomentsRequest(Request[MomentsReply]):
         return replace(state, limits=limits_of(self.entry, self.weight, terms.parties, terms.d))
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound weights and totals."""
+        """Return bounds on weights and totals."""
         weight = limits.weight
         return {"n": weight, "count": weight, "total": weight * limits.entry}
 
@@ -136,9 +142,10 @@ class MomentsRequest(Request[MomentsReply]):
 def moments(
     source: Source, request: MomentsRequest, state: State, terms: Terms
 ) -> Answer[MomentsReply]:
-    """Weight of the rows, observed weight and weighted total of each feature.
+    """Return the weight of the rows, and the observed weight and weighted total of each feature.
 
-    Where the scatter will be asked for, the site keeps its own, so that it reads its rows once.
+    If the method will request the scatter, the site computes and keeps it here, so that it reads
+    its rows once.
     """
     keeps = not isinstance(terms.study.method, str) and terms.study.method.keeps_scatter()
     own = OwnScatter.of(source) if keeps else None
@@ -152,21 +159,21 @@ def moments(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SquaresReply:
-    """Squared deviations by feature."""
+    """Weighted sums of squares of the centred features."""
 
     squares: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SquaresRequest(Request[SquaresReply]):
-    """Ask for squared deviations from the mean of all sites.
+    """Request the sum of squares of each feature about the mean of all sites.
 
     Attributes
     ----------
     mean : ndarray of shape (d,)
     found : ndarray of shape (d,), or None
-        Where sums are in fixed point, what an earlier ask found for all sites: each feature then
-        has a bound of its own, and small ones keep their digits.
+        With secure aggregation, the sums that an earlier request found: each feature then has its
+        own bound, and small sums keep their digits.
     """
 
     mean: Array
@@ -175,7 +182,7 @@ class SquaresRequest(Request[SquaresReply]):
     op, reply = "squares", SquaresReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a mean or sums of another shape."""
+        """Refuse a mean or sums of another shape or out of range."""
         check_mean(terms, self.mean, state.limits)
         if self.found is None:
             return
@@ -184,20 +191,20 @@ class SquaresRequest(Request[SquaresReply]):
         if limits is None or not (
             (self.found >= 0.0).all() and self.found.max() <= limits.parties * limits.squares
         ):
-            raise InputError("found must lie between 0 and what all sites can bring.")
+            raise InputError("found must be between 0 and the largest possible sum.")
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound squares by the limits, or by what was found and its error."""
+        """Return bounds from the limits, or from the sums found and their error."""
         if self.found is None:
             return {"squares": limits.squares}
         return {"squares": self.found + 2.0 * fixed_point.error(limits.squares, limits.parties)}
 
 
-@op(Release("squared deviations by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
+@op(Release("sums of squares by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
 def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
-    """Weighted squared deviations of each feature from the mean of all sites."""
+    """Return the weighted sum of squares of each feature about the mean of all sites."""
     if state.scatter is not None:
         return Answer(SquaresReply(squares=state.scatter.squares(request.mean)), state)
     prepared = Prepared(source, request.mean, np.ones(source.d))
@@ -206,15 +213,15 @@ def squares(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class FramedRequest(Request[Any]):
-    """A request about rows as the run sees them: the first brings the mean and the scale.
+    """Base of requests about centred and scaled rows: the first one brings the mean and scale.
 
     Attributes
     ----------
     mean, scale : ndarray of shape (d,), or None
         None once the site has them.
     most : float or None
-        Where sums need bounds, no less than the total squared deviation of all rows; None once the
-        site has it.
+        With secure aggregation, an upper bound on the total sum of squares of all rows; None once
+        the site has it.
     """
 
     mean: Array | None = None
@@ -222,22 +229,22 @@ class FramedRequest(Request[Any]):
     most: float | None = None
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a frame that is missing, comes twice, or is not what the study says."""
+        """Refuse a mean and scale that are missing, sent twice, or contradict the study."""
         given = self.mean is not None or self.scale is not None
         if given != (state.sent is None):
-            raise InputError("The mean and scale of a run come once, with the first request.")
+            raise InputError("The mean and scale of a run are sent once, with the first request.")
         if self.mean is not None and self.scale is not None:
             check_mean(terms, self.mean, state.limits)
             check_scale(terms, self.scale)
         elif given:
-            raise InputError("The mean and scale of a run come together.")
+            raise InputError("The mean and scale of a run are sent together.")
         self._check_most(terms, state)
 
     def _check_most(self, terms: Terms, state: State) -> None:
         limits = state.limits
         needed = bool(terms.parties) and (limits is None or math.isinf(limits.most))
         if (self.most is not None) != needed or (needed and limits is None):
-            raise InputError("The largest squared deviation comes once, where sums need bounds.")
+            raise InputError("most is sent once, and only with secure aggregation.")
         if (
             self.most is not None
             and limits is not None
@@ -245,14 +252,14 @@ class FramedRequest(Request[Any]):
             <= self.most
             <= 1.01 * (limits.parties * limits.squares * limits.d / self._least_scale(state) ** 2)
         ):
-            raise InputError("most must be between 0 and what all sites can bring.")
+            raise InputError("most must be between 0 and the largest possible sum of squares.")
 
     def _least_scale(self, state: State) -> float:
         scale = state.sent_frame[1] if self.scale is None else self.scale
         return float(scale.min())
 
     def agreed(self, terms: Terms, state: State) -> State:
-        """Return the state with the mean and scale, and the bound on squared deviations."""
+        """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
             state = replace(state, sent=(self.mean, self.scale))
         if self.most is not None and state.limits is not None:
@@ -261,19 +268,19 @@ class FramedRequest(Request[Any]):
 
 
 def framed(source: Source, state: State) -> tuple[Prepared, Frame, State]:
-    """Return the rows through the run's mean and scale."""
+    """Return a site's rows, centred and scaled as the run does, without copying them."""
     frame = state.frame
     if frame is None:
-        frame = _frame(source, state)
+        frame = _compute_frame(source, state)
         state = replace(state, frame=frame)
     return Prepared(source, frame.mean, frame.scale), frame, state
 
 
-def _frame(source: Source, state: State) -> Frame:
-    """Work out what the meter needs: it counts about the site's own mean.
+def _compute_frame(source: Source, state: State) -> Frame:
+    """Compute what the leakage meter needs, which counts about the site's own mean.
 
-    What a coordinator sends as a mean must neither dwarf the part of the variance that was told
-    nor pass for some of it.
+    Otherwise a coordinator could send a mean far from the rows: its square would dominate the
+    variance, so that the fraction revealed looks small, or would itself be counted as revealed.
     """
     mean, scale = state.sent_frame
     n, count, total = source.totals() if state.totals is None else state.totals
@@ -285,50 +292,50 @@ def _frame(source: Source, state: State) -> Frame:
 
 
 def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
-    """Refuse a mean of another shape, or one other than 0 where rows are not centred.
+    """Refuse a mean of another shape, or one other than 0 if rows are not centred.
 
-    Where magnitudes were agreed on, no mean lies beyond them: about one that does, whether a reply
-    fits its bounds would tell of the rows.
+    With secure aggregation the mean must lie within the agreed magnitudes: with any other mean,
+    whether a reply exceeds its bounds would reveal something about the rows.
     """
     terms.check_vector("mean", mean)
     if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / _REACH:
         raise InputError("mean must lie within the largest entry that a site has declared.")
     if not terms.study.center and mean.any():
-        raise InputError("The study does not centre, and the mean must be 0.")
+        raise InputError("The study does not centre rows, so the mean must be 0.")
 
 
 def check_scale(terms: Terms, scale: Array) -> None:
-    """Refuse a scale of another shape or not above 0, or other than 1 where nothing is scaled."""
+    """Refuse a scale of another shape or not above 0, or other than 1 if rows are not scaled."""
     terms.check_vector("scale", scale)
     if not (scale > 1e-150).all():
         raise InputError("scale must be above 0.")
     if not terms.study.scale and (scale != 1.0).any():
-        raise InputError("The study does not scale, and the scale must be 1.")
+        raise InputError("The study does not scale rows, so the scale must be 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpreadReply:
-    """Total squared deviation."""
+    """Total sum of squares."""
 
     spread: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SpreadRequest(FramedRequest):
-    """Ask for the trace alone, by which sums that need bounds are bounded from then on."""
+    """Request the trace alone, which then bounds the numbers of later secure aggregations."""
 
     op, reply = "spread", SpreadReply
 
     def _check_most(self, terms: Terms, state: State) -> None:
         if self.most is not None or state.limits is None:
-            raise InputError("The largest squared deviation is what is asked for.")
+            raise InputError("most is what this request is for, and is not sent with it.")
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound it by the limits of one feature."""
+        """Return d times the bound of one feature."""
         return {"spread": limits.squares * limits.d}
 
 
-@op(Release("total squared deviation", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("total sum of squares", "1", Leaves.SUM_ONLY, Reveals.BOUND))
 def spread(
     source: Source, request: SpreadRequest, state: State, terms: Terms
 ) -> Answer[SpreadReply]:
@@ -341,7 +348,7 @@ OPS = (magnitude, moments, squares, spread)
 
 
 def moments_script(study: Study) -> Script:
-    """Return what a site is asked before the method begins."""
+    """Return the script of the requests before the method begins."""
     if not study.masked:
         return sequence("moments", optional("squares") if study.scale else sequence())
     last = repeat("squares", 1, 2) if study.scale else sequence("spread")
@@ -349,18 +356,19 @@ def moments_script(study: Study) -> Script:
 
 
 def limits_of(entry: int, weight: int, parties: int, d: int) -> Limits:
-    """Return the limits that follow from the largest powers of two declared."""
+    """Compute the limits of a run from the largest exponents declared."""
     return Limits(_REACH * math.ldexp(1.0, entry), math.ldexp(1.0, weight), parties, d)
 
 
-def _power(value: float) -> int:
+def _round_up_to_power(value: float) -> int:
+    """Return the exponent of the least power of two that is at least `value`."""
     mantissa, exponent = math.frexp(value)
     return exponent - (mantissa == 0.5) if value > 0 else _NONE
 
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """What a PCA needs to know of all rows before it begins.
+    """Moments of all rows, known before a method begins.
 
     Attributes
     ----------
@@ -369,15 +377,15 @@ class Moments:
     mean : ndarray of shape (d,)
         Over observed entries; zeros where rows are not centred.
     scale : ndarray of shape (d,)
-        Standard deviations over observed entries, divisor their weight; 1 where a feature is
-        constant or never observed, and everywhere where no scaling is wanted.
+        Standard deviations over observed entries, divided by their weight; 1 where a feature is
+        constant or never observed, and everywhere if rows are not scaled.
     most : float
-        No less than the total squared deviation of all rows, with which that of each site and
-        every entry of its scatter is bounded; infinite where sums need no bounds.
+        Upper bound on the total sum of squares of all rows, and so on every entry of a scatter;
+        infinite with plain sums, which need no bounds.
     wire : {"float64", "float32"}
-        Precision of the floats in messages, which limits what a certificate can say.
+        Precision of the floats in messages, which limits what a certificate can prove.
     sent : bool
-        Whether the sites have the mean and the scale already.
+        Whether the sites already have the mean and the scale.
     """
 
     n: float
@@ -389,12 +397,12 @@ class Moments:
 
     @property
     def divisor(self) -> float:
-        """What turns scatter into covariance."""
+        """Divisor that turns the scatter into the covariance, n - 1."""
         return self.n - 1.0 if self.n > 1.0 else 1.0
 
     @property
     def frame(self) -> dict[str, Any]:
-        """Fields of the first request about the rows, as far as the sites do not have them."""
+        """Fields that the first request about the rows must bring to the sites."""
         fields: dict[str, Any] = {}
         if not self.sent:
             fields |= {"mean": self.mean, "scale": self.scale}
@@ -404,48 +412,48 @@ class Moments:
 
 
 def all_moments(total: Total, study: Study) -> Protocol[Moments]:
-    """Bring together counts and means, and standard deviations where they are wanted.
+    """Collect counts and means of all sites, and standard deviations if rows are scaled.
 
     Parameters
     ----------
     total : Total
-        How sums are made.
+        How sums over sites are made.
     study : Study
-        Whether rows are centred and scaled, and over which wire.
+        Whether rows are centred and scaled, and the precision of messages.
     """
-    first, limits = yield from _first(total, study)
+    first, limits = yield from _request_totals(total, study)
     n, count = first.n, first.count
     if not n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
     observed = np.where(count > 0, count, 1.0)
     mean = first.total / observed
     if limits is not None:
-        # No mean is beyond the largest entry, but for what fixed point makes of next to no weight.
+        # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
         mean = np.clip(mean, -limits.entry / _REACH, limits.entry / _REACH)
     center_at = mean if study.center else np.zeros_like(mean)
-    deviations, sums = np.ones_like(mean), np.full_like(mean, math.inf)
+    scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
     if study.scale:
-        sums = yield from _squares(total, center_at, limits)
-        deviations = np.sqrt(sums / observed)
-        # What is left of a constant feature after rounding is not a spread.
+        sums = yield from _request_squares(total, center_at, limits)
+        scale = np.sqrt(sums / observed)
+        # The rounding error of a constant feature must not be mistaken for its spread.
         rounding = 10 * np.finfo(float).eps * np.abs(mean)
-        deviations = np.where(deviations > rounding, deviations, 1.0)
-    found = Moments(n, center_at, deviations, wire=study.wire)
+        scale = np.where(scale > rounding, scale, 1.0)
+    result = Moments(n, center_at, scale, wire=study.wire)
     if limits is None:
-        return found
-    found = yield from _with_most(total, found, limits, sums if study.scale else None)
-    total.agree(replace(limits, most=found.most))
-    return found
+        return result
+    result = yield from _add_bound(total, result, limits, sums if study.scale else None)
+    total.agree(replace(limits, most=result.most))
+    return result
 
 
-def _first(total: Total, study: Study) -> Protocol[tuple[MomentsReply, Limits | None]]:
-    """Ask for totals, and before that for magnitudes where sums need bounds."""
+def _request_totals(total: Total, study: Study) -> Protocol[tuple[MomentsReply, Limits | None]]:
+    """Request totals, and with secure aggregation first the magnitudes that bound them."""
     if not total.bounded:
         return (yield from total(Call(MomentsRequest()))), None
     replies = yield from call_each(Call(MagnitudeRequest()))
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
-    # The number of features only shows with the totals, which are bounded without it.
+    # The number of features is known only after the totals, whose bounds do not depend on it.
     limits = limits_of(entry, weight, len(study.sites), 1)
     total.agree(limits)
     first = yield from total(Call(MomentsRequest(entry=entry, weight=weight)))
@@ -454,22 +462,22 @@ def _first(total: Total, study: Study) -> Protocol[tuple[MomentsReply, Limits | 
     return first, limits
 
 
-def _with_most(
-    total: Total, found: Moments, limits: Limits, sums: Array | None
+def _add_bound(
+    total: Total, known: Moments, limits: Limits, sums: Array | None
 ) -> Protocol[Moments]:
-    """Bound the total squared deviation, from sums by feature or by asking for it."""
+    """Add a bound on the total sum of squares, from sums by feature or from a request for it."""
     if sums is not None:
-        return replace(found, most=_above(float(np.sum(sums / found.scale**2)), 0.0))
-    answer = yield from total(Call(SpreadRequest(**found.frame)))
+        return replace(known, most=_round_up(float(np.sum(sums / known.scale**2)), 0.0))
+    answer = yield from total(Call(SpreadRequest(**known.frame)))
     error = float(total.error(limits.squares * limits.d))
-    return replace(found, most=_above(answer.spread, error), sent=True)
+    return replace(known, most=_round_up(answer.spread, error), sent=True)
 
 
-def _squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
-    """Return the squared deviations by feature, of all sites.
+def _request_squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
+    """Return the sums of squares by feature, over all sites.
 
-    Where sums are in fixed point, one bound for all features leaves the small ones few digits.
-    They are asked for again then, each with a bound of its own: what was found, and the error.
+    In fixed point, one bound for all features leaves small sums few digits. They are then
+    requested again, each with its own bound: the value found plus its error.
     """
     found = (yield from total(Call(SquaresRequest(mean=mean)))).squares
     if limits is None or np.all(total.error(limits.squares) <= _FINE * found):
@@ -478,6 +486,6 @@ def _squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array
     return (yield from total(Call(finer))).squares
 
 
-def _above(value: float, error: float) -> float:
-    """Return a number that is surely no less than one known up to an error."""
+def _round_up(value: float, error: float) -> float:
+    """Return an upper bound on a number that is known up to an error."""
     return (max(value, 0.0) + 2.0 * error) * (1.0 + 1e-6)

@@ -1,23 +1,23 @@
-"""FedPower: power iterations at the sites, averaged now and then ([Guo2024] Alg. 1 to 3, no noise).
+"""FedPower without noise: local power iterations and averages of them ([Guo2024] Alg. 1 to 3).
 
 ===========  ==================================================================================
-coordinator  sums over the sites asked of D'W D Z T, d x r, where Z is where a site's own steps
-             led and T turns it towards the baseline site; with alignment also the baseline's
-             Z, d x r, and each site's weight; likewise each weight where sites are sampled
-site         the common basis that the steps start from, and with alignment the baseline's Z
+coordinator  sums over participating sites of D'W D Z T, d x r, where Z is a site's basis after its
+             local steps and T aligns it with the baseline site; with alignment also the
+             baseline's Z, d x r, and each site's weight, which sampling needs too
+site         the common basis from which local steps start, and with alignment the baseline's Z
 ===========  ==================================================================================
 
-With one step between averages this is the distributed power method ([Guo2024] Alg. 1): sums of
-products as everywhere, which converge to the pooled components. More steps save rounds at first and
-leave an error floor, since each site walks towards its own components; letting the steps fall to
-one ([Guo2024] eq. 3.15) removes it. Local steps are no protection: what leaves after them still is
-the site's scatter times directions, and no noise on it would be differential privacy.
+With one step between averages this is the distributed power method ([Guo2024] Alg. 1), which
+converges to the pooled components. More local steps save rounds at first and leave an error floor,
+since each site moves towards its own components; reducing the steps to one ([Guo2024] eq. 3.15)
+removes it. Local steps do not protect the rows: what leaves after them is still the scatter times
+directions, and adding noise to it would not give differential privacy.
 
-Where we depart from [Guo2024]: deviations are from the mean of all sites; the start is orthonormal
-in every case, as in its Alg. 1; the baseline is the site with most rows, as its text says, where
-``1 = argmin p_i`` is a slip for argmax. Every run ends at an average, so that the output line of
-Alg. 2 and 3 is the last average itself; there scheme 2 lacks the weights p_i, which our average
-has. The components are then made of one exact product with the whole basis.
+Departures from [Guo2024]: rows are centred at the mean of all sites; the start is orthonormal in
+every case, as in its Alg. 1; the baseline is the site with most rows, as its text says, where
+``1 = argmin p_i`` is a slip for argmax. Every run ends with an average, so the output line of
+Alg. 2 and 3 is the last average itself; the line for scheme 2 lacks the weights p_i, which the
+average here has. The components are Ritz vectors from one exact product with the whole basis.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,11 +30,11 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, Parts, SiteLost
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.orthonormal import column_lengths, sines
+from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finished, products_of, ritz
+from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
 from eigenfed.protocol.exact.local_steps import OPS as LOCAL_OPS
 from eigenfed.protocol.exact.local_steps import (
     LocalProductRequest,
@@ -43,7 +43,7 @@ from eigenfed.protocol.exact.local_steps import (
     WeightRequest,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import Products, relative
+from eigenfed.protocol.exact.products import Products, relative_residual
 from eigenfed.protocol.gate.script import Script, either, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, iterated_cost
 from eigenfed.protocol.study import Study
@@ -55,29 +55,28 @@ _ALIGN = ("procrustes", "sign", "none")
 _PARTICIPATION = ("full", "scheme1", "scheme2")
 _USUAL_ROUNDS = 30
 _REPEATS = 4
-"""How many times as many rounds as planned a site answers, where others are lost and it is asked
-again."""
+"""A site answers up to so many times the planned rounds, since rounds repeat if sites are lost."""
 
 
 @dataclass(frozen=True, repr=False)
 class Power(Method):
-    """Power iterations at the sites, averaged now and then.
+    """Power iterations at the sites, with an average after every few local steps.
 
     Attributes
     ----------
     local_steps : int
-        Steps p up to and with each average; 1 is the distributed power method.
+        Steps p for each average, including the averaged one; 1 is the distributed power method.
     align : {"procrustes", "sign", "none"}
-        How sites turn their steps towards the baseline's before the average ([Guo2024] eq. 3.2 and
-        3.16). Aligning costs one more round for each average after two steps or more.
+        How sites align their bases with the baseline's before the average ([Guo2024] eq. 3.2 and
+        3.16). Alignment costs one more round for each average after two steps or more.
     decay : bool
-        Whether the steps fall by one with each average until they are one ([Guo2024] eq. 3.15).
+        Whether the steps decrease by one with each average, down to one ([Guo2024] eq. 3.15).
     participation : {"full", "scheme1", "scheme2"}
-        All sites in each average; some, drawn with replacement by their share of the rows; or some,
-        drawn evenly without replacement ([Guo2024] section 3.2). A sample never comes to rest: it
-        stays in a neighbourhood, and the run takes all of its rounds.
+        All sites in each average; some, sampled with replacement in proportion to their rows; or
+        some, sampled uniformly without replacement ([Guo2024] section 3.2). With sampling the
+        iteration does not converge but stays in a neighbourhood, so a run uses all its rounds.
     sites_per_round : int or None
-        How many are drawn; None with full participation.
+        Number of sites sampled; None with full participation.
 
     Examples
     --------
@@ -116,35 +115,35 @@ class Power(Method):
             if self.sites_per_round is None:
                 raise InputError(
                     f"sites_per_round=None must be a number with participation="
-                    f"{self.participation!r}. Say how many sites to draw for each average."
+                    f"{self.participation!r}. Pass the number of sites to sample for each average."
                 )
-            check_count("sites_per_round", self.sites_per_round, "Draw one site or more.")
+            check_count("sites_per_round", self.sites_per_round, "Sample one site or more.")
 
     def sums_only(self) -> bool:
-        """Whether sums are all it needs: no baseline is chosen, and no sites are drawn."""
+        """Whether sums over sites are enough: without a baseline and without sampling."""
         return not self.needs_single_replies
 
     def instead_of(self) -> Parts:
-        """Return what to do where only sums can be had."""
+        """Return what to do if only sums over sites are available."""
         all_sites = "" if self.is_full else ", with all sites in each average"
         return f"Pass Power(local_steps=1){all_sites}."
 
     def width(self, k: int, d: int) -> int:
-        """Return how many directions are iterated: k + 5, as [Guo2024] Table 3 does for k = 5."""
+        """Return the number of directions iterated: k + 5, as in [Guo2024] Table 3 for k = 5."""
         return min(k + _EXTRA_DIRECTIONS, d)
 
     def check_run(self, n_sites: int) -> None:
-        """Refuse to draw more sites without replacement than there are."""
+        """Raise if more sites are to be sampled without replacement than there are."""
         wanted = self.sites_per_round or 0
         if self.participation == "scheme2" and wanted > n_sites:
             raise InputError(
-                f"sites_per_round={wanted} must be at most {n_sites}, the number of sites, where "
-                "they are drawn without replacement. Draw fewer, or choose "
+                f"sites_per_round={wanted} must be at most {n_sites}, the number of sites, if "
+                "they are sampled without replacement. Sample fewer, or choose "
                 "participation='scheme1'."
             )
 
     def script(self, study: Study, d: int) -> Script:
-        """Return a weight, local steps and averages, products, and the certificate."""
+        """Return the script: a weight, local steps and averages, products, and the certificate."""
         steps = either("local_walk", "local_product")
         return sequence(
             optional("site_weight") if self.needs_single_replies else sequence(),
@@ -154,68 +153,70 @@ class Power(Method):
         )
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Iterate on k + 5 directions and average until it is done.
+        """Iterate on k + 5 directions and average, until a stopping rule holds.
 
-        Done means: where all sites take each step together, that the residuals of the components
-        are within the tolerance; where all sites take a fixed number of local steps, that the
-        average rests, which says nothing of its error; else that the rounds are used up.
-        `max_rounds` counts the rounds in which matrices come from sites: an average counts one, or
-        two if aligned, and the last product one. Rounds repeated for lost sites come on top.
+        With one step per average and all sites, stop when the residuals of the components are
+        within the tolerance. With a fixed number of local steps and all sites, stop when the
+        average no longer changes, which says nothing about its error. Otherwise use all rounds.
+        `max_rounds` counts the rounds in which sites send matrices: an average counts one, or two
+        if aligned, and the last product one. Rounds repeated for lost sites are not included.
 
         Raises
         ------
         SiteLost
             If a site is lost with full participation, or while all are needed: at the beginning,
-            and for the last product. A sampled site that is lost is left out of that one average.
+            and for the last product. A sampled site that is lost is left out of that average only.
         """
         self.check_run(len(run.sites))
         averages, d, k = _Averages(products_of(run), self, run), run.d, run.k
         products, most = averages.products, run.study.max_rounds
         basis = np.linalg.qr(run.rng.standard_normal((d, self.width(k, d)))).Q
         if self.needs_single_replies:
-            yield from averages.meet()
+            yield from averages.collect_weights()
         leading = np.zeros((0, d))
         for steps in self.schedule():
             if self.is_full and steps == 1:
-                return (yield from _distributed(products, basis, k, run.tol, most, run.certify))
-            if products.rounds + self.rounds_of(steps) >= most:
+                return (yield from _run_distributed(products, basis, k, run.tol, most, run.certify))
+            if products.rounds + self.count_rounds(steps) >= most:
                 break
             average = yield from averages.average(basis, steps)
             if average is None:
                 continue
             basis = np.linalg.qr(average).Q
             earlier, leading = leading, np.linalg.svd(average, full_matrices=False).U[:, :k].T
-            rests = len(earlier) > 0 and sines(leading, earlier)[0] <= run.tol
-            if rests and self.is_full and not self.decay:
+            is_unchanged = len(earlier) > 0 and sines(leading, earlier)[0] <= run.tol
+            if is_unchanged and self.is_full and not self.decay:
                 break
-        return (yield from finished(products, basis, k, tol=run.tol, certify=run.certify))
+        return (
+            yield from finish_with_product(products, basis, k, tol=run.tol, certify=run.certify)
+        )
 
     def cost(self, shape: Shape) -> Cost:
-        """Count one block a round, with as many local steps as come before an average."""
+        """Return the cost of one block of directions each round."""
         width = self.width(shape.components, shape.features)
         return iterated_cost(shape, width, _USUAL_ROUNDS, held=10.0)
 
     @property
     def is_full(self) -> bool:
-        """Whether all sites take part in each average."""
+        """Whether all sites participate in each average."""
         return self.participation == "full"
 
     @property
     def needs_single_replies(self) -> bool:
-        """Whether a baseline is chosen or sites are drawn, by the weights of single sites."""
-        return not self.is_full or self.rounds_of(self.local_steps) > 1
+        """Whether a baseline is chosen or sites are sampled, both by the weights of the sites."""
+        return not self.is_full or self.count_rounds(self.local_steps) > 1
 
-    def rounds_of(self, steps: int) -> int:
-        """Return the rounds of one average."""
+    def count_rounds(self, steps: int) -> int:
+        """Return the number of rounds of one average: two if it is aligned."""
         return 2 if steps > 1 and self.align != "none" else 1
 
     def schedule(self) -> Iterator[int]:
-        """Yield the steps up to and with each average, without end."""
+        """Yield the number of steps of each average, without end."""
         for earlier in count():
             yield max(self.local_steps - earlier, 1) if self.decay else self.local_steps
 
-    def factors(self, weights: dict[str, float], rng: np.random.Generator) -> dict[str, float]:
-        """Draw the sites of one average, and the factor of each one's Y ([Guo2024] section 3.2).
+    def draw_factors(self, weights: dict[str, float], rng: np.random.Generator) -> dict[str, float]:
+        """Sample the sites of one average, with the factor of each one's Y ([Guo2024] section 3.2).
 
         Parameters
         ----------
@@ -226,24 +227,24 @@ class Power(Method):
         Returns
         -------
         dict of str to float
-            Of the sites drawn that have rows; the expectation is ``p_i``, the site's share.
+            Sampled sites with rows; the expected factor is ``p_i``, the site's fraction of rows.
 
         Examples
         --------
         >>> import numpy as np
         >>> options = Power(participation="scheme2", sites_per_round=2)
-        >>> options.factors({"a": 3.0, "b": 1.0}, np.random.default_rng(0))
+        >>> options.draw_factors({"a": 3.0, "b": 1.0}, np.random.default_rng(0))
         {'a': 0.75, 'b': 0.25}
         """
-        m, drawn = len(weights), self.sites_per_round or len(weights)
-        shares = np.array(list(weights.values())) / sum(weights.values())
+        m, sampled = len(weights), self.sites_per_round or len(weights)
+        fractions = np.array(list(weights.values())) / sum(weights.values())
         if self.participation == "scheme1":
-            found = rng.multinomial(drawn, shares) / drawn
+            factors = rng.multinomial(sampled, fractions) / sampled
         else:
-            found = np.zeros(m)
-            found[rng.choice(m, drawn, replace=False)] = m / drawn
-            found *= shares
-        return {name: float(f) for name, f in zip(weights, found, strict=True) if f > 0}
+            factors = np.zeros(m)
+            factors[rng.choice(m, sampled, replace=False)] = m / sampled
+            factors *= fractions
+        return {name: float(f) for name, f in zip(weights, factors, strict=True) if f > 0}
 
 
 def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -251,15 +252,15 @@ def _check_choice(name: str, value: str, known: tuple[str, ...]) -> None:
         raise InputError(f"{name}={value!r} must be one of {', '.join(known)}. Choose one.")
 
 
-def _distributed(
+def _run_distributed(
     products: Products, basis: Array, k: int, tol: float, max_rounds: int, certify: bool
 ) -> Protocol[Decomposition]:
-    """Take all steps together ([Guo2024] Alg. 1); each product also gives the residuals."""
+    """Run the distributed power method ([Guo2024] Alg. 1); each product also gives residuals."""
     while True:
         image = yield from products.of(basis)
         products.residual = _largest_residual(basis, image, k)
         if products.rounds >= max_rounds or products.residual <= tol:
-            return (yield from ritz(products, basis, image, k, tol=tol, certify=certify))
+            return (yield from rayleigh_ritz(products, basis, image, k, tol=tol, certify=certify))
         basis = np.linalg.qr(image).Q
 
 
@@ -268,13 +269,13 @@ def _largest_residual(basis: Array, image: Array, k: int) -> float:
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
-    left = image @ vectors - (basis @ vectors) * values
-    return relative(column_lengths(left), values[0])
+    residual = image @ vectors - (basis @ vectors) * values
+    return relative_residual(column_norms(residual), values[0])
 
 
 @dataclass(eq=False)
 class _Averages:
-    """Asks for averages after local steps.
+    """Requests averages after local steps.
 
     Attributes
     ----------
@@ -283,7 +284,7 @@ class _Averages:
     options : Power
     run : Run
     weights : dict of str to float
-        Of each site's rows, in sorted order, where they are needed.
+        Weight of each site's rows, in sorted order, if it is needed.
     """
 
     products: Products
@@ -291,55 +292,66 @@ class _Averages:
     run: Run
     weights: dict[str, float] = field(default_factory=dict)
 
-    def meet(self) -> Protocol[None]:
-        """Tell all sites the mean and scale, and learn their weights."""
+    def collect_weights(self) -> Protocol[None]:
+        """Send the mean and scale to all sites, and collect their weights."""
         replies = yield from call_each(Call(WeightRequest(**self.run.frame())))
         self.weights = {name: replies[name].weight for name in sorted(replies)}
 
     def average(self, basis: Array, steps: int) -> Protocol[Array | None]:
-        """Return the average of the sites' last steps, of any length, or None if all are lost."""
+        """Return the average of the sites' products, up to a factor, or None if all are lost."""
         options = self.options
-        factors = {} if options.is_full else options.factors(self.weights, self.run.rng)
-        standing = tuple(factors) or tuple(self.weights)
+        factors = {} if options.is_full else options.draw_factors(self.weights, self.run.rng)
+        present = tuple(factors) or tuple(self.weights)
         fields: dict[str, Any] = {"start": basis, "steps": steps - 1}
-        if options.rounds_of(steps) > 1:
+        if options.count_rounds(steps) > 1:
             walk = WalkRequest(**fields, **self.run.frame())
-            found, standing = yield from self._reference(walk, standing)
-            if found is None:
+            reference, present = yield from self._request_reference(walk, present)
+            if reference is None:
                 return None
-            fields = {"reference": found}
+            fields = {"reference": reference}
         request = LocalProductRequest(**fields, **self.run.frame())
         # With full participation the factor p_i / n_i is the same 1 / n for all: none is sent.
         each = {name: replace(request, share=f / self.weights[name]) for name, f in factors.items()}
-        answer, _ = yield from self._asked(self.products.total, Call(request, each=each), standing)
+        answer, _ = yield from self._request(self.products.total, Call(request, each=each), present)
         return None if answer is None else answer.product
 
-    def _reference(
-        self, walk: WalkRequest, standing: tuple[str, ...]
+    def _request_reference(
+        self, walk: WalkRequest, present: tuple[str, ...]
     ) -> Protocol[tuple[Array | None, tuple[str, ...]]]:
-        """Have local steps taken, and return the baseline's basis and who else has come there."""
-        while standing:
-            baseline = max(standing, key=self.weights.__getitem__)
+        """Request local steps; return the baseline's basis and the sites that have taken them.
+
+        If the baseline is lost, the next largest site takes its place and the steps are repeated.
+        """
+        while present:
+            baseline = max(present, key=self.weights.__getitem__)
             call: Call[WalkReply] = Call(walk, each={baseline: replace(walk, shown=True)})
-            replies, _ = yield from self._asked(call_each, call, standing)
-            standing = tuple(replies or ())
+            replies, _ = yield from self._request(call_each, call, present)
+            present = tuple(replies or ())
             if replies is not None and baseline in replies:
-                return replies[baseline].basis, standing
+                return replies[baseline].basis, present
         return None, ()
 
-    def _asked(
-        self, how: Callable[[Call[Any]], Protocol[R]], call: Call[Any], standing: tuple[str, ...]
+    def _request(
+        self, how: Callable[[Call[Any]], Protocol[R]], call: Call[Any], present: tuple[str, ...]
     ) -> Protocol[tuple[R | None, tuple[str, ...]]]:
-        """Ask all sites, or those standing: then without the lost, until somebody answers."""
+        """Send a request to all sites, or to those present; repeat it without sites that are lost.
+
+        Returns
+        -------
+        answer : object
+            None if all sites are lost.
+        present : tuple of str
+            The sites that have answered.
+        """
         if self.options.is_full:
             self.products.rounds += 1
-            return (yield from how(call)), standing
-        while standing:
+            return (yield from how(call)), present
+        while present:
             self.products.rounds += 1
             try:
-                return (yield from how(replace(call, to=standing, quorum=1))), standing
+                return (yield from how(replace(call, to=present, quorum=1))), present
             except SiteLost as lost:
-                if not set(standing) & set(lost.sites):
+                if not set(present) & set(lost.sites):
                     raise
-                standing = tuple(name for name in standing if name not in lost.sites)
+                present = tuple(name for name in present if name not in lost.sites)
         return None, ()

@@ -1,8 +1,8 @@
 """The primitive of the exact methods: the scatter of all rows times a few directions.
 
 ===========  ==================================================================================
-coordinator  the sum over sites of D'W D Q, d x l, and the total squared deviation
-site         Q, the directions asked about
+coordinator  the sum over sites of D'W D Q, d x l, and the total sum of squares
+site         Q, the directions requested
 ===========  ==================================================================================
 """
 
@@ -30,12 +30,12 @@ class ProductReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ProductRequest(FramedRequest):
-    """Ask for the scatter times directions.
+    """Request the scatter times directions.
 
     Attributes
     ----------
     basis : ndarray of shape (d, l)
-        Orthonormal columns, no more than the study's method brings at a time.
+        Orthonormal columns, at most as many as the study's method sends at a time.
     """
 
     basis: Array
@@ -43,7 +43,7 @@ class ProductRequest(FramedRequest):
     op, reply = "product", ProductReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse directions of another shape, or that are not orthonormal."""
+        """Refuse too many directions, of another shape, or not orthonormal."""
         super().check(terms, state)
         most = terms.study.chosen.width(terms.k, terms.d)
         terms.check_directions("basis", self.basis, most)
@@ -57,7 +57,7 @@ class ProductRequest(FramedRequest):
         return replace(self, basis=directions)
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound the product: no entry exceeds the largest eigenvalue, nor that the trace."""
+        """Return the trace: no entry of the product exceeds the largest eigenvalue."""
         return {"product": limits.most, "trace": limits.most}
 
 
@@ -76,16 +76,16 @@ def product(
 OPS = (product,)
 
 
-def relative(sizes: Array, largest: float) -> float:
-    """Return the largest of some residuals, relative to the first eigenvalue.
+def relative_residual(norms: Array, largest: float) -> float:
+    """Return the largest residual norm relative to the first eigenvalue; infinite if that is 0.
 
     Examples
     --------
     >>> import numpy as np
-    >>> relative(np.array([0.5, 1.0]), 4.0), relative(np.array([1.0]), 0.0)
+    >>> relative_residual(np.array([0.5, 1.0]), 4.0), relative_residual(np.array([1.0]), 0.0)
     (0.25, inf)
     """
-    most = float(sizes.max(initial=0.0))
+    most = float(norms.max(initial=0.0))
     if most == 0.0:
         return 0.0
     return most / float(largest) if largest > 0.0 else math.inf
@@ -93,42 +93,42 @@ def relative(sizes: Array, largest: float) -> float:
 
 @dataclass(eq=False)
 class Products:
-    """Asks for products, and remembers how many were had.
+    """Requests products with the covariance, and counts them.
 
     Attributes
     ----------
     moments : Moments
     total : Total
     first : callable
-        Returns what the first request brings besides directions, once.
-    product, outside : type of Request
-        Which requests ask for a product, and for the largest eigenvalue outside directions.
+        Returns the fields that the first request brings besides directions; nothing after that.
+    outside, product : callable
+        Make the request for the largest eigenvalue outside known directions, and for a product.
     rounds : int
-        Products had.
+        Number of products so far.
     trace : float
-        Total squared deviation of all rows, known after the first.
+        Total sum of squares of all rows, known after the first product.
     residual : float or None
         Largest residual of the components after the last product, relative to the first
-        eigenvalue, where the method works it out.
+        eigenvalue, if the method computes it.
     """
 
     moments: Moments
     total: Total
     first: Callable[[], dict[str, Any]]
-    outside: type[Request[Any]]
-    product: type[Request[Any]] = ProductRequest
+    outside: Callable[..., Request[Any]]
+    product: Callable[..., Request[Any]] = ProductRequest
     rounds: int = 0
     trace: float = 0.0
     residual: float | None = None
 
     @property
     def divisor(self) -> float:
-        """What turns scatter into covariance."""
+        """Divisor that turns the scatter into the covariance."""
         return self.moments.divisor
 
     def of(self, basis: Array) -> Protocol[Array]:
-        """Return the covariance of all rows times `basis`, (d, l)."""
-        request = self.product(basis=basis, **self.first())  # type: ignore[call-arg]
+        """Request the covariance of all rows times `basis`, (d, l)."""
+        request = self.product(basis=basis, **self.first())
         answer = yield from self.total(Call(request, residual=self.residual))
         self.rounds += 1
         self.trace = answer.trace

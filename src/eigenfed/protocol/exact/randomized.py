@@ -7,8 +7,9 @@ site         the iterates H_1 .. H_I', the orthonormal basis P of all of them, a
              directions in it; its rows of G, which never leave
 ===========  ==================================================================================
 
-We depart from the printed algorithm in one place: G = D P y is not orthonormalised by Alg. 2. Its
-inner products are y' (P' S P) y, the eigenvalues just found, so each site divides by their roots.
+One departure from the printed algorithm: G = D P y is not orthonormalised by Alg. 2 (line 15). Its
+inner products are y' (P' S P) y, S the scatter: the eigenvalues just found, so each site divides by
+their roots instead.
 """
 
 from collections.abc import Mapping
@@ -25,12 +26,12 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finished, products_of, ritz
+from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
 from eigenfed.protocol.exact.moments import FramedRequest, framed
-from eigenfed.protocol.exact.orthonormalise import orthonormal_columns
+from eigenfed.protocol.exact.orthonormalise import orthonormalise_columns
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.subspace import OPS as SUBSPACE_OPS
-from eigenfed.protocol.exact.subspace import random_rows, sided_total
+from eigenfed.protocol.exact.subspace import make_random_opening, request_sided_product
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, product_site_bytes, product_work
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
@@ -41,19 +42,19 @@ _EPS = float(np.finfo(float).eps)
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReducedReply:
-    """The scatter on directions."""
+    """The scatter projected on directions."""
 
     inner: Array
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReducedRequest(FramedRequest):
-    """Ask for P' D'W D P.
+    """Request P' D'W D P.
 
     Attributes
     ----------
     basis : ndarray of shape (d, l)
-        P, orthonormal columns: no more than all iterates together.
+        P, orthonormal columns: at most as many as all iterates together.
     """
 
     basis: Array
@@ -76,7 +77,7 @@ class ReducedRequest(FramedRequest):
         return replace(self, basis=directions)
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound every entry by the trace."""
+        """Return the trace, which bounds every entry."""
         return {"inner": limits.most}
 
 
@@ -84,7 +85,7 @@ class ReducedRequest(FramedRequest):
 def reduced(
     source: Source, request: ReducedRequest, state: State, terms: Terms
 ) -> Answer[ReducedReply]:
-    """Return P' D'W D P. The meter counts it as if D'W D P had left, which is more."""
+    """Return P' D'W D P. The meter counts it as D'W D P, which is more."""
     view, frame, state = framed(source, state)
     images = view.product(request.basis)
     reply = ReducedReply(inner=request.basis.T @ images)
@@ -118,10 +119,10 @@ class Randomized(Method):
     iterations: int = 10
 
     def __post_init__(self) -> None:
-        check_count("iterations", self.iterations, "Ask for one iteration or more.")
+        check_count("iterations", self.iterations, "Pass 1 or more.")
 
     def script(self, study: Study, d: int) -> Script:
-        """Return iterates, the scatter on their span, one more product, and the certificate."""
+        """Return the script: iterates, the scatter on their span, a product, the certificate."""
         return sequence(
             repeat("sided_product", self.iterations, self.iterations),
             "reduced",
@@ -131,28 +132,30 @@ class Randomized(Method):
         )
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Iterate, project, decompose."""
+        """Iterate, project the scatter on the span of all iterates, and decompose it there."""
         k, products = min(run.k, run.d), products_of(run)
         blocks: list[Array] = []
-        opening: dict[str, Any] = random_rows(run.rng) | run.frame()
+        opening: dict[str, Any] = make_random_opening(run.rng) | run.frame()
         for _ in range(self.iterations):
-            product = yield from sided_total(products, opening)
-            blocks.append(orthonormal_columns(product))
+            product = yield from request_sided_product(products, opening)
+            blocks.append(orthonormalise_columns(product))
             opening = {"basis": blocks[-1]}
-        stack = _orthonormal_stack(blocks)
+        stack = _stack_iterates(blocks)
         inner = (yield from run.total(Call(ReducedRequest(basis=stack)))).inner
         products.rounds += 1
-        directions, lengths = _leading(stack, inner, k)
-        product = yield from sided_total(products, {"basis": directions, "triangle": lengths})
+        directions, lengths = _select_leading(stack, inner, k)
+        product = yield from request_sided_product(
+            products, {"basis": directions, "triangle": lengths}
+        )
         left, s, _ = np.linalg.svd(product, full_matrices=False)
         if run.certify:
-            return (yield from finished(products, left, k, tol=run.tol, certify=True))
-        # G is orthonormal, so that the squares are the Ritz values of the rows' side.
+            return (yield from finish_with_product(products, left, k, tol=run.tol, certify=True))
+        # G is orthonormal, so the squared singular values of D'W G are sample-side Ritz values.
         image = left * (s**2 / products.divisor)
-        return (yield from ritz(products, left, image, k, tol=run.tol, certify=False))
+        return (yield from rayleigh_ritz(products, left, image, k, tol=run.tol, certify=False))
 
     def cost(self, shape: Shape) -> Cost:
-        """Count the iterates, their span, and two products."""
+        """Return the cost of the iterates, of the scatter on their span, and of two products."""
         k, stacked = shape.components, self.iterations * shape.components
         answered = 2 * stacked + 2 * k
         return Cost(
@@ -165,15 +168,15 @@ class Randomized(Method):
         )
 
 
-def _orthonormal_stack(blocks: list[Array]) -> Array:
-    """Return P, (d, m): what the iterates span, without what is rounding (line 3)."""
+def _stack_iterates(blocks: list[Array]) -> Array:
+    """Return P, (d, m): an orthonormal basis of the iterates' span, without rounding (line 3)."""
     left, s, _ = np.linalg.svd(np.hstack(blocks), full_matrices=False)
     return left[:, s > 10 * len(left) * _EPS * s[0]]
 
 
-def _leading(stack: Array, inner: Array, k: int) -> tuple[Array, Array]:
-    """Return P y for the leading eigenvectors y (line 9), and the lengths of D P y, diagonal."""
+def _select_leading(stack: Array, inner: Array, k: int) -> tuple[Array, Array]:
+    """Return P y for the leading eigenvectors y (line 9), and the norms of D P y as a diagonal."""
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     values, vectors = values[::-1][:k], vectors[:, ::-1][:, :k]
-    sure = np.where(values > len(inner) * _EPS * values[0], values, 0.0)
-    return stack @ vectors, np.diag(np.sqrt(sure))
+    significant = np.where(values > len(inner) * _EPS * values[0], values, 0.0)
+    return stack @ vectors, np.diag(np.sqrt(significant))

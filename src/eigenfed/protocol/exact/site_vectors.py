@@ -1,8 +1,8 @@
-"""Vectors with an entry for each row, split over sites: what a site keeps of them, and changes.
+"""Vectors with an entry for each row, split over sites: the part that a site keeps.
 
-Each site has its rows of a matrix G of k columns and keeps them. G is made of directions, G = D H,
-or drawn; it is changed by triangles that the coordinator knows. What leaves about it is counted
-with the directions that it is made of.
+Each site holds its rows of a matrix G of k columns, and they never leave it. G is computed from
+directions, G = D H, or drawn at random; the coordinator then changes it by triangles that it knows.
+Every reply about G is metered with the directions H from which it was computed.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from eigenfed.protocol.exact.moments import FramedRequest, framed
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_finite, check_integer
 
 _LARGEST_DRAW = 10.0
-"""No normal number of a random start is larger, but for one in 10^22."""
+"""Bound on the normal numbers of a random start; exceeded with probability about 1e-23 each."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +30,7 @@ class Sided:
     ----------
     rows : ndarray of shape (n, k)
     behind : ndarray of shape (d, k), or None
-        The directions H that G is made of; None where it was drawn.
+        The directions H from which G was computed; None if it was drawn.
     factor : ndarray of shape (k, k), or None
         The matrix T with ``G T = D H``.
     """
@@ -39,23 +39,23 @@ class Sided:
     behind: Array | None = None
     factor: Array | None = None
 
-    def changed(self, rows: Array, factor: Array) -> "Sided":
-        """Replace G, where the old G is the new one times `factor`."""
+    def replace_rows(self, rows: Array, factor: Array) -> "Sided":
+        """Return the new G, where the old G is the new one times `factor`."""
         return Sided(rows, self.behind, None if self.factor is None else factor @ self.factor)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SidedRequest(FramedRequest):
-    """A request about G, which may first be made anew and changed.
+    """Base of requests about G, which may first compute or draw G anew, and change it.
 
     Attributes
     ----------
     basis : ndarray of shape (d, k), or None
-        Makes G = D basis.
+        Sets G = D basis.
     seed : int or None
-        Draws G, once a run.
+        Draws G, once per run.
     triangle : ndarray of shape (k, k), or None
-        Divides G from the right.
+        Replaces G by ``G @ inv(triangle)``.
     """
 
     basis: Array | None = None
@@ -63,7 +63,7 @@ class SidedRequest(FramedRequest):
     triangle: Array | None = None
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse what does not fit the study's number of components."""
+        """Refuse fields that do not match the study's number of components or the state of G."""
         super().check(terms, state)
         k = min(terms.k, terms.d)
         if self.basis is not None:
@@ -73,12 +73,12 @@ class SidedRequest(FramedRequest):
             if state.own is not None or self.basis is not None:
                 raise InputError("Row vectors are drawn once, at the beginning.")
         if self.basis is None and self.seed is None and not isinstance(state.own, Sided):
-            raise InputError("Row vectors must be made before anything is asked about them.")
+            raise InputError("Row vectors must be computed or drawn before they are used.")
         if self.triangle is not None:
             width = self.width(terms, state)
             check_finite("triangle", self.triangle, (width, width))
             if np.tril(self.triangle, -1).any():
-                raise InputError("triangle must be an upper triangle.")
+                raise InputError("triangle must be upper triangular.")
 
     def width(self, terms: Terms, state: State) -> int:
         """Return the number of columns of G."""
@@ -89,7 +89,7 @@ class SidedRequest(FramedRequest):
         return min(terms.k, terms.d)
 
     def directions(self) -> Array | None:
-        """Return the directions that G is made of."""
+        """Return the directions from which G is computed."""
         return self.basis
 
     def about(self, directions: Array) -> "SidedRequest":
@@ -97,69 +97,70 @@ class SidedRequest(FramedRequest):
         return replace(self, basis=directions)
 
 
-def sided_of(source: Source, request: SidedRequest, state: State, terms: Terms) -> State:
-    """Return the state with G as the request wants it: made anew, changed, or as it was."""
+def update_sided(source: Source, request: SidedRequest, state: State, terms: Terms) -> State:
+    """Return the state with G as requested: computed or drawn anew, changed, or as it was."""
     own = state.own
     if request.basis is not None:
         view, _, state = framed(source, state)
         basis = request.basis
         own = Sided(view.multiply(basis), basis, np.eye(basis.shape[1]))
     elif request.seed is not None:
-        own = Sided(_drawn(source, request.seed, min(terms.k, terms.d)))
+        own = Sided(_draw_rows(source, request.seed, min(terms.k, terms.d)))
     if not isinstance(own, Sided):
         raise InputError("There are no row vectors yet.")
     if request.triangle is not None:
-        own = own.changed(_divided(own.rows, request.triangle), request.triangle)
+        own = own.replace_rows(_divide(own.rows, request.triangle), request.triangle)
     return replace(state, own=own)
 
 
-def _drawn(source: Source, seed: int, k: int) -> Array:
+def _draw_rows(source: Source, seed: int, k: int) -> Array:
     """Draw G from the seed and the site's own rows.
 
-    With the rows in the seed, sites draw apart without a name or an extra round, and nobody else
-    knows G: the combinations of rows that leave could otherwise be solved for the rows of a site
-    that has fewer of them than k. Sites with the same rows draw the same, which costs no rank.
+    With the rows in the seed, sites draw different numbers without a name or an extra round, and
+    nobody else knows G: otherwise the combinations of rows that leave could be solved for the rows
+    of a site with fewer than k of them. Sites with equal rows draw equal numbers, which does not
+    lower the rank.
     """
-    mark = hashlib.blake2b(digest_size=32)
+    digest = hashlib.blake2b(digest_size=32)
     for rows, _ in source.blocks():
-        mark.update(rows.tobytes())
-    words = np.frombuffer(mark.digest(), np.uint32)
+        digest.update(rows.tobytes())
+    words = np.frombuffer(digest.digest(), np.uint32)
     return np.random.default_rng([seed, *words]).standard_normal((source.n, k))
 
 
-def _divided(columns: Array, upper: Array) -> Array:
-    """Return ``columns @ inv(upper)``, with zeros where the diagonal of `upper` has them."""
+def _divide(columns: Array, upper: Array) -> Array:
+    """Return ``columns @ inv(upper)``; columns with a zero on the diagonal of `upper` become 0."""
     if len(columns) == 0:
         return columns
-    gone = upper.diagonal() == 0.0
-    answer: Array = solve_triangular(upper + np.diag(gone), columns.T, trans="T").T
-    answer[:, gone] = 0.0
-    return answer
+    is_zero = upper.diagonal() == 0.0
+    quotient: Array = solve_triangular(upper + np.diag(is_zero), columns.T, trans="T").T
+    quotient[:, is_zero] = 0.0
+    return quotient
 
 
-def weighted(source: Source, columns: Array) -> Array:
-    """Multiply rows by their weights, where they have some."""
+def apply_weights(source: Source, columns: Array) -> Array:
+    """Multiply rows by their weights, if there are any."""
     return columns if source.weights is None else columns * source.weights[:, None]
 
 
-def sided_in(state: State) -> Sided:
-    """Return the rows of G that a site keeps."""
+def get_sided(state: State) -> Sided:
+    """Return the rows of G that a site holds."""
     if not isinstance(state.own, Sided):
         raise InputError("There are no row vectors yet.")
     return state.own
 
 
-def answer_counted(source: Source, reply: Any, state: State) -> Answer[Any]:
-    """Answer with numbers about G, counted with the directions that G is made of, if it is."""
-    own = sided_in(state)
+def answer_and_count(source: Source, reply: Any, state: State) -> Answer[Any]:
+    """Return a reply about G, metered with the directions from which G was computed, if any."""
+    own = get_sided(state)
     view, frame, state = framed(source, state)
     if own.behind is None or own.factor is None:
-        none = np.zeros((source.d, 0))
-        return Answer(reply, state, frame.answered(none, none))
+        nothing = np.zeros((source.d, 0))
+        return Answer(reply, state, frame.answered(nothing, nothing))
     images = view.adjoint(own.rows) @ own.factor
     return Answer(reply, state, frame.answered(own.behind, images))
 
 
-def largest_norm(limits: Limits, *, drawn: bool) -> float:
+def bound_norm(limits: Limits, *, drawn: bool) -> float:
     """Bound the squared norm of a column of G at one site."""
     return _LARGEST_DRAW**2 * limits.weight if drawn else limits.most

@@ -1,4 +1,4 @@
-"""Components of a covariance matrix that is known whole, and their certificate."""
+"""Components of a covariance matrix that is known completely, and their certificate."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,19 +8,19 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.orthonormal import column_lengths, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, signed_rows
 from eigenfed.protocol.decomposition import Certificate, Decomposition
-from eigenfed.protocol.exact.certificate import angle
+from eigenfed.protocol.exact.certificate import bound_angle
 
 
 @lru_cache(maxsize=4)
-def upper_triangle(d: int) -> npt.NDArray[np.bool_]:
-    """Say which entries of a matrix belong to its upper triangle, (d, d)."""
+def triangle_mask(d: int) -> npt.NDArray[np.bool_]:
+    """Return the mask of the upper triangle of a matrix, (d, d)."""
     return np.triu(np.ones((d, d), dtype=bool))
 
 
 def symmetric(triangle: Array, d: int) -> Array:
-    """Make a symmetric matrix of its upper triangle, row by row.
+    """Build a symmetric matrix from its upper triangle, row by row.
 
     Examples
     --------
@@ -29,7 +29,7 @@ def symmetric(triangle: Array, d: int) -> Array:
     array([[1., 2.],
            [2., 3.]])
     """
-    matrix, upper = np.zeros((d, d)), upper_triangle(d)
+    matrix, upper = np.zeros((d, d)), triangle_mask(d)
     matrix[upper] = triangle
     matrix.T[upper] = triangle
     return matrix
@@ -48,32 +48,32 @@ def whole_spectrum(
     exact_on: Array | None = None,
     variance: float | None = None,
 ) -> Decomposition:
-    """Decompose a covariance matrix.
+    """Compute the leading components of a covariance matrix, and certify them.
 
     Parameters
     ----------
     matrix : ndarray of shape (d, d)
-        Symmetric; eigenvalues below 0, which noise makes, count as 0.
+        Symmetric; negative eigenvalues, which noise can cause, are set to 0.
     k : int
         Number of components.
     mean, scale : ndarray of shape (d,)
     n : float
         Sum of the rows' weights.
     tol : float
-        Residual at which a component counts as converged.
+        Residual, relative to the first eigenvalue, up to which a component has converged.
     rounding : float, default=0.0
-        How far, in norm, what was summed may be from it.
+        Bound on the norm of the error of `matrix`.
     rough : float, default=0.0
-        How much farther it may be outside the directions of `exact_on`.
+        Bound on its further error outside the directions of `exact_on`.
     exact_on : ndarray of shape (d, m), optional
         Orthonormal columns.
     variance : float, optional
-        The total variance, where it is known better than by the trace.
+        The total variance, if it is known more precisely than the trace.
     """
     variance = max(float(matrix.trace()), 0.0) if variance is None else variance
     values, vectors = top_eigh(matrix, min(k + 1, len(matrix)))
     values, vt = np.maximum(values, 0.0), signed_rows(vectors[:, :k].T)
-    off = _Off.of(vt, rounding, rough, exact_on)
+    error = _Uncertainty.of(vt, rounding, rough, exact_on)
     return Decomposition(
         vt,
         values[:k],
@@ -82,13 +82,13 @@ def whole_spectrum(
         n,
         variance,
         products=1,
-        certificate=_certificate(matrix, values, vt, tol, variance, off=off),
+        certificate=_certify(matrix, values, vt, tol, variance, error=error),
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Off:
-    """How far, in norm, the matrix may be from the covariance.
+class _Uncertainty:
+    """Bounds on the norm of the difference between the matrix and the covariance.
 
     Attributes
     ----------
@@ -97,6 +97,7 @@ class _Off:
     all : float
         On the span of the components.
     anywhere : float
+        On all directions.
     """
 
     each: Array
@@ -104,29 +105,33 @@ class _Off:
     anywhere: float
 
     @classmethod
-    def of(cls, vt: Array, rounding: float, rough: float, exact_on: Array | None) -> "_Off":
+    def of(cls, vt: Array, rounding: float, rough: float, exact_on: Array | None) -> "_Uncertainty":
         outside = vt.T if exact_on is None else vt.T - exact_on @ (exact_on.T @ vt.T)
         return cls(
-            rounding + rough * column_lengths(outside),
+            rounding + rough * column_norms(outside),
             rounding + rough * float(np.linalg.norm(outside, 2)),
             rounding + rough,
         )
 
 
-def _certificate(
-    matrix: Array, values: Array, vt: Array, tol: float, variance: float, *, off: _Off
+def _certify(
+    matrix: Array, values: Array, vt: Array, tol: float, variance: float, *, error: _Uncertainty
 ) -> Certificate:
-    """All of the matrix is known, so that bound and estimate are one."""
+    """Certify components by Davis-Kahan; the whole spectrum is known, so the bound is the estimate.
+
+    By Weyl's inequality the next eigenvalue of the covariance exceeds that of the matrix by at most
+    the error, which is why it is added before the gap is taken.
+    """
     k = len(vt)
-    left = matrix @ vt.T - vt.T * values[:k]
+    residual = matrix @ vt.T - vt.T * values[:k]
     largest = values[0] if values[0] > 0 else 1.0
-    residuals = (column_lengths(left) + off.each) / largest
-    following = (values[k] + off.anywhere) if k < len(values) else 0.0
-    sure = angle(float(np.linalg.norm(left, 2)) + off.all, values[k - 1] - following)
+    residuals = (column_norms(residual) + error.each) / largest
+    following = (values[k] + error.anywhere) if k < len(values) else 0.0
+    bound = bound_angle(float(np.linalg.norm(residual, 2)) + error.all, values[k - 1] - following)
     return Certificate(
         residuals,
-        sure,
-        sure,
+        bound,
+        bound,
         residuals <= tol,
         variance,
         float(np.abs(vt @ vt.T - np.eye(k)).max()),

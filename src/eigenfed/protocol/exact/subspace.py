@@ -1,17 +1,17 @@
-"""Federated subspace iteration: [Hartebrodt2022] Alg. 3, as published and with a true stop.
+"""Federated subspace iteration: [Hartebrodt2022] Alg. 3, as published or stopped by the residual.
 
-The paper calls it RI-FULL with a random start and AI-FULL with a merged one.
+The paper calls it RI-FULL with a random start and AI-FULL with a merged start.
 
 ===========  ==================================================================================
-coordinator  sums over sites of D'W G, one block of d x k a round; inner products of G, k x k
+coordinator  sums over sites of D'W G, one block of d x k each round; inner products of G, k x k
 site         the iterates H, d x k; its rows of G = D H, which never leave
 ===========  ==================================================================================
 
-What leaves is D'W G, and G = D H of the round before (divided by a triangle that the coordinator
-knows, where G is orthonormalised), so it reveals the scatter on the directions H. The first round
-of a random start is different: G is drawn at the site, and D'W G tells where the site's rows lie
-without telling the scatter there. The meter has no finer grade, so it counts that round as if the
-scatter on the span of the reply had been answered.
+What leaves is D'W G, with G = D H of the round before (divided by a triangle that the coordinator
+knows, if G is orthonormalised), so it reveals the scatter along the directions H. The first round
+of a random start is different: G is drawn at the site, and D'W G reveals directions of the site's
+rows but not the scatter along them. The meter has no finer distinction, and counts that round as
+if the scatter on the span of the reply had been revealed.
 
 Sending H and summing the next D'W G is one round here: lines 18 to 21 and 14 to 16 of Alg. 3.
 """
@@ -26,15 +26,15 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts
-from eigenfed.linalg.orthonormal import column_lengths
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finished, products_of, ritz
+from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
 from eigenfed.protocol.exact.merge import OPS as SUMMARY_OPS
-from eigenfed.protocol.exact.merge import Merge, one_shot_basis
+from eigenfed.protocol.exact.merge import Merge, request_merged_basis
 from eigenfed.protocol.exact.moments import framed
 from eigenfed.protocol.exact.orthonormalise import OPS as SIDED_OPS
 from eigenfed.protocol.exact.orthonormalise import (
@@ -43,16 +43,16 @@ from eigenfed.protocol.exact.orthonormalise import (
     cholesky_steps,
     closed,
     gram_schmidt_steps,
-    orthonormal_columns,
+    orthonormalise_columns,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import ProductReply, Products, relative
+from eigenfed.protocol.exact.products import ProductReply, Products, relative_residual
 from eigenfed.protocol.exact.site_vectors import (
     Sided,
     SidedRequest,
-    largest_norm,
-    sided_in,
-    sided_of,
+    bound_norm,
+    get_sided,
+    update_sided,
 )
 from eigenfed.protocol.gate.script import Script, either, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, iterated_cost
@@ -60,8 +60,8 @@ from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
 from eigenfed.protocol.study import Study
 
 _LONGEST = 256.0
-"""Bound on the norm of orthonormal columns of G: those along which rows hardly vary are divided by
-next to nothing, and may come out longer than 1."""
+"""Bound on the norm of orthonormalised columns of G: where rows hardly vary, a column is divided by
+a tiny norm, and rounding may leave it longer than 1."""
 
 _CHOICES = {
     "start": ("random", "merge"),
@@ -74,23 +74,23 @@ _USUAL_ROUNDS = 40
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SidedProductRequest(SidedRequest):
-    """Ask for D'W G."""
+    """Request D'W G."""
 
     op, reply = "sided_product", ProductReply
 
     def own_directions(self, terms: Terms, state: State) -> int:
-        """Count the columns of a G that was drawn: the reply spans directions of the rows."""
+        """Return the columns of a G that was drawn: the reply spans directions of the rows."""
         drawn = self.seed is not None
         if not drawn and self.basis is None and isinstance(state.own, Sided):
             drawn = state.own.behind is None
         return self.width(terms, state) if drawn else 0
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Bound D'W G by the norms of the columns of D and of G, as the request makes it."""
+        """Return the product of bounds on the column norms of D and of G, by Cauchy-Schwarz."""
         if self.triangle is not None:
             most = _LONGEST * math.sqrt(limits.most)
         elif self.seed is not None:
-            most = math.sqrt(limits.most * largest_norm(limits, drawn=True))
+            most = math.sqrt(limits.most * bound_norm(limits, drawn=True))
         else:
             most = limits.most
         return {"product": most, "trace": limits.most}
@@ -100,10 +100,10 @@ class SidedProductRequest(SidedRequest):
 def sided_product(
     source: Source, request: SidedProductRequest, state: State, terms: Terms
 ) -> Answer[ProductReply]:
-    """Return D'W G and the trace; the directions revealed are those that G is made of."""
-    state = sided_of(source, request, state, terms)
+    """Return D'W G and the trace; the directions revealed are those of which G was made."""
+    state = update_sided(source, request, state, terms)
     view, frame, state = framed(source, state)
-    own = sided_in(state)
+    own = get_sided(state)
     product = view.adjoint(own.rows)
     if own.behind is not None and own.factor is not None:
         directions, images = own.behind, product @ own.factor
@@ -125,15 +125,15 @@ class Subspace(Method):
     Attributes
     ----------
     start : {"random", "merge"}
-        Draw G at the sites (RI-FULL), or begin from a one-shot merge (AI-FULL).
+        Draw G at the sites (RI-FULL), or start from a one-shot merge (AI-FULL).
     orthonormalise : {"final", "each"}
-        Make G orthonormal at the end only, as [Hartebrodt2022] advises, or in each round, as its
-        Prop. 2 needs.
+        Orthonormalise G at the end only, as [Hartebrodt2022] advises, or in each round, as its
+        Prop. 2 requires.
     by : {"cholesky", "gram_schmidt"}
-        Ours in two sums, or [Hartebrodt2022] Alg. 2 in 2 k - 1.
+        CholeskyQR2, in two sums, or [Hartebrodt2022] Alg. 2, in 2 k - 1 sums.
     criterion : {"residual", "change"}
         Stop on the true residual, or on the change between iterates ([Hartebrodt2022] eq. 5), which
-        can stop well before the components are right.
+        can stop well before the components are accurate.
 
     Examples
     --------
@@ -142,7 +142,7 @@ class Subspace(Method):
     """
 
     name: ClassVar[str] = "subspace"
-    summary: ClassVar[str] = "subspace iteration, as published or with a true stop"
+    summary: ClassVar[str] = "subspace iteration, as published or stopped by the residual"
     citation: ClassVar[str | None] = "Hartebrodt et al. 2022, Alg. 3"
     ops = (*OPS, *SIDED_OPS, *PRODUCT_OPS, *CERTIFICATE_OPS, *SUMMARY_OPS)
     iterates: ClassVar[bool] = True
@@ -161,15 +161,15 @@ class Subspace(Method):
                 raise InputError(f"{name}={value!r} must be one of {listed}. Pass one of them.")
 
     def sums_only(self) -> bool:
-        """Whether sums are all it needs: not where it begins from a merge."""
+        """Whether sums over sites are enough: unless it starts from a merge."""
         return self.start == "random"
 
     def instead_of(self) -> Parts:
-        """Return what to do where only sums can be had."""
+        """Return what to do if only sums over sites are available."""
         return "Pass Subspace(start='random')."
 
     def script(self, study: Study, d: int) -> Script:
-        """Return a start, iterates and their orthonormalisation, the certificate, the closing."""
+        """Return the script: start, iterates, orthonormalisation, certificate, last change of G."""
         k = min(study.components, d)
         each = 2 * k if self.by == "gram_schmidt" else 14
         steps = either("sided_gram", "sided_norm", "sided_onto")
@@ -184,53 +184,55 @@ class Subspace(Method):
         )
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        """Multiply a block of k directions by the covariance until it no longer turns.
+        """Multiply a block of k directions by the covariance until it converges.
 
-        Each round is one sum of d x k. At the end every site holds its rows of the components'
-        sample vectors, orthonormal over all sites, in its state.
+        Each round is one sum of d x k numbers. At the end every site holds its rows of the
+        components' sample vectors, orthonormal over all sites, in its state.
         """
         k, basis = min(run.k, run.d), None
         if self.start == "merge":
-            basis = orthonormal_columns((yield from one_shot_basis(run, k, Merge())))
+            basis = orthonormalise_columns((yield from request_merged_basis(run, k, Merge())))
         products = products_of(run)
-        opening = random_rows(run.rng) if basis is None else {"basis": basis}
+        opening = make_random_opening(run.rng) if basis is None else {"basis": basis}
         while True:
             opening |= run.frame()
-            product, factor = yield from _iterated(products, opening, k, self)
-            following = orthonormal_columns(product)
+            product, factor = yield from _iterate(products, opening, k, self)
+            following = orthonormalise_columns(product)
             image = product @ factor / products.divisor
             over = products.rounds >= run.study.max_rounds
             if basis is not None and self.criterion == "residual":
                 products.residual = _largest_residual(basis, image)
                 if over or products.residual <= run.tol:
-                    found = yield from ritz(
+                    found = yield from rayleigh_ritz(
                         products, basis, image, k, tol=run.tol, certify=run.certify
                     )
                     break
             elif over or (basis is not None and _has_settled(following, basis, run.tol)):
-                found = yield from _last(products, following, tol=run.tol, certify=run.certify)
+                found = yield from _finish_last(
+                    products, following, tol=run.tol, certify=run.certify
+                )
                 break
             basis = following
             opening = {"basis": basis}
         # Leave orthonormal sample vectors at the sites ([Hartebrodt2022] Alg. 3, line 28).
         closing = {"basis": found.components.T}
-        done = yield from _steps(products, closing, len(found.components), self)
+        done = yield from _orthonormalise(products, closing, len(found.components), self)
         yield from closed(run.total, done)
         return found
 
     def cost(self, shape: Shape) -> Cost:
-        """Count one block a round."""
+        """Return the cost of one block of directions each round."""
         width = min(shape.components, shape.features)
         return iterated_cost(shape, width, _USUAL_ROUNDS, held=6.3)
 
 
-def random_rows(rng: np.random.Generator) -> dict[str, Any]:
-    """Return what makes sites draw G."""
+def make_random_opening(rng: np.random.Generator) -> dict[str, Any]:
+    """Return the fields of a first request that makes sites draw G."""
     return {"seed": int(rng.integers(2**62, size=1)[0])}
 
 
-def sided_total(products: Products, fields: dict[str, Any]) -> Protocol[Array]:
-    """Return the sum over sites of D'W G, (d, k), and count it as a product."""
+def request_sided_product(products: Products, fields: dict[str, Any]) -> Protocol[Array]:
+    """Request the sum over sites of D'W G, (d, k), and count it as a product."""
     call = Call(SidedProductRequest(**fields), residual=products.residual)
     answer = yield from products.total(call)
     products.rounds += 1
@@ -239,17 +241,17 @@ def sided_total(products: Products, fields: dict[str, Any]) -> Protocol[Array]:
     return product
 
 
-def _iterated(
+def _iterate(
     products: Products, opening: dict[str, Any], k: int, options: Subspace
 ) -> Protocol[tuple[Array, Array]]:
-    """Return the sum of D'W G and the factor that leads from G back to D H."""
+    """Return the sum of D'W G, and the triangle T with G T = D H."""
     if options.orthonormalise == "final":
-        return (yield from sided_total(products, opening)), np.eye(k)
-    done = yield from _steps(products, opening, k, options)
-    return (yield from sided_total(products, {"triangle": done.closing})), done.triangle
+        return (yield from request_sided_product(products, opening)), np.eye(k)
+    done = yield from _orthonormalise(products, opening, k, options)
+    return (yield from request_sided_product(products, {"triangle": done.closing})), done.triangle
 
 
-def _steps(
+def _orthonormalise(
     products: Products, opening: dict[str, Any], k: int, options: Subspace
 ) -> Protocol[Orthonormal]:
     if options.by == "cholesky":
@@ -262,22 +264,22 @@ def _largest_residual(basis: Array, image: Array) -> float:
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     residual = image @ vectors - (basis @ vectors) * values
-    return relative(column_lengths(residual), values[-1])
+    return relative_residual(column_norms(residual), values[-1])
 
 
 def _has_settled(following: Array, basis: Array, tol: float) -> bool:
-    """[Hartebrodt2022] eq. 5: diag(H_i' H_{i-1}) >= 1 - t."""
+    """Return whether diag(H_i' H_{i-1}) >= 1 - t ([Hartebrodt2022] eq. 5)."""
     return bool(np.all(np.sum(following * basis, axis=0) >= 1.0 - tol))
 
 
-def _last(
+def _finish_last(
     products: Products, basis: Array, *, tol: float, certify: bool
 ) -> Protocol[Decomposition]:
-    """Finish with an iterate that was not multiplied yet."""
+    """Finish with an iterate that has not been multiplied yet."""
     k = basis.shape[1]
     if certify:
-        return (yield from finished(products, basis, k, tol=tol, certify=True))
-    # The inner products of D H are the scatter on H: variances without a sum of d x k.
+        return (yield from finish_with_product(products, basis, k, tol=tol, certify=True))
+    # The inner products of D H are H'M H times n - 1: variances without a sum of d x k numbers.
     gram = (yield from products.total(Call(GramRequest(basis=basis)))).gram
     image = basis @ (gram / products.divisor)
-    return (yield from ritz(products, basis, image, k, tol=tol, certify=False))
+    return (yield from rayleigh_ritz(products, basis, image, k, tol=tol, certify=False))

@@ -1,19 +1,6 @@
 """Summaries merged in a tree of regions, without waiting for anyone ([Grammenos2020] Alg. 1).
 
-===========  ==================================================================================
-region       of each leaf separately: its newest summary, with its name and version
-leaf         receives nothing
-===========  ==================================================================================
-
-A leaf is a device with a stream, or another region: a region is a coordinator to its leaves and a
-leaf to its parent, at any depth. Leaves report at their own pace. The newest report of a leaf
-replaces the one before, so that duplicates, late arrivals and repeated sending change nothing, and
-a lost leaf only means older data. Alg. 1 merges each report into the last result as it arrives and
-so counts a report twice that was sent twice; replacing takes memory for one summary for each leaf,
-of order leaves x d x rank.
-
-A report reveals to its region what the "merge" method's reply reveals of a site. This module does
-not send anything and counts nothing in a ledger: whoever sends a report out of a site does that.
+===========  ===========================================================================
 """
 
 from dataclasses import dataclass
@@ -41,7 +28,7 @@ class RegionReport:
         From 1, higher for every newer summary, also after a restart of the leaf; the number of
         rows seen will do.
     summary : Summary
-        Of all the leaf's rows so far, not of the rows since the last report.
+        Of all rows of the leaf so far, not only of those since the last report.
 
     Examples
     --------
@@ -67,13 +54,13 @@ class RegionReport:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "RegionReport":
-        """Read what `to_bytes` wrote.
+        """Read a report written by `to_bytes`.
 
         Raises
         ------
         DataError
-            If the bytes are something else, cut short, corrupt, of another format, or hold no
-            name, no version from 1 or no valid summary.
+            If the bytes are not a report, are truncated, corrupt, of another format, or hold an
+            invalid name, version or summary.
         """
         container = Container.from_bytes(data, kind=_KIND, version=_FORMAT)
         fields, arrays = container.scalars, container.arrays
@@ -83,7 +70,9 @@ class RegionReport:
             or arrays.keys() != {"summary"}
             or inside.dtype != np.uint8
         ):
-            raise DataError("The report lacks a field or has an unknown one. Use one release.")
+            raise DataError(
+                "The report has missing or unknown fields. Use the same release everywhere."
+            )
         summary = Summary.from_bytes(inside.tobytes())
         try:
             return cls(str(fields["leaf"]), int(fields["version"]), summary)
@@ -99,7 +88,7 @@ class Region:
     name : str
         The region's own name as a leaf of its parent.
     rank : int
-        How many directions its summary keeps; twice as many as are wanted at the root.
+        Number of directions its summary keeps; twice as many as are wanted at the root.
 
     Examples
     --------
@@ -148,7 +137,7 @@ class Region:
         Raises
         ------
         DataError
-            If its summary does not fit those of the other leaves. Nothing is changed then.
+            If its summary does not match those of the other leaves. Nothing is changed then.
         """
         self._check_fits(report)
         held = self._newest.get(report.leaf)
@@ -160,7 +149,7 @@ class Region:
     def summary(self) -> Summary:
         """Merge the newest summaries, in sorted order of leaves.
 
-        The same newest reports give the same bits, in whatever order they came.
+        The result depends only on the newest reports, not on their order of arrival, to the bit.
 
         Raises
         ------

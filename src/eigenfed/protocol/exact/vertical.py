@@ -2,13 +2,13 @@
 
 ===========  ==================================================================================
 coordinator  sums over sites of D D' P, n x l: vectors with one entry for each row, so it sees
-             the rows' side; the loadings of each site where it asks for them
-site         P, the row-side vectors asked about
+             sample-side vectors; the loadings of each site
+site         P, the row-side vectors requested
 ===========  ==================================================================================
 
-The covariance between features of two sites is never formed; the n x n matrix of inner products
-of rows is a sum over sites, and its leading eigenvectors are found as in `krylov`. Each site
-centres and scales its own columns, which it has whole. Rows must be matched before.
+The covariance between features of two sites is never formed. The n x n matrix of inner products
+of rows is a sum over sites; its leading eigenvectors are found as in `krylov`. Each site centres
+and scales its own columns, which it holds completely. Rows must be matched beforehand.
 """
 
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import completed_rows, orthonormal_rows, signed_rows
+from eigenfed.linalg.orthonormal import completed_rows, orthonormalise_rows, signed_rows
 from eigenfed.privacy.leakage import Answered
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import RemainderReply, largest_outside, outside_of
+from eigenfed.protocol.exact.certificate import RemainderReply, bound_largest_outside, select_known
 from eigenfed.protocol.exact.krylov import Krylov, lanczos
 from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.products import ProductReply, Products
@@ -33,17 +33,18 @@ from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from eigenfed.protocol.study import Study
 
 _COVERED = 1e-6
+"""Largest norm of the part of a unit row-side vector outside the products of the run."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Columns:
-    """A site's columns through their own mean and scale.
+    """How a site's columns are centred and scaled.
 
     Attributes
     ----------
     mean, scale : ndarray of shape (d,)
     trace : float
-        Total squared deviation.
+        Total sum of squares of the centred and scaled columns.
     """
 
     mean: Array
@@ -51,20 +52,20 @@ class Columns:
     trace: float
 
 
-def _columns(source: Source, state: State, terms: Terms) -> tuple[Prepared, Columns, State]:
-    """Return the site's columns through their own mean and scale, as the study wants them."""
+def _prepare_columns(source: Source, state: State, terms: Terms) -> tuple[Prepared, Columns, State]:
+    """Return the site's columns, centred and scaled as the study says."""
     own = state.own
     if not isinstance(own, Columns):
         study = terms.study
-        mean, scale = own_moments(source, center=study.center, scale=study.scale)
+        mean, scale = compute_own_moments(source, center=study.center, scale=study.scale)
         trace = float(Prepared(source, mean, scale).squares().sum())
         own = Columns(mean, scale, trace)
         state = replace(state, own=own)
     return Prepared(source, own.mean, own.scale), own, state
 
 
-def own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Array]:
-    """Mean and standard deviation of each column over its observed entries, (d,) each."""
+def compute_own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Array]:
+    """Compute the mean and standard deviation of each column over its observed entries, (d,)."""
     _, count, total = source.totals()
     observed = np.maximum(count, 1.0)
     mean = total / observed if center else np.zeros(source.d)
@@ -76,7 +77,7 @@ def own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Ar
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RowProductRequest(Request[ProductReply]):
-    """Ask for D D' times row-side vectors.
+    """Request D D' times row-side vectors.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class RowProductRequest(Request[ProductReply]):
     op, reply = "row_product", ProductReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse vectors of another shape, or that are not orthonormal."""
+        """Refuse too many vectors, of another shape, or not orthonormal."""
         most = Krylov().width(terms.k, terms.n)
         terms.check_directions("basis", self.basis, most, terms.n)
 
@@ -107,7 +108,7 @@ def row_product(
     source: Source, request: RowProductRequest, state: State, terms: Terms
 ) -> Answer[ProductReply]:
     """Return D D' times row-side vectors, and the trace."""
-    view, own, state = _columns(source, state, terms)
+    view, own, state = _prepare_columns(source, state, terms)
     images = view.multiply(view.adjoint(request.basis))
     state = replace(state, blocks=(*state.blocks, request.basis))
     reply = ProductReply(product=images, trace=own.trace)
@@ -116,12 +117,12 @@ def row_product(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RowRemainderRequest(Request[RemainderReply]):
-    """Ask for the largest eigenvalue of D D' outside row-side vectors answered about.
+    """Request the largest eigenvalue of D D' outside the row-side vectors revealed.
 
     Attributes
     ----------
     last : bool
-        Whether those of the last product are meant, or those of all products of the run.
+        Use the vectors of the last product only, instead of all products of the run.
     """
 
     last: bool
@@ -129,28 +130,28 @@ class RowRemainderRequest(Request[RemainderReply]):
     op, reply = "row_remainder", RemainderReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse where no product was answered yet."""
+        """Refuse a request before the first product."""
         if not state.blocks:
-            raise InputError("A remainder is asked for after products.")
+            raise InputError("A remainder is requested after products.")
 
 
 @op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
 def row_remainder(
     source: Source, request: RowRemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:
-    """Largest eigenvalue of D D' outside the given row-side vectors."""
-    view, own, state = _columns(source, state, terms)
+    """Return the largest eigenvalue of D D' outside the row-side vectors revealed."""
+    view, own, state = _prepare_columns(source, state, terms)
 
     def apply(vectors: Array) -> Array:
         return view.multiply(view.adjoint(vectors))
 
-    largest = largest_outside(apply, outside_of(state, last=request.last), own.trace)
+    largest = bound_largest_outside(apply, select_known(state, last=request.last), own.trace)
     return Answer(RemainderReply(largest=largest), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LoadingsReply:
-    """A site's part of the components, unscaled, with its means and scales.
+    """A site's part of the components, not normalised, with its means and scales.
 
     Attributes
     ----------
@@ -165,13 +166,13 @@ class LoadingsReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LoadingsRequest(Request[LoadingsReply]):
-    """Ask for D' times unit row-side vectors.
+    """Request D' times unit row-side vectors.
 
     Attributes
     ----------
     sided : ndarray of shape (n, k)
-        Orthonormal columns within the span of the products of this run: with other vectors, such
-        as those of single rows, the reply would be the rows themselves.
+        Orthonormal columns within the span of the vectors multiplied in this run. With other
+        vectors, such as those of single rows, the reply would be the rows themselves.
     """
 
     sided: Array
@@ -179,13 +180,13 @@ class LoadingsRequest(Request[LoadingsReply]):
     op, reply = "loadings", LoadingsReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse vectors that the products of the run did not lead to."""
+        """Refuse vectors outside the span of those multiplied in this run."""
         terms.check_directions("sided", self.sided, min(terms.k, terms.n), terms.n)
         outside = self.sided
         for block in state.blocks * 2:
             outside = outside - block @ (block.T @ outside)
         if not np.sqrt(np.sum(outside**2, axis=0)).max() <= _COVERED:
-            raise InputError("sided must lie within what the products of this run were about.")
+            raise InputError("sided must lie in the span of the vectors multiplied in this run.")
 
     def directions(self) -> Array:
         """Return the row-side vectors."""
@@ -200,8 +201,8 @@ class LoadingsRequest(Request[LoadingsReply]):
 def loadings(
     source: Source, request: LoadingsRequest, state: State, terms: Terms
 ) -> Answer[LoadingsReply]:
-    """Return D' times unit row-side vectors: the site's part of the components, unscaled."""
-    view, own, state = _columns(source, state, terms)
+    """Return D' times unit row-side vectors: the site's part of the components."""
+    view, own, state = _prepare_columns(source, state, terms)
     part = view.adjoint(request.sided)
     reply = LoadingsReply(loadings=part, mean=own.mean, scale=own.scale)
     return Answer(reply, state, Answered(request.sided, view.multiply(part), own.trace))
@@ -211,7 +212,7 @@ OPS = (row_product, row_remainder, loadings)
 
 
 def features_script(study: Study) -> Script:
-    """Return what a site is asked where features are split."""
+    """Return the script of a site if features are split over sites."""
     products = repeat("row_product", 1, study.max_rounds)
     return sequence(products, optional("row_remainder"), "loadings")
 
@@ -219,7 +220,7 @@ def features_script(study: Study) -> Script:
 def features_pca(
     study: Study, n: int, rng: np.random.Generator, total: Total
 ) -> Protocol[Decomposition]:
-    """Run a federated PCA of features that are split over sites.
+    """Run a federated PCA of features that are split over sites, by block Lanczos on rows.
 
     Parameters
     ----------
@@ -229,12 +230,12 @@ def features_pca(
     rng : numpy Generator
         For the first block.
     total : Total
-        How sums are made.
+        How sums over sites are made.
 
     Returns
     -------
     Decomposition
-        Its components join the sites' loadings in sorted order of sites.
+        Its components are the sites' loadings, concatenated in sorted order of sites.
     """
     products = Products(
         Moments(float(n), np.zeros(n), np.ones(n)),
@@ -245,21 +246,21 @@ def features_pca(
     )
     k = study.components
     found = yield from lanczos(products, k, study, rng)
-    # What completes the components where rows have few directions was never asked about.
+    # Vectors that complete rows of low rank are outside the span of the products: skip them.
     inside = found.variances > 0.0
     inside[0] = True
     replies = yield from call_each(Call(LoadingsRequest(sided=found.components[inside].T)))
     parts = [replies[site] for site in sorted(replies)]
     whole = np.vstack([part.loadings for part in parts])
-    # A component without variance has no loadings; its place is kept by a completion.
-    sizes = np.sqrt(np.sum(whole**2, axis=0))
-    kept = sizes > np.sqrt(np.finfo(float).eps) * max(float(sizes.max(initial=0.0)), 1e-300)
-    vt = completed_rows(orthonormal_rows((whole[:, kept] / sizes[kept]).T), k)
+    # A component without variance has no loadings, and is replaced by a completion.
+    norms = np.sqrt(np.sum(whole**2, axis=0))
+    kept = norms > np.sqrt(np.finfo(float).eps) * max(float(norms.max(initial=0.0)), 1e-300)
+    vt = completed_rows(orthonormalise_rows((whole[:, kept] / norms[kept]).T), k)
     return replace(
         found,
         components=signed_rows(vt),
         mean=np.concatenate([part.mean for part in parts]),
         scale=np.concatenate([part.scale for part in parts]),
         method="krylov",
-        why="features are split over sites: products of rows are the sums there are",
+        why="features are split over sites, and only products of rows are sums over sites",
     )

@@ -1,18 +1,30 @@
-"""The papers' mechanisms as printed, with the truth beside each: for science, by name only.
+"""The papers' mechanisms as printed, each with its true guarantee: for research, by name only.
 
-================  ===========================================  ==================================
-value             source                                       what holds
-================  ===========================================  ==================================
-SuLQ              [Grammenos2020] section 3.3, of Blum et al.  its claim, at moderate epsilon
-ModSuLQ           [Grammenos2020] eq. 6; eq. 8 or 17           its claim, with far too much noise
-StreamingModSuLQ  [Grammenos2020] eq. 7, Alg. 1-3, Lemma 2     as above; Lemma 2.2 as printed: no
-AnalyzeGauss      Dwork et al., as cited by [Imtiaz2018]       its claim, below about epsilon 8
-DPdisPCA          [Imtiaz2018] Alg. 1                          more than it claims, soon
-NoisyFedPower     [Guo2024] Alg. 2 and 3, Theorems 4 and 7     nothing, except for single steps
-================  ===========================================  ==================================
+================  =============================================  ================================
+class             source                                         what holds
+================  =============================================  ================================
+SuLQ              Blum et al. 2005, [Grammenos2020] section 3.3  its claim, at moderate epsilon
+ModSuLQ           [Grammenos2020] eq. 6; eq. 8 or 17             its claim, with excessive noise
+StreamingModSuLQ  [Grammenos2020] eq. 7, Alg. 1-3, Lemma 2       the same; not Lemma 2.2 as printed
+AnalyzeGauss      Dwork et al. 2014, cited by [Imtiaz2018]       its claim, below about epsilon 8
+DPdisPCA          [Imtiaz2018] Alg. 1                            a larger epsilon than claimed
+NoisyFedPower     [Guo2024] Alg. 2 and 3, Theorems 4 and 7       nothing, except for single steps
+================  =============================================  ================================
 
-None is a way to protect anybody: `eigenfed.Privacy` is. A site whose policy wants sound mechanisms
-refuses every operation of these.
+None of them is meant to protect data: use `eigenfed.Privacy` for that. A site whose policy requires
+proven mechanisms refuses all their operations.
+
+================  =================================================================================
+module            content
+================  =================================================================================
+sulq              [Grammenos2020]: `SuLQ`, `ModSuLQ`, `StreamingModSuLQ`
+dpdispca          [Imtiaz2018]: `AnalyzeGauss`, `DPdisPCA`
+fedpower          [Guo2024]: `NoisyFedPower`
+mechanism         the base of the mechanisms, and the run of a trusted curator
+bounded           rows of bounded norm, which every mechanism starts with
+continuous_noise  Gaussian noise in floating point
+published_pca     the script of a site and the run of a study, for any mechanism
+================  =================================================================================
 """
 
 from eigenfed.privacy.published_claims import Truth

@@ -1,8 +1,8 @@
-"""Continuous Gaussian noise in floating point, as the papers print it.
+"""Continuous Gaussian noise in floating point, as in the papers.
 
 Each number is the inverse normal distribution function of 52 bits of the operating system's
-randomness. Floating point is not what a proof about real numbers speaks of, and no number is
-beyond 8.3 standard deviations: good enough to study the papers, and for nothing else.
+randomness. Proofs about real numbers do not cover floating point, and no number is beyond 8.3
+standard deviations: good enough to study the papers, and for nothing else.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from scipy.special import ndtri
 from eigenfed.arrays import Array
 
 Bits = Callable[[int], bytes]
-"""Returns so many random bytes."""
+"""Returns a given number of random bytes."""
 
 
 def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array:
-    """Draw independent normal numbers.
+    """Draw independent normal numbers of mean 0.
 
     Parameters
     ----------
@@ -41,21 +41,22 @@ def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array
     array([-24.63, -24.63])
     """
     drawn = (bits or secrets.token_bytes)(8 * math.prod(shape))
-    # 52 bits and a half: 53 and a half would round up to 1, whose quantile is infinite.
+    # 52 bits plus one half: with 53 bits the largest would round up to 1, whose quantile is
+    # infinite.
     uniform = ((np.frombuffer(drawn, "<u8") >> np.uint64(12)) + 0.5) * 2.0**-52
     quantiles: Array = ndtri(uniform)
     return sd * quantiles.reshape(shape)
 
 
-def symmetric(d: int, sd: float, bits: Bits | None = None) -> Array:
+def draw_symmetric(d: int, sd: float, bits: Bits | None = None) -> Array:
     """Draw a symmetric matrix, (d, d): independent on and above the diagonal, mirrored below.
 
-    It is the noise whose triangle is mirrored. The published code of [Grammenos2020] mirrors the
-    data's instead and releases twice the data there, without any noise.
+    The triangle of the noise is mirrored. The published code of [Grammenos2020] mirrors that of the
+    data instead and releases twice the data there, without any noise.
 
     Examples
     --------
-    >>> noise = symmetric(3, 1.0)
+    >>> noise = draw_symmetric(3, 1.0)
     >>> bool((noise == noise.T).all())
     True
     """
@@ -65,16 +66,16 @@ def symmetric(d: int, sd: float, bits: Bits | None = None) -> Array:
     return noise
 
 
-def keyed(key: bytes) -> Bits:
-    """Return a source of bytes that follow from a key (SHAKE-256).
+def derive_bits(key: bytes) -> Bits:
+    """Return a source of bytes derived from a key (SHAKE-256).
 
-    A coordinator must come to the same place from the same replies, or a run that is taken up
-    again would draw fresh noise for the same data. So sites send keys from the operating
-    system's randomness, and what the coordinator adds follows from all of them.
+    A coordinator must reach the same result from the same replies, or a resumed run would draw
+    fresh noise for the same data. So sites send keys from the operating system's randomness, and
+    the coordinator's noise is derived from all of them.
 
     Examples
     --------
-    >>> first, again = keyed(b"key"), keyed(b"key")
+    >>> first, again = derive_bits(b"key"), derive_bits(b"key")
     >>> first(8) == again(8), first(8) == first(8)
     (True, False)
     """

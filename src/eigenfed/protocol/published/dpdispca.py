@@ -1,10 +1,7 @@
-"""[Imtiaz2018]: differentially private distributed PCA, and Analyze Gauss on which it stands.
-
-Noise on second moments: a curator's on that of all rows, or each site's on its own.
+"""[Imtiaz2018]: differentially private distributed PCA, and Analyze Gauss, which it builds on.
 
 ===========  ==================================================================================
-coordinator  pooled: the sum over sites of the second moments of bounded rows, without noise, to
-             which it adds noise as a curator whom all trust; else of each site on its own its
+coordinator  pooled: what a trusted curator sees (`mechanism`); otherwise from each site alone its
              noisy second moment, d (d + 1) / 2 numbers, or a factor of it, d x R
 site         the mean and the bound; its noise follows from the study and its number of rows
 ===========  ==================================================================================
@@ -12,7 +9,7 @@ site         the mean and the bound; its noise follows from the study and its nu
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +17,6 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.eigen import leading_eigh
 from eigenfed.privacy.dp.accounting import epsilon_of
 from eigenfed.privacy.dp.sensitivity import of_second_moment
 from eigenfed.privacy.published_claims import (
@@ -30,26 +26,35 @@ from eigenfed.privacy.published_claims import (
     wanted_rank,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.core import Call, Protocol, call_each, plain_sum
+from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.operations import Answer, State, Terms, op
+from eigenfed.protocol.gate.script import Script, either
+from eigenfed.protocol.operations import Answer, Op, State, Terms, op
 from eigenfed.protocol.published.bounded import (
     Bounded,
     BoundedRequest,
-    bounded_moment,
-    published_value,
+    compute_bounded_moment,
+    get_published,
 )
-from eigenfed.protocol.published.continuous_noise import normal, symmetric
+from eigenfed.protocol.published.continuous_noise import draw_symmetric
+from eigenfed.protocol.published.mechanism import (
+    CuratorMechanism,
+    FactorReply,
+    TriangleReply,
+    decompose_symmetric,
+    pack_triangle,
+    unpack_triangle,
+)
 
 
 @dataclass(frozen=True)
-class AnalyzeGauss(CovarianceNoise):
+class AnalyzeGauss(CuratorMechanism):
     """Analyze Gauss, as [Imtiaz2018] cites it: a curator adds symmetric noise to ``X'X / n``.
 
     The noise has standard deviation ``sqrt(2 log(1.25 / delta)) / (n epsilon)`` on and above the
-    diagonal. Neighbours: one row taken out, n public. The classical formula is proved for
-    epsilon below 1 only; beyond, it holds by its slack until about epsilon 8. For a row that is
-    replaced the sensitivity is sqrt(2) times larger, and the claim fails much earlier.
+    diagonal. Neighbours: one row removed, n public. The classical formula is proved only for
+    epsilon below 1; above, its slack makes it hold until about epsilon 8. If a row is replaced the
+    sensitivity is sqrt(2) times larger, and the claim fails much earlier.
 
     Parameters
     ----------
@@ -77,34 +82,33 @@ class AnalyzeGauss(CovarianceNoise):
         return _classical_sd(self.epsilon, self.delta, n)
 
     def reason(self, rows: Sequence[int], d: int, k: int) -> str:
-        """Return what is behind the true epsilon."""
+        """Explain the true epsilon."""
         n = sum(rows)
         mu = of_second_moment(1.0, "replace_one") / (n * self.noise_sd(n, d))
         return (
-            "The classical formula is proved below epsilon 1; beyond, its slack carries it for a "
-            "while. For a row that is replaced, not taken out, epsilon is "
+            "The classical formula is proved for epsilon below 1; above, it holds for a while by "
+            "its slack. If a row is replaced instead of removed, epsilon is "
             f"{epsilon_of(self.delta, mu):.4g}."
         )
 
 
 @dataclass(frozen=True)
-class DPdisPCA(CovarianceNoise):
+class DPdisPCA(CuratorMechanism):
     """DPdisPCA, [Imtiaz2018] Alg. 1, and the three settings that its Table 1 compares it with.
 
     Each site adds symmetric noise of standard deviation ``sqrt(2 log(1.25/delta)) / (N epsilon)``
     to its second moment A of N rows. Neighbours: one row replaced. Theorem 1 claims
-    (epsilon, delta). It takes the spectral norm 1/N of A's change for the sensitivity, where
-    Gaussian noise needs the Frobenius norm, sqrt(2)/N. The classical formula's slack hides
-    that at small epsilon or large delta: at delta 1e-5 the true epsilon for 0.1, 0.5, 1, 2, 4
-    is 0.089, 0.514, 1.098, 2.37, 5.24. It is tight where whole matrices are sent; an attack on
-    factors of rank 2 comes within one part in a hundred. A record that two sites hold pays
-    twice.
+    (epsilon, delta). It uses the spectral norm 1/N of the change of A as the sensitivity, while
+    Gaussian noise needs the Frobenius norm, sqrt(2)/N. The slack of the classical formula hides
+    this at small epsilon or large delta: at delta 1e-5 the true epsilon for 0.1, 0.5, 1, 2, 4
+    is 0.089, 0.514, 1.098, 2.37, 5.24. This is tight if whole matrices are sent; an attack on
+    factors of rank 2 comes within 1 % of it. A record held by two sites is charged twice.
 
     Parameters
     ----------
     epsilon, delta : float
     release : {"factor", "covariance"}, default="factor"
-        What leaves a site: the factor ``U sqrt(S)`` of rank R of the noisy matrix, or all of it.
+        What leaves a site: the factor ``U sqrt(S)`` of rank R of the noisy matrix, or the matrix.
     where : {"local", "one_site", "pooled"}, default="local"
         Noise at each site; only the site with most rows (the paper's "local data"); or a
         trusted curator's noise on the second moment of all rows, with "covariance" only.
@@ -134,15 +138,15 @@ class DPdisPCA(CovarianceNoise):
         check_one_of("where", self.where, ("local", "one_site", "pooled"))
         if self.where == "pooled" and self.release == "factor":
             raise InputError(
-                "release='factor' is what sites send, and with where='pooled' a curator holds "
-                "all rows. Pass release='covariance'."
+                "release='factor' is what sites send, and cannot be combined with "
+                "where='pooled'. Pass release='covariance'."
             )
         if self.rank is not None:
             check_count("rank", self.rank, "Pass None for twice the components.")
             if self.release == "covariance":
                 raise InputError(
-                    f"rank={self.rank} must be None with release='covariance', which cuts "
-                    "nothing off. Leave it out, or pass release='factor'."
+                    f"rank={self.rank} must be None with release='covariance', which does not "
+                    "truncate. Omit it, or pass release='factor'."
                 )
 
     @property
@@ -159,48 +163,56 @@ class DPdisPCA(CovarianceNoise):
         return wanted_rank(self.rank, k, d)
 
     def released_rows(self, rows: Sequence[int], d: int) -> int:
-        """Return how many rows one release is about; epsilon is the same for any number."""
+        """Return the number of rows of one release; epsilon is the same for any number."""
         return sum(rows) if self.where == "pooled" else max(rows)
 
     def reason(self, rows: Sequence[int], d: int, k: int) -> str:
-        """Return what is behind the true epsilon."""
+        """Explain the true epsilon."""
         return (
-            "The noise is made for a sensitivity of 1/N, the spectral norm; a row that is "
-            "replaced changes the matrix by sqrt(2)/N in Frobenius norm, which is what Gaussian "
-            "noise must cover. Records at two sites pay twice."
+            "The noise is calibrated to a sensitivity of 1/N, the spectral norm; replacing a row "
+            "changes the matrix by sqrt(2)/N in Frobenius norm, which Gaussian noise must cover. "
+            "Records held by two sites are charged twice."
         )
+
+    @classmethod
+    def operations(cls) -> tuple[Op[Any, Any], ...]:
+        """Return the operations of all settings."""
+        return (*super().operations(), noisy_covariance, noisy_factor)
+
+    def script(self) -> Script:
+        """Return the script: one noisy matrix or factor, or a curator's."""
+        if self.where == "pooled":
+            return super().script()
+        return either("noisy_covariance", "noisy_factor")
+
+    def run(self, ground: Bounded, k: int, rng: np.random.Generator) -> Protocol[Decomposition]:
+        """Average the sites' noisy second moments ([Imtiaz2018] Alg. 1), or run as a curator.
+
+        All sites have the same weight, as printed (line 9), whatever their numbers of rows.
+        """
+        if self.where == "pooled":
+            return (yield from super().run(ground, k, rng))
+        to = tuple(ground.rows)
+        if self.where == "one_site":
+            to = (max(ground.rows, key=ground.rows.__getitem__),)
+        if self.release == "factor":
+            factors = yield from call_each(Call(NoisyFactorRequest(**ground.fields), to=to))
+            matrices = [factors[site].factor @ factors[site].factor.T for site in to]
+        else:
+            whole = yield from call_each(Call(NoisyCovarianceRequest(**ground.fields), to=to))
+            matrices = [unpack_triangle(whole[site].triangle, ground.d) for site in to]
+        average: Array = sum(matrices, np.zeros((ground.d, ground.d))) / len(matrices)
+        return decompose_symmetric(ground, average, k)
 
 
 def _classical_sd(epsilon: float, delta: float, n: int) -> float:
+    """Return the standard deviation of the classical Gaussian mechanism for sensitivity 1/n."""
     return root_of_log(1.25 / delta, delta) / (n * epsilon)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class TriangleReply:
-    """Upper triangle of a second moment."""
-
-    triangle: Array
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BoundedScatterRequest(BoundedRequest):
-    """Ask for the second moment of bounded rows, without noise."""
-
-    op, reply = "bounded_scatter", TriangleReply
-
-
-@op(Release("second moment, bare", "d (d + 1) / 2", Leaves.PUBLISHED, Reveals.SCATTER))
-def bounded_scatter(
-    source: Source, request: BoundedScatterRequest, state: State, terms: Terms
-) -> Answer[TriangleReply]:
-    """Return the upper triangle of the second moment of the site's bounded rows."""
-    moment = bounded_moment(source, request.mean, request.bound)
-    return Answer(TriangleReply(triangle=_triangle(moment)), state)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoisyCovarianceRequest(BoundedRequest):
-    """Ask for the second moment of bounded rows, with noise."""
+    """Request the second moment of bounded rows, with noise."""
 
     op, reply = "noisy_covariance", TriangleReply
 
@@ -209,20 +221,14 @@ class NoisyCovarianceRequest(BoundedRequest):
 def noisy_covariance(
     source: Source, request: NoisyCovarianceRequest, state: State, terms: Terms
 ) -> Answer[TriangleReply]:
-    """Return the upper triangle of the noisy second moment ([Imtiaz2018], sending A)."""
-    return Answer(TriangleReply(triangle=_triangle(_noisy(source, request, terms))), state)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FactorReply:
-    """A factor of a second moment, (d, r)."""
-
-    factor: Array
+    """Return the upper triangle of the noisy second moment ([Imtiaz2018] Table 1, sending A)."""
+    noisy = _compute_noisy_moment(source, request, terms)
+    return Answer(TriangleReply(triangle=pack_triangle(noisy)), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class NoisyFactorRequest(BoundedRequest):
-    """Ask for a factor of the noisy second moment, of the rank that the mechanism says."""
+    """Request a factor of the noisy second moment, of the mechanism's rank."""
 
     op, reply = "noisy_factor", FactorReply
 
@@ -233,74 +239,21 @@ def noisy_factor(
 ) -> Answer[FactorReply]:
     """Return ``U sqrt(S)`` of the noisy second moment, truncated ([Imtiaz2018] Alg. 1, lines 5-7).
 
-    By singular values, as printed: strongly negative eigenvalues, which are noise, count as
-    positive ones.
+    By singular values, as printed: large negative eigenvalues, which are noise, count as positive.
     """
-    u, s, _ = np.linalg.svd(_noisy(source, request, terms), hermitian=True)
-    value = published_value(terms.study)
+    u, s, _ = np.linalg.svd(_compute_noisy_moment(source, request, terms), hermitian=True)
+    value = get_published(terms.study)
     rank = value.rank_for(terms.k, terms.d) if isinstance(value, DPdisPCA) else terms.k
     return Answer(FactorReply(factor=u[:, :rank] * np.sqrt(s[:rank])), state)
 
 
-OPS = (bounded_scatter, noisy_covariance, noisy_factor)
+def _compute_noisy_moment(source: Source, request: BoundedRequest, terms: Terms) -> Array:
+    """Return the site's second moment with the noise that its mechanism prescribes, (d, d).
 
-
-def pooled_noise(ground: Bounded, k: int, value: CovarianceNoise) -> Protocol[Decomposition]:
-    """Sum the second moments of all sites and add a trusted curator's noise.
-
-    Symmetric noise goes with leading eigenvectors, other noise with leading left singular
-    vectors.
+    The standard deviation follows from the approved study and the site's own number of rows: it is
+    never taken from a request.
     """
-    summed = yield from plain_sum(Call(BoundedScatterRequest(**ground.fields)))
-    matrix = _whole(summed.triangle, ground.d) / ground.n
-    sd = value.noise_sd(ground.n, ground.d)
-    if value.is_symmetric:
-        matrix += symmetric(ground.d, sd, ground.bits())
-        return _leading(ground, matrix, k)
-    matrix += normal(matrix.shape, sd, ground.bits())
-    u, s, _ = np.linalg.svd(matrix)
-    return ground.decomposition(u[:, :k], s[:k], total=float(np.trace(matrix)), products=1)
-
-
-def distributed_noise(ground: Bounded, k: int, value: DPdisPCA) -> Protocol[Decomposition]:
-    """Average what sites send of their noisy second moments ([Imtiaz2018] Alg. 1).
-
-    All sites have the same weight, as printed, whatever their numbers of rows. The average is
-    decomposed by eigenvalues, ``V L V'``.
-    """
-    asked = ground.rows
-    if value.where == "one_site":
-        largest = max(asked, key=asked.__getitem__)
-        asked = {largest: asked[largest]}
-    to = tuple(asked)
-    if value.release == "factor":
-        factors = yield from call_each(Call(NoisyFactorRequest(**ground.fields), to=to))
-        matrices = [factors[site].factor @ factors[site].factor.T for site in asked]
-    else:
-        whole = yield from call_each(Call(NoisyCovarianceRequest(**ground.fields), to=to))
-        matrices = [_whole(whole[site].triangle, ground.d) for site in asked]
-    average: Array = sum(matrices, np.zeros((ground.d, ground.d))) / len(matrices)
-    return _leading(ground, average, k)
-
-
-def _leading(ground: Bounded, matrix: Array, k: int) -> Decomposition:
-    values, vectors = leading_eigh(matrix, k)
-    return ground.decomposition(vectors, values, total=float(np.trace(matrix)), products=1)
-
-
-def _noisy(source: Source, request: BoundedRequest, terms: Terms) -> Array:
-    value = published_value(terms.study)
+    value = get_published(terms.study)
     sd = value.noise_sd(source.n, source.d) if isinstance(value, CovarianceNoise) else np.inf
-    return bounded_moment(source, request.mean, request.bound) / source.n + symmetric(source.d, sd)
-
-
-def _triangle(matrix: Array) -> Array:
-    upper: Array = matrix[np.triu_indices(len(matrix))]
-    return upper
-
-
-def _whole(triangle: Array, d: int) -> Array:
-    rows, columns = np.triu_indices(d)
-    matrix = np.zeros((d, d))
-    matrix[rows, columns] = matrix[columns, rows] = triangle
-    return matrix
+    moment = compute_bounded_moment(source, request.mean, request.bound) / source.n
+    return moment + draw_symmetric(source.d, sd)
