@@ -11,7 +11,7 @@ import pytest
 from dp_accounting import NeighboringRelation, pld, rdp
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.accounting import composed, mu_of
+from eigenfed.privacy.dp.accounting import compose, mu_of
 from eigenfed.privacy.ledger.events import (
     Budgeted,
     Event,
@@ -491,7 +491,7 @@ def test_a_budget_s_mu_is_the_tight_one_and_totals_compose() -> None:
     ledger = Ledger(None)
     for round_, mu in enumerate([0.3, 0.4]):
         spend(ledger, key(round_), mu)
-    assert ledger.totals("cohort").mu == composed([0.3, 0.4]) == 0.5
+    assert ledger.totals("cohort").mu == compose([0.3, 0.4]) == 0.5
 
 
 def test_events_are_numbered_without_a_gap() -> None:

@@ -311,7 +311,7 @@ def test_a_filtered_site_wants_its_number_of_rows_private(heart: Consortium) -> 
     assert "'count'" in refusal(heart, code=3)
     heart.study.write_text(heart.study.read_text() + 'count = "private"\n')
     facts = answer(*heart.call())
-    assert "the number of rows was found with noise" in facts["privacy"]["text"]
+    assert "the number of rows was released with noise" in facts["privacy"]["text"]
 
 
 def test_a_site_can_want_noise_that_outlasts_colluders(heart: Consortium) -> None:

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from eigenfed.privacy.dp.accounting import composed, epsilon_of
+from eigenfed.privacy.dp.accounting import compose, epsilon_of
 from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_relation
 from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
@@ -255,7 +255,7 @@ class Book:
             relation = account.budget.relation if relation is None else relation
         relation = relation or "replace_one"
         check_relation(relation)
-        mu = composed(under(spent, relation) for spent in account.spent)
+        mu = compose(under(spent, relation) for spent in account.spent)
         mu = math.inf if account.unsound or account.exact else mu
         spends = len(account.spent)
         return Totals(relation, mu, delta, spends, account.unsound, account.budget, account.exact)
@@ -279,7 +279,7 @@ class Book:
 
     def _carries(self, dataset: str, budget: Budget, mu: float) -> bool:
         total = self.totals(dataset, None, None).mu
-        return composed([total, mu]) <= budget.mu * (1.0 + _ROUNDING)
+        return compose([total, mu]) <= budget.mu * (1.0 + _ROUNDING)
 
 
 def _is_exact(replied: Replied) -> bool:
