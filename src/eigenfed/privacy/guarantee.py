@@ -376,7 +376,10 @@ def _describe_adversary(
     privacy: Privacy, sites: int, outsiders: float, participants: float
 ) -> list[str]:
     if privacy.trust == "local":
-        return []
+        return [
+            "This holds against everybody outside the site that holds the row, including the "
+            "coordinator and all other sites together."
+        ] * (sites > 1)
     if privacy.trust == "central":
         return [
             "This holds against everybody except the coordinator, who sees the sums without noise."
@@ -416,7 +419,7 @@ def _describe_trust(privacy: Privacy, sites: int) -> str:
 
 def _describe_clip(privacy: Privacy) -> str:
     if privacy.clip is None:
-        return "Rows are clipped to a norm that was found privately, at the expense of the budget."
+        return "Rows are clipped to a norm that was found privately, within the same guarantee."
     return f"Rows are clipped to the public norm {privacy.clip:g}."
 
 

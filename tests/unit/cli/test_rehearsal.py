@@ -231,7 +231,7 @@ def test_a_ledger_that_was_deleted_or_put_back_stops_the_study(
     old = ledger.read_bytes()
     answer(*heart.call())
     ledger.write_bytes(old)
-    assert "put back, replaced or removed" in refusal(heart, code=1)
+    assert "rolled back, replaced or removed" in refusal(heart, code=1)
     ledger.unlink()
     assert "the ledger was deleted" in refusal(heart, code=1)
 

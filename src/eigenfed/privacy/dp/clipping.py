@@ -13,7 +13,8 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 
 LARGEST = 1e100
-"""Entries are clipped to this magnitude, so that no norm overflows; the least radius is its inverse."""
+"""Entries are clipped to this magnitude, so that no norm overflows. Its inverse is the least
+radius."""
 
 _EXACT_BITS = 53
 _MOST_BITS = 20
