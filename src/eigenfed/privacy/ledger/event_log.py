@@ -181,7 +181,7 @@ class EventLog:
             file, can it be detected that the last events were removed or the whole chain was
             rewritten.
         """
-        state, heads, kept = LedgerState(), set[str](), None
+        state, heads, noted = LedgerState(), set[str](), None
         with self._reading(), self._file.rows(since=1) as rows:
             try:
                 for link in verify_chain(rows):
@@ -191,13 +191,13 @@ class EventLog:
                     raise Broken(1, "it is missing")
                 if head is not None and head not in heads:
                     raise Broken(state.number + 1, "the given head is not in the chain")
-                kept = None if self._witness is None else self._witness.peek()
-                _check_head(kept, state, heads)
+                noted = None if self._witness is None else self._witness.peek()
+                _check_head(noted, state, heads)
                 self._check_stored(state)
             except Broken as broken:
                 found = state.number, state.head.hex(), broken.number, broken.why
-                return ChainVerdict(*found, witnessed=kept is not None)
-        return ChainVerdict(state.number, state.head.hex(), witnessed=kept is not None)
+                return ChainVerdict(*found, witnessed=noted is not None)
+        return ChainVerdict(state.number, state.head.hex(), witnessed=noted is not None)
 
     def _check_stored(self, state: LedgerState) -> None:
         replied = {slot.key.slot: slot for slot in state.slots if slot.replied is not None}
@@ -207,13 +207,14 @@ class EventLog:
                 raise Broken(state.number, "a reply is stored that has no event")
             if self._file.reply_digest(where) != slot.replied.digest:
                 raise Broken(slot.replied_at, "the reply stored with it was changed")
-        kept = {dataset: digest(meter) for dataset, meter in self._file.meters()}
-        if any(kept.get(dataset) != state.meter(dataset) for dataset in {*kept, *state.datasets}):
+        stored = {dataset: digest(meter) for dataset, meter in self._file.meters()}
+        datasets = {*stored, *state.datasets}
+        if any(stored.get(dataset) != state.meter(dataset) for dataset in datasets):
             raise Broken(state.number, "a stored meter is not the one that was committed")
 
 
-def _check_head(kept: Head | None, state: LedgerState, heads: set[str]) -> None:
-    if kept is not None and (kept.ledger != state.ledger or kept.hash.hex() not in heads):
+def _check_head(noted: Head | None, state: LedgerState, heads: set[str]) -> None:
+    if noted is not None and (noted.ledger != state.ledger or noted.hash.hex() not in heads):
         raise Broken(state.number + 1, "the head in the head file is not in the chain")
 
 
