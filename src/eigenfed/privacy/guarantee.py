@@ -222,11 +222,12 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _check_shares(shares: Mapping[str, float] | None) -> None:
+    known = ", ".join(map(repr, SHARES))
     for name, fraction in (shares or {}).items():
         if name not in SHARES:
             raise InputError(
                 Name("shares"),
-                f" has the unknown key {name!r}; the keys are {', '.join(map(repr, SHARES))}",
+                f" has the unknown key {name!r}; the keys are {known}",
                 remedy="Drop it.",
             )
         if not is_number(fraction) or not 0.0 <= fraction < math.inf:
