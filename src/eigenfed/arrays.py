@@ -1,12 +1,16 @@
-"""Array types, and named arrays as bytes: versioned, checked, never pickled.
+"""Array types, and a container that stores named arrays as bytes, without pickle.
 
-Layout of a container, every part padded to a multiple of 8 bytes::
+The container is our own because its bytes are canonical (ledgers and transcripts compare digests
+of them) and because it is read from peers that are not trusted: every length is checked before
+memory is allocated, and nothing in it can be executed.
+
+Layout, with every part padded to a multiple of 8 bytes::
 
     8 bytes   b"eigenfed"
     8 bytes   length of the header, little-endian
     header    JSON: kind, version, scalars, arrays as [name, dtype, shape]
-    arrays    raw, C order, little-endian, in the header's order
-    16 bytes  of SHA-256 of all that precedes: they find accidents and do not authenticate
+    arrays    raw, C order, little-endian, in the order of the header
+    16 bytes  first half of the SHA-256 of everything before: a checksum, not an authentication
 """
 
 import hashlib
@@ -30,9 +34,9 @@ _DIGEST_BYTES = 16
 _PREFIX_BYTES = len(_MAGIC) + 8
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
-_WHOLE = 1 << 1024
-_LONGEST_KIND = 80
-_MOST_VERSIONS = 1 << 31
+_MAX_INTEGER = 1 << 1024
+_MAX_KIND_LENGTH = 80
+_MAX_VERSION = 1 << 31
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,9 +46,9 @@ class Container:
     Attributes
     ----------
     kind : str
-        What the arrays are, such as ``"summary"``.
+        What the container holds, such as ``"summary"``.
     version : int
-        Version of that kind's format.
+        Format version of that kind.
     scalars : mapping of str to bool, int, float or str
     arrays : mapping of str to ndarray
         float64, float32, int64 or uint8.
@@ -67,17 +71,17 @@ class Container:
         for name, value in self.scalars.items():
             if not _is_scalar(value):
                 raise InputError(
-                    f"The scalar {name!r} must be text, True or False, a finite number or a whole "
-                    "one of at most 1024 bits. Convert it first."
+                    f"The scalar {name!r} must be text, a boolean, a finite float or an integer of "
+                    "at most 1024 bits. Convert it first."
                 )
-        parts = [_flat(array) for array in self.arrays.values()]
+        parts = [_flatten(array) for array in self.arrays.values()]
         for name, part in zip(self.arrays, parts, strict=True):
             if part.dtype.str not in _DTYPES:
                 raise InputError(
                     f"The array {name!r} has dtype {part.dtype} and must be float64, float32, "
                     "int64 or uint8. Convert it first."
                 )
-        described = [
+        descriptions = [
             [name, part.dtype.str, list(array.shape)]
             for (name, array), part in zip(self.arrays.items(), parts, strict=True)
         ]
@@ -86,7 +90,7 @@ class Container:
                 "kind": self.kind,
                 "version": self.version,
                 "scalars": dict(self.scalars),
-                "arrays": described,
+                "arrays": descriptions,
             },
             allow_nan=False,
         ).encode()
@@ -100,44 +104,43 @@ class Container:
     def from_bytes(
         cls, data: bytes, *, kind: str, version: int, intact: bool = False
     ) -> "Container":
-        """Read and check what `to_bytes` wrote.
+        """Read and check the output of `to_bytes`.
 
         Parameters
         ----------
         data : bytes
         kind : str
-            The kind expected; another one is refused.
+            The expected kind; any other is refused.
         version : int
-            The version that this code reads; another one is refused.
+            The expected version; any other is refused.
         intact : bool, default=False
-            Whether nothing can have happened to the bytes, because they never left the process:
-            their checksum is not made again then.
+            Skip the checksum, for bytes that never left the process.
 
         Raises
         ------
         DataError
-            If the bytes are foreign, cut short, corrupt, or of another kind or version.
+            If the bytes are not a container, truncated, corrupt, or of another kind or version.
         """
         header, start = _read_header(data)
         arrays, end = _read_arrays(data, header["arrays"], start)
         _check_length(data, end + _DIGEST_BYTES)
         if not intact and _digest(memoryview(data)[:end]) != data[end:]:
-            raise DataError("The data are corrupt: their checksum does not fit. Fetch them again.")
+            raise DataError("The data are corrupt: the checksum does not match. Fetch them again.")
         if header["kind"] != kind:
             raise DataError(
                 f"The data hold a {header['kind']!r} where a {kind!r} is expected. "
-                "Pass the file that was meant."
+                "Pass another file."
             )
         if header["version"] != version:
             raise DataError(
-                f"The data are of {kind} format {header['version']} and this eigenfed reads "
-                f"format {version}. Use the same release of eigenfed on both sides."
+                f"The data have {kind} format {header['version']} and this release of eigenfed "
+                f"reads format {version}. Use the same release on both sides."
             )
         return cls(kind, version, header["scalars"], arrays)
 
 
 def checksum(data: bytes) -> str:
-    """Return the checksum that a container's bytes end with, as text.
+    """Return the checksum at the end of a container's bytes, in hexadecimal.
 
     Examples
     --------
@@ -147,8 +150,8 @@ def checksum(data: bytes) -> str:
     return data[-_DIGEST_BYTES:].hex()
 
 
-def _flat(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return the entries in C order, little-endian, in one dimension; copied only if they must."""
+def _flatten(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the entries as one dimension in C order, little-endian; copied only if necessary."""
     return array.astype(array.dtype.newbyteorder("<"), order="C", copy=False).reshape(-1)
 
 
@@ -162,12 +165,12 @@ def _digest(*pieces: bytes | memoryview) -> bytes:
 def _check_length(data: bytes, expected: int) -> None:
     if len(data) < expected:
         raise DataError(
-            f"The data are cut short: {len(data)} bytes where {expected} are needed. "
+            f"The data are truncated: {len(data)} bytes where {expected} are needed. "
             "Fetch them again."
         )
     if len(data) > expected:
         raise DataError(
-            f"The data are corrupt: {len(data)} bytes where {expected} were written. "
+            f"The data are corrupt: {len(data)} bytes where {expected} are expected. "
             "Fetch them again."
         )
 
@@ -175,12 +178,12 @@ def _check_length(data: bytes, expected: int) -> None:
 def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     if data[: len(_MAGIC)] != _MAGIC[: len(data)] or not data:
         raise DataError(
-            "The data were not written by eigenfed: they do not begin with its mark. "
-            "Pass the bytes of to_bytes()."
+            "The data were not written by eigenfed: its signature is missing. "
+            "Pass the output of to_bytes()."
         )
     size = int.from_bytes(data[len(_MAGIC) : _PREFIX_BYTES], "little")
     if size > _MAX_HEADER_BYTES:
-        raise DataError("The data are corrupt: their header is impossibly long. Fetch them again.")
+        raise DataError("The data are corrupt: the header is too long. Fetch them again.")
     start = _PREFIX_BYTES + size
     if len(data) < max(start, _PREFIX_BYTES):
         _check_length(data, start + _DIGEST_BYTES)
@@ -189,7 +192,7 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     except (ValueError, RecursionError):
         header = None
     if not _is_header(header):
-        raise DataError("The data are corrupt: their header cannot be read. Fetch them again.")
+        raise DataError("The data are corrupt: the header cannot be read. Fetch them again.")
     return header, start
 
 
@@ -198,9 +201,9 @@ def _is_header(header: Any) -> bool:
         isinstance(header, dict)
         and header.keys() == {"kind", "version", "scalars", "arrays"}
         and isinstance(header["kind"], str)
-        and len(header["kind"]) <= _LONGEST_KIND
+        and len(header["kind"]) <= _MAX_KIND_LENGTH
         and type(header["version"]) is int
-        and abs(header["version"]) < _MOST_VERSIONS
+        and abs(header["version"]) < _MAX_VERSION
         and isinstance(header["scalars"], dict)
         and all(_is_scalar(value) for value in header["scalars"].values())
         and isinstance(header["arrays"], list)
@@ -211,7 +214,8 @@ def _is_header(header: Any) -> bool:
 def _is_scalar(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
-    return isinstance(value, str) or (isinstance(value, int) and -_WHOLE <= value < _WHOLE)
+    is_integer = isinstance(value, int) and -_MAX_INTEGER <= value < _MAX_INTEGER
+    return isinstance(value, str) or is_integer
 
 
 def _is_array_entry(entry: Any) -> bool:
@@ -224,6 +228,7 @@ def _is_array_entry(entry: Any) -> bool:
         and isinstance(shape, list)
         and len(shape) <= 4
         and all(type(length) is int and 0 <= length < 1 << 48 for length in shape)
+        # numpy refuses even an empty array if the product of its other dimensions overflows.
         and (0 not in shape or math.prod(length or 1 for length in shape) < 1 << 60)
     )
 

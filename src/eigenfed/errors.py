@@ -1,4 +1,4 @@
-"""What can go wrong, by who must act, and how it is put into words.
+"""Exceptions, the exit codes they map to, and how their messages are worded.
 
 ::
 
@@ -7,15 +7,15 @@
     ├── DataError  (also ValueError)   1  a file or message is not what it must be
     ├── ProtocolError                  1  a federated run went wrong
     │   ├── SiteLost                   1  a site did not answer in time
-    │   └── SiteRefused            1 / 3  a site answered with a code: it cannot, or may not
+    │   └── SiteRefused            1 / 3  a site answered with a code: a fault, or a refusal
     └── PrivacyError                   3  privacy or secure aggregation forbids it
-        └── Refusal                1 / 3  a site's ledger or gate does not let a release happen
-            └── BudgetExceeded         3  the budget does not allow the spend
+        └── Refusal                1 / 3  a site's ledger or gate refuses a release
+            └── BudgetExceeded         3  the privacy budget does not allow the spend
 
-A message is one sentence or two that name the argument, the rule, the value and the remedy. The
+A message is one or two sentences that name the argument, the rule, the value and the remedy. The
 same error reads ``n_components=9 must be ...`` in Python, ``-k 9 must be ...`` on the command line
-and ``components = 9 must be ...`` of a study file: where a message mentions an argument it holds an
-`Argument`, a `Name` or a `Pass` instead of text, and a `Wording` says what to call it.
+and ``components = 9 must be ...`` for a study file. To make that possible, a message refers to an
+argument by an `Argument`, `Name` or `Pass` object instead of text, and a `Wording` renders it.
 """
 
 from dataclasses import dataclass
@@ -25,14 +25,14 @@ from typing import Protocol, Self
 FAILED, USAGE, REFUSED = 1, 2, 3
 
 FAULTS = frozenset({"aborted", "malformed", "restarted", "no_identity", "ledger", "stopped"})
-"""Codes with which a site or a ledger says that it cannot, not that it may not."""
+"""Codes for faults (exit code 1); every other code of a site or a ledger is a refusal (3)."""
 
 
 class Wording:
-    """How messages mention arguments: here, as Python does."""
+    """How a message refers to arguments; this base class writes them as Python code."""
 
     def name(self, name: str) -> str:
-        """Return what an argument is called."""
+        """Return the name of an argument."""
         return name
 
     def setting(self, name: str, value: object) -> str:
@@ -40,11 +40,11 @@ class Wording:
         return f"{name}={shown(value)}"
 
     def passing(self, name: str, value: object) -> str:
-        """Return, in lower case, the advice to give an argument a value."""
+        """Return the advice to pass a value for an argument, beginning in lower case."""
         return f"pass {self.setting(name, value)}"
 
     def aside(self, text: str) -> str:
-        """Return what is of use to those who write Python only."""
+        """Return advice that applies to Python only; other wordings leave it out."""
         return text
 
 
@@ -52,10 +52,10 @@ PYTHON = Wording()
 
 
 class Reference(Protocol):
-    """A part of a message that reads differently where arguments have other names."""
+    """A part of a message whose text depends on the `Wording`."""
 
     def worded(self, wording: Wording) -> str:
-        """Return the part as text."""
+        """Render the part as text."""
 
 
 Part = str | Reference
@@ -64,7 +64,7 @@ Parts = Part | tuple[Part, ...]
 
 @dataclass(frozen=True)
 class Argument:
-    """An argument and the value that it was given.
+    """An argument and the value it was given.
 
     Examples
     --------
@@ -76,13 +76,13 @@ class Argument:
     value: object
 
     def worded(self, wording: Wording) -> str:
-        """Return the argument with its value."""
+        """Render the argument with its value."""
         return wording.setting(self.name, self.value)
 
 
 @dataclass(frozen=True)
 class Name:
-    """An argument, whatever its value.
+    """An argument, without its value.
 
     Examples
     --------
@@ -93,13 +93,13 @@ class Name:
     name: str
 
     def worded(self, wording: Wording) -> str:
-        """Return the name."""
+        """Render the name."""
         return wording.name(self.name)
 
 
 @dataclass(frozen=True)
 class Pass:
-    """The advice to give an argument a value; the value ``...`` stands for one of the reader's.
+    """The advice to pass a value for an argument; ``...`` is a value of the reader's choice.
 
     Examples
     --------
@@ -111,23 +111,23 @@ class Pass:
     value: object
 
     def worded(self, wording: Wording) -> str:
-        """Return the advice, in lower case."""
+        """Render the advice, beginning in lower case."""
         return wording.passing(self.name, self.value)
 
 
 @dataclass(frozen=True)
 class Aside:
-    """Advice that makes sense in Python only."""
+    """Advice that applies to Python only."""
 
     text: str
 
     def worded(self, wording: Wording) -> str:
-        """Return the text, or nothing."""
+        """Render the text, or nothing outside Python."""
         return wording.aside(self.text)
 
 
 def shown(value: object) -> str:
-    """Return a value as it is written in Python.
+    """Format a value as Python source.
 
     Examples
     --------
@@ -138,37 +138,33 @@ def shown(value: object) -> str:
         return "..."
     if isinstance(value, list):
         return f"[{', '.join(map(shown, value))}]"
-    # The type is of interest where it may be what is wrong, and an integer's of numpy is not.
+    # repr shows a wrong type ('9' for 9), but numpy's np.int64(9) is noise: integers print as such.
     return str(value) if isinstance(value, Integral) else repr(value)
 
 
 class EigenfedError(Exception):
-    """Any error that eigenfed raises on purpose.
+    """Base class of all errors that eigenfed raises on purpose.
 
     Parameters
     ----------
     *problem : str, Argument, Name, Pass or Aside
-        The parts of the sentence that says what is wrong; without a full stop where there is a
-        remedy.
+        The parts of the sentence that states the problem, without the final full stop if there
+        is a remedy.
     remedy : part or tuple of parts, optional
-        The sentence that says what to do.
+        The sentence that states what to do.
 
     Attributes
     ----------
     exit_code : int
-        What the command line exits with: 1 if something failed, 2 if it was called wrongly, 3 if
-        privacy or a site's policy forbids it.
+        Exit code of the command line: 1 for a failure, 2 for a usage error, 3 if privacy or a
+        site's policy forbids the operation.
 
     Examples
     --------
-    >>> from eigenfed import EigenfedError, Summary
-    >>> try:
-    ...     Summary.empty(d=3, rank=0)
-    ... except EigenfedError as error:
-    ...     print(error)
-    rank=0 must be a whole number of at least 1. Ask for one direction or more.
     >>> remedy = ("Lower ", Name("k"), ".")
     >>> error = InputError(Argument("k", 9), " must be at most 8", remedy=remedy)
+    >>> print(error)
+    k=9 must be at most 8. Lower k.
     >>> error.argument, error.value, error.rule, error.remedy
     ('k', 9, 'must be at most 8', 'Lower k.')
     """
@@ -184,7 +180,7 @@ class EigenfedError(Exception):
         return self.worded(PYTHON)
 
     def worded(self, wording: Wording) -> str:
-        """Return the message in the words of a command line or of a file.
+        """Return the message in the terms of Python, the command line or a study file.
 
         Parameters
         ----------
@@ -196,11 +192,11 @@ class EigenfedError(Exception):
         >>> error.worded(PYTHON)
         'scale=2 must be True or False. Pass one.'
         """
-        wrong, advice = _text(self._problem, wording), _text(self._remedy, wording)
+        wrong, advice = _render(self._problem, wording), _render(self._remedy, wording)
         return f"{wrong}. {advice}" if advice else wrong
 
     def prefixed(self, text: str) -> Self:
-        """Return the same error with a text before it that says what it is about.
+        """Return the same error with a text before its message, such as the site it concerns.
 
         Examples
         --------
@@ -215,27 +211,27 @@ class EigenfedError(Exception):
 
     @property
     def argument(self) -> str | None:
-        """The argument that breaks a rule: the first that the message mentions, or None."""
-        found = self._subject
-        return None if found is None else found.name
+        """Name of the argument that breaks a rule, the first in the message; None if none is."""
+        subject = self._subject
+        return None if subject is None else subject.name
 
     @property
     def value(self) -> object:
-        """What that argument was given; None where the message does not tell."""
-        found = self._subject
-        return found.value if isinstance(found, Argument) else None
+        """Value of that argument; None if the message does not include it."""
+        subject = self._subject
+        return subject.value if isinstance(subject, Argument) else None
 
     @property
     def rule(self) -> str:
-        """What the message says of that argument; all that is wrong where there is none."""
-        found = self._subject
-        after = 0 if found is None else self._problem.index(found) + 1
-        return _text(self._problem[after:], PYTHON).strip()
+        """The rule that the argument breaks; the whole problem if no argument is named."""
+        subject = self._subject
+        after = 0 if subject is None else self._problem.index(subject) + 1
+        return _render(self._problem[after:], PYTHON).strip()
 
     @property
     def remedy(self) -> str:
-        """What to do; empty where the message does not say it apart."""
-        return _text(self._remedy, PYTHON)
+        """The sentence that states what to do; empty if the message has none of its own."""
+        return _render(self._remedy, PYTHON)
 
     @property
     def _subject(self) -> Argument | Name | None:
@@ -243,17 +239,17 @@ class EigenfedError(Exception):
 
 
 class InputError(EigenfedError, ValueError):
-    """An argument breaks a rule of the function it was given to."""
+    """An argument breaks a rule of the function that it was passed to."""
 
     exit_code = USAGE
 
 
 class DataError(EigenfedError, ValueError):
-    """What was read is damaged, foreign, of another version, or lacks what is asked of it."""
+    """A file or message is damaged, of another format or version, or lacks required content."""
 
 
 class ProtocolError(EigenfedError):
-    """A federated run was asked for something that it cannot do, or its record does not fit."""
+    """A federated run failed: it cannot do what was requested, or a reply does not fit it."""
 
 
 class SiteLost(ProtocolError):
@@ -262,7 +258,7 @@ class SiteLost(ProtocolError):
     Attributes
     ----------
     sites : tuple of str
-        The sites that are lost, in sorted order.
+        The sites that did not answer, in sorted order.
     """
 
     def __init__(self, sites: tuple[str, ...], op: str, round_: int) -> None:
@@ -274,7 +270,7 @@ class SiteLost(ProtocolError):
 
 
 class SiteRefused(ProtocolError):
-    """A site answered with a code instead of a reply; anything more stays in its own log.
+    """A site answered with a code instead of a reply; any detail stays in the site's own log.
 
     Attributes
     ----------
@@ -292,50 +288,50 @@ class SiteRefused(ProtocolError):
     def __init__(self, site: str, code: str, op: str, round_: int, why: str = "") -> None:
         self.site = site
         self.code = code
-        self.exit_code = _exit_code_of(code)
+        self.exit_code = _exit_code_for(code)
         super().__init__(
             f"Site {site!r} refused {op!r} in round {round_} with the code {code!r}. "
-            f"{why or 'Its own log says why.'} Ask the people there."
+            f"{why or 'The log of the site has the reason.'} Contact the site."
         )
 
 
 class PrivacyError(EigenfedError):
-    """Privacy or secure aggregation forbids what is asked for."""
+    """Privacy or secure aggregation forbids what was requested."""
 
     exit_code = REFUSED
 
 
 class Refusal(PrivacyError):
-    """A site's ledger or gate does not let a release happen.
+    """A site's ledger or gate refuses a release.
 
     Attributes
     ----------
     code : str
-        What may leave the site instead; `eigenfed.protocol.messages` has the meaning of each code.
+        The only part that leaves the site; `eigenfed.protocol.messages` explains each code.
     recorded : bool
-        Whether the ledger has written it down already.
+        Whether the ledger has recorded the refusal already.
     """
 
     def __init__(self, code: str, text: str, *, recorded: bool = False) -> None:
         self.code = code
         self.recorded = recorded
-        self.exit_code = _exit_code_of(code)
+        self.exit_code = _exit_code_for(code)
         super().__init__(text)
 
 
 class BudgetExceeded(Refusal):
-    """The data set's budget does not allow a spend."""
+    """The privacy budget of the data set does not allow a spend."""
 
 
-def _exit_code_of(code: str) -> int:
+def _exit_code_for(code: str) -> int:
     return FAILED if code in FAULTS else REFUSED
 
 
-def _text(parts: tuple[Part, ...], wording: Wording) -> str:
+def _render(parts: tuple[Part, ...], wording: Wording) -> str:
     text = ""
     for part in parts:
         words = part if isinstance(part, str) else part.worded(wording)
-        # Advice may begin a sentence or stand within one.
+        # Advice is rendered in lower case, and capitalised here if it begins a sentence.
         begins = isinstance(part, Pass) and (not text or text.endswith(". "))
         text += words[:1].upper() + words[1:] if begins else words
     return text

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.accounting import composed, delta_of, epsilon_of, mu_of
+from eigenfed.privacy.dp.accounting import compose, delta_of, epsilon_of, mu_of
 
 EPSILONS = (0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 30.0)
 DELTAS = (1e-2, 1e-5, 1e-8, 1e-12)
@@ -45,7 +45,7 @@ def test_releases_compose_as_dp_accounting_composes_them() -> None:
     accountant.compose(ComposedDpEvent([GaussianDpEvent(1 / mu) for mu in mus]))
     numeric = accountant.get_epsilon(1e-5)
     # Its grid of privacy losses is pessimistic by up to a step for each release.
-    assert numeric - 4e-3 <= epsilon_of(1e-5, composed(mus)) <= numeric
+    assert numeric - 4e-3 <= epsilon_of(1e-5, compose(mus)) <= numeric
 
 
 @pytest.mark.parametrize(
@@ -107,13 +107,13 @@ def test_extremes_have_their_limits() -> None:
     assert epsilon_of(0.5, 0.01) == 0.0
     assert epsilon_of(1e-5, math.inf) == math.inf
     assert 0.0 < mu_of(1e-9, 1e-300) < mu_of(1e5, 0.999)
-    assert composed([]) == 0.0
-    assert composed([0.3, math.inf]) == math.inf
+    assert compose([]) == 0.0
+    assert compose([0.3, math.inf]) == math.inf
 
 
 def test_composition_is_of_squares_in_any_order() -> None:
-    assert composed([0.1] * 100) == pytest.approx(1.0, rel=1e-14)
-    assert composed([1e-200, 1e-200]) == pytest.approx(math.sqrt(2) * 1e-200, rel=1e-14)
+    assert compose([0.1] * 100) == pytest.approx(1.0, rel=1e-14)
+    assert compose([1e-200, 1e-200]) == pytest.approx(math.sqrt(2) * 1e-200, rel=1e-14)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan, True, "1"])

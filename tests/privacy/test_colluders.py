@@ -332,14 +332,14 @@ def test_the_statement_gives_both_numbers_and_says_against_whom() -> None:
     assert (said.epsilon_outsiders, said.epsilon_participants) == epsilons_against(
         Privacy(1.0, DELTA), 3
     )
-    assert "outside the study epsilon is 1; against 1 of the 3 sites" in said.text
-    assert "it is 1.25." in said.text
-    assert "at most 0 sites are lost from a sum and at most 0 collude" in said.text
+    assert "who sees the results only, epsilon is 1; against 1 of the 3 sites" in said.text
+    assert "which knows its own part of the noise, epsilon is 1.25." in said.text
+    assert "at most 0 sites drop out of a sum and at most 0 collude" in said.text
     reckoned = said_of(Privacy(1.0, DELTA, colluders=2, dropouts=1), 7)
     assert "against 2 of the 7 sites" in reckoned.text
     assert reckoned.epsilon_participants == pytest.approx(1.0, rel=1e-9)
     assert (
-        "the coordinator, who sees the sums bare"
+        "the coordinator, who sees the sums without noise"
         in said_of(Privacy(1.0, DELTA, trust="central"), 3).text
     )
     assert "outside the study" not in said_of(Privacy(1.0, DELTA, trust="local"), 3).text

@@ -136,7 +136,7 @@ def test_the_statement_says_who_is_trusted_with_what() -> None:
     for words in (
         "1797",
         "left out of every sum",
-        "at most 1 sites are lost from a sum and at most 1 collude",
+        "at most 1 sites drop out of a sum and at most 1 collude",
         "one row",
         "radius 3.0%",
     ):
@@ -259,7 +259,7 @@ def test_a_published_mechanism_runs_and_the_statement_says_that_nothing_holds(
     assert said.epsilon == np.inf
     assert said.claimed_epsilon is not None
     assert said.claimed_epsilon < np.inf
-    assert "nothing holds" in said.text
+    assert "no guarantee holds" in said.text
     assert run.components_.shape == (3, 64)
 
 

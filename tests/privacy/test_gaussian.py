@@ -15,7 +15,7 @@ from scipy import stats
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp import discrete_gaussian as gaussian
 from eigenfed.privacy.dp.accounting import delta_of
-from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian, effective, whole_sd
+from eigenfed.privacy.dp.discrete_gaussian import continuous_sd, discrete_gaussian, discrete_sd
 
 Bits = Callable[[int], bytes]
 
@@ -93,7 +93,7 @@ def test_every_deviation_has_its_moments(power: int) -> None:
 @pytest.mark.parametrize("sd", [8.0, 9.3, 77.7])
 def test_the_table_is_exact_to_a_hundred_bits(sd: float) -> None:
     """Against sums of exponentials in sixty digits, computed in another way."""
-    upper, lower = gaussian._table(sd)
+    upper, lower = gaussian._build_table(sd)
     with mpmath.workdps(60):
         s = mpmath.mpf(sd)
         mass = [mpmath.exp(-(mpmath.mpf(k) ** 2) / (2 * s**2)) for k in range(math.ceil(20 * sd))]
@@ -112,13 +112,13 @@ def test_parts_of_a_large_deviation_add_up_to_it_and_overlap_enough(
     sd: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
-    real = gaussian._drawn
+    real = gaussian._draw
 
     def noted(part: float, count: int, bits: Bits) -> npt.NDArray[np.int64]:
         asked.append(part)
         return real(part, count, bits)
 
-    monkeypatch.setattr(gaussian, "_drawn", noted)
+    monkeypatch.setattr(gaussian, "_draw", noted)
     real(sd, 1, seeded(0))
     fine, coarse = asked[:2]
     step = round(fine / 3)
@@ -131,7 +131,7 @@ def test_parts_of_a_large_deviation_add_up_to_it_and_overlap_enough(
 
 
 def test_a_tie_in_the_first_64_bits_is_broken_by_the_next_64() -> None:
-    upper, lower = gaussian._table(8.0)
+    upper, lower = gaussian._build_table(8.0)
     k = 5
     tied, sign = int(upper[k]).to_bytes(8, "little"), b"\x00"
     below = (int(lower[k]) - 1).to_bytes(8, "little")
@@ -141,7 +141,7 @@ def test_a_tie_in_the_first_64_bits_is_broken_by_the_next_64() -> None:
 
 
 def test_the_ends_of_the_table_are_reached() -> None:
-    upper, _ = gaussian._table(8.0)
+    upper, _ = gaussian._build_table(8.0)
     nothing, everything = b"\x00" * 8, b"\xff" * 8
     assert discrete_gaussian(8.0, 1, scripted(nothing, b"\x00")).tolist() == [0]
     last = discrete_gaussian(8.0, 1, scripted(everything, b"\xff" * 8, b"\x80")).tolist()
@@ -182,7 +182,7 @@ def test_accounting_is_an_upper_bound_on_the_exact_delta_and_a_close_one(
     sd: float, shift: int
 ) -> None:
     exact = privacy_loss_mechanism.DiscreteGaussianPrivacyLoss(sd, sensitivity=shift)
-    mu = shift / effective(sd)
+    mu = shift / continuous_sd(sd)
     for epsilon in np.linspace(0.0, 5 * mu, 15):
         delta = float(exact.get_delta_for_epsilon(epsilon))
         assert delta <= delta_of(float(epsilon), mu) * (1 + 1e-9)
@@ -202,7 +202,7 @@ def test_without_the_extra_variance_the_bound_would_fail() -> None:
 
 def test_rounding_a_continuous_gaussian_at_random_gives_the_discrete_one() -> None:
     """The proof's step: P(z) integrated over y equals the discrete Gaussian about any centre."""
-    sd, spread = 8.0, effective(8.0)
+    sd, spread = 8.0, continuous_sd(8.0)
     for offset in (0, 3):
         z = np.arange(-60, 61) + offset
         y = np.linspace(offset - 90, offset + 90, 18_001)
@@ -218,15 +218,15 @@ def test_rounding_a_continuous_gaussian_at_random_gives_the_discrete_one() -> No
 
 @given(sd=st.floats(7.75, 1e12))
 def test_whole_and_effective_are_inverse(sd: float) -> None:
-    assert whole_sd(sd) >= sd
-    assert effective(whole_sd(sd)) == pytest.approx(sd, rel=1e-12)
+    assert discrete_sd(sd) >= sd
+    assert continuous_sd(discrete_sd(sd)) == pytest.approx(sd, rel=1e-12)
 
 
 def test_too_little_noise_has_no_accounting() -> None:
     with pytest.raises(InputError, match="at least 8"):
-        effective(7.0)
+        continuous_sd(7.0)
     with pytest.raises(InputError, match="at least 8"):
-        effective(math.nan)
+        continuous_sd(math.nan)
 
 
 @pytest.mark.parametrize("parties", [2, 3, 10])

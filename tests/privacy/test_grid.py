@@ -12,8 +12,8 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.dp.clipping import (
     LARGEST,
     about,
-    coarsest,
     grid_for,
+    least_grid,
     lengths,
     on_grid,
     sketch_slack,
@@ -91,7 +91,7 @@ def test_a_grid_that_is_too_coarse_is_refused_whatever_the_rows_are() -> None:
 def test_second_moments_of_that_many_rows_are_exact(n: int, d: int) -> None:
     grid = grid_for(n, d)
     assert n * grid**2 < 2**53
-    assert coarsest(d) <= grid <= 2**20
+    assert least_grid(d) <= grid <= 2**20
 
 
 def test_more_rows_than_can_be_summed_exactly_are_refused() -> None:

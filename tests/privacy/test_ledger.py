@@ -11,7 +11,7 @@ import pytest
 from dp_accounting import NeighboringRelation, pld, rdp
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.accounting import composed, mu_of
+from eigenfed.privacy.dp.accounting import compose, mu_of
 from eigenfed.privacy.ledger.events import (
     Budgeted,
     Event,
@@ -280,7 +280,9 @@ def test_nothing_holds_after_a_reply_without_a_guarantee() -> None:
     totals = ledger.totals("cohort")
     assert (totals.mu, totals.rho, totals.epsilon) == (math.inf, math.inf, math.inf)
     assert (totals.spends, totals.unsound) == (1, 1)
-    assert totals.text == "No guarantee: nothing holds for 1 of 2 replies that were paid for."
+    assert totals.text == (
+        "No epsilon holds: 1 of 2 replies came from a mechanism without a guarantee."
+    )
     assert refused(lambda: spend(ledger, key(2), 1e-6)) == "budget"
     assert spend(ledger, key(dataset="other")) is Spending.NEW
     assert math.isfinite(ledger.totals("other").mu)
@@ -443,7 +445,7 @@ def test_a_sum_that_would_isolate_sites_beside_those_of_other_runs_is_refused() 
     ledger.summed(key(run="first"), SITES)
     for lost in (1, 2):
         fewer = frozenset(sorted(SITES)[lost:])
-        with pytest.raises(Refusal, match="would give a few of them away"):
+        with pytest.raises(Refusal, match="would reveal a few of them"):
             ledger.summed(key(run="second"), fewer)
         ledger.summed(key(dataset=f"other {lost}", run="second"), fewer)
     ledger.summed(key(run="second"), frozenset("abc"))
@@ -491,7 +493,7 @@ def test_a_budget_s_mu_is_the_tight_one_and_totals_compose() -> None:
     ledger = Ledger(None)
     for round_, mu in enumerate([0.3, 0.4]):
         spend(ledger, key(round_), mu)
-    assert ledger.totals("cohort").mu == composed([0.3, 0.4]) == 0.5
+    assert ledger.totals("cohort").mu == compose([0.3, 0.4]) == 0.5
 
 
 def test_events_are_numbered_without_a_gap() -> None:

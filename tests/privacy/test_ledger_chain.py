@@ -9,7 +9,7 @@ import pytest
 
 from eigenfed.errors import DataError
 from eigenfed.privacy.ledger.entries import ReplyKey
-from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chained
+from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chain_hash
 from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
@@ -78,7 +78,7 @@ def change_one_with_its_hash(rows: Rows) -> Rows:
     number, body, _ = rows[3]
     return [
         *rows[:3],
-        (number, lessened(body), chained(rows[2][2], lessened(body))),
+        (number, lessened(body), chain_hash(rows[2][2], lessened(body))),
         *rows[4:],
     ]
 
@@ -105,7 +105,7 @@ def insert_with_its_hash(rows: Rows) -> Rows:
     event = Event.from_bytes(rows[2][1])
     body = Event(4, event.when, event.what).to_bytes()
     later = [(number + 1, body, hash_) for number, body, hash_ in rows[3:]]
-    return [*rows[:3], (4, body, chained(rows[2][2], body)), *later]
+    return [*rows[:3], (4, body, chain_hash(rows[2][2], body)), *later]
 
 
 def spoil_one(rows: Rows) -> Rows:
@@ -125,14 +125,14 @@ def remove_all(rows: Rows) -> Rows:
     [
         (change_one, 4, "was changed"),
         (change_one_with_its_hash, 5, "or the event before it, was changed"),
-        (remove_one, 4, "it is not there"),
+        (remove_one, 4, "it is missing"),
         (remove_one_and_count_anew, 4, "it was written as event 5"),
         (swap_two, 4, "it was written as event 5"),
         (insert_one, 5, "it was written as event 4"),
         (insert_with_its_hash, 5, "it was written as event 4"),
-        (spoil_one, 4, "not those of an event"),
-        (remove_first, 1, "it is not there"),
-        (remove_all, 1, "it is not there"),
+        (spoil_one, 4, "not a valid event"),
+        (remove_first, 1, "it is missing"),
+        (remove_all, 1, "it is missing"),
     ],
 )
 def test_verifying_names_the_event_at_which_the_chain_breaks(
@@ -152,7 +152,7 @@ def test_verifying_names_the_event_at_which_the_chain_breaks(
 def test_a_second_beginning_is_no_part_of_a_chain(path: Path) -> None:
     def begin_again(rows: Rows) -> Rows:
         body = Event(LAST + 1, "2026-11-15T12:00:00+00:00", Opened(1, "id")).to_bytes()
-        return [*rows, (LAST + 1, body, chained(rows[-1][2], body))]
+        return [*rows, (LAST + 1, body, chain_hash(rows[-1][2], body))]
 
     tamper(path, begin_again)
     with Ledger(path, readonly=True) as ledger:
@@ -164,7 +164,7 @@ def test_a_sound_ledger_verifies_with_every_head_that_it_ever_had(path: Path) ->
         first = ledger.head
         verdict = ledger.verify()
         assert (verdict.sound, verdict.events, verdict.head) == (True, LAST, first)
-        assert verdict.text == f"{LAST} events, sound, up to head {first}."
+        assert verdict.text == f"{LAST} events, intact, up to head {first}."
         ledger.refuse(key(9), "forbidden")
         assert ledger.head != first
         assert ledger.verify(head=first).sound
@@ -189,7 +189,7 @@ def test_a_cut_end_is_found_against_a_noted_head_only(path: Path) -> None:
         assert ledger.verify().sound
         verdict = ledger.verify(head=noted)
     assert verdict.broken_at == LAST - 1
-    assert "head that was noted is not in the chain" in verdict.why
+    assert "the given head is not in the chain" in verdict.why
 
 
 def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> 
         found, head = [], BEFORE_FIRST
         for number, body, _ in rows:
             body = lessened(body) if number == 4 else body
-            head = chained(head, body)
+            head = chain_hash(head, body)
             found.append((number, body, head))
         return found
 
@@ -215,7 +215,7 @@ def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> 
 def test_events_that_vanish_under_an_open_ledger_stop_it(path: Path) -> None:
     with Ledger(path) as ledger:
         tamper(path, lambda rows: rows[:-2])
-        with pytest.raises(DataError, match="it was there before and is not any more"):
+        with pytest.raises(DataError, match="it was present before and is missing now"):
             ledger.spend(key(4), 0.1, **TERMS)
 
 
@@ -242,12 +242,12 @@ def test_the_file_itself_lets_events_be_added_and_nothing_else(statement: str, p
 @pytest.mark.parametrize(
     ("statement", "why"),
     [
-        ("UPDATE replies SET data = x'00' WHERE round = 2", "the reply kept with it was changed"),
-        ("INSERT INTO replies VALUES ('cohort', 'run', 2, 1, x'00')", "the reply kept with it"),
-        ("INSERT INTO replies VALUES ('cohort', 'run', 8, 0, x'00')", "no event is about"),
-        ("UPDATE meters SET data = x'00'", "a kept meter"),
-        ("DELETE FROM meters", "a kept meter"),
-        ("INSERT INTO meters VALUES ('other', x'00')", "a kept meter"),
+        ("UPDATE replies SET data = x'00' WHERE round = 2", "the reply stored with it was changed"),
+        ("INSERT INTO replies VALUES ('cohort', 'run', 2, 1, x'00')", "the reply stored with it"),
+        ("INSERT INTO replies VALUES ('cohort', 'run', 8, 0, x'00')", "has no event"),
+        ("UPDATE meters SET data = x'00'", "a stored meter"),
+        ("DELETE FROM meters", "a stored meter"),
+        ("INSERT INTO meters VALUES ('other', x'00')", "a stored meter"),
     ],
 )
 def test_kept_replies_and_meters_are_those_of_the_events(
@@ -260,12 +260,12 @@ def test_kept_replies_and_meters_are_those_of_the_events(
     with Ledger(path) as ledger:
         verdict = ledger.verify()
         assert why in verdict.why
-        assert verdict.broken_at == (7 if "kept with it" in why else LAST)
+        assert verdict.broken_at == (7 if "stored with it" in why else LAST)
         if "WHERE round = 2" in statement:
-            with pytest.raises(DataError, match="kept reply was changed"):
+            with pytest.raises(DataError, match="stored reply was changed"):
                 ledger.reply(key(2))
         if "meters SET" in statement or "DELETE FROM meters" in statement:
-            with pytest.raises(DataError, match="kept meter was changed"):
+            with pytest.raises(DataError, match="stored meter was changed"):
                 ledger.meter("cohort")
 
 
@@ -312,7 +312,7 @@ def test_a_file_with_tables_of_its_own_is_refused_and_not_touched(tmp_path: Path
 def test_what_is_no_database_is_refused(readonly: bool, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("These are notes. " * 100)
-    with pytest.raises(DataError, match=r"is no sound SQLite file \(SQLITE_NOTADB\)"):
+    with pytest.raises(DataError, match=r"is not a valid SQLite file \(SQLITE_NOTADB\)"):
         Ledger(path, readonly=readonly)
     assert path.read_text() == "These are notes. " * 100
 
@@ -331,7 +331,7 @@ def test_tables_and_triggers_that_were_changed_are_refused(statement: str, path:
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with pytest.raises(DataError, match="are not those of format 2: somebody changed them"):
+    with pytest.raises(DataError, match="are not those of format 2: they were changed"):
         Ledger(path)
 
 

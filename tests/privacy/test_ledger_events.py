@@ -27,7 +27,7 @@ from eigenfed.privacy.ledger.events import (
     Unsound,
     Upgraded,
     What,
-    chained,
+    chain_hash,
 )
 
 KEY = ReplyKey("cohort", "run 1", 4, "scatter", ask_digest="5d41", roster_digest="402a")
@@ -126,9 +126,9 @@ def test_an_event_is_written_and_read_byte_for_byte(kind: Kind) -> None:
 
 def test_the_hash_covers_the_event_and_the_one_before() -> None:
     body = GOLDEN[Kind.REFUSED][1]
-    first = chained(BEFORE_FIRST, body)
+    first = chain_hash(BEFORE_FIRST, body)
     assert first.hex() == "b0c748e0bd3932af7936aee2f85a8bb2acaa787dc42c93dd39f4e497074201f3"
-    assert len({first, chained(first, body), chained(BEFORE_FIRST, body + b" ")}) == 3
+    assert len({first, chain_hash(first, body), chain_hash(BEFORE_FIRST, body + b" ")}) == 3
 
 
 def test_the_table_names_every_kind_and_field() -> None:

@@ -19,7 +19,7 @@ from eigenfed.privacy.ledger.events import (
     Refused,
     Upgraded,
     What,
-    chained,
+    chain_hash,
 )
 from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
 from eigenfed.privacy.ledger.storage import _SCHEMA, APPLICATION, Broken
@@ -338,7 +338,7 @@ def test_the_head_may_be_kept_elsewhere(tmp_path: Path) -> None:
         assert ledger.verify().witnessed
     assert not head_file(path).exists()
     assert witness.stat().st_mode & 0o777 == 0o600
-    with pytest.raises(Mismatch, match="the head file is gone"):
+    with pytest.raises(Mismatch, match="the head file is missing"):
         Ledger(path)
     with Ledger(path, witness=str(witness)) as ledger:
         assert ledger.totals("cohort").spends == 1
@@ -375,7 +375,7 @@ def write_old_format(path: Path, events: int = 3) -> None:
     head = BEFORE_FIRST
     for number, what in enumerate(whats, start=1):
         body = Event(number, "2026-11-15T12:00:00+00:00", what).to_bytes()
-        head = chained(head, body)
+        head = chain_hash(head, body)
         connection.execute("INSERT INTO events VALUES (?, ?, ?)", (number, body, head))
     connection.commit()
     connection.close()
@@ -403,7 +403,7 @@ def test_a_ledger_of_release_0_1_opens_and_then_must_have_its_head(tmp_path: Pat
         Ledger(path)
     path.write_bytes(right)
     head_file(path).unlink()
-    with pytest.raises(Mismatch, match="the head file is gone"):
+    with pytest.raises(Mismatch, match="the head file is missing"):
         Ledger(path)
 
 
@@ -423,5 +423,5 @@ def test_other_tables_in_the_head_file_are_refused(scene: Scene) -> None:
     connection.execute("INSERT INTO head SELECT * FROM head")
     connection.commit()
     connection.close()
-    with pytest.raises(DataError, match="its head file is something else"):
+    with pytest.raises(DataError, match="its head file is not a valid head file"):
         scene.ledger.totals("cohort")

@@ -107,7 +107,7 @@ def test_a_run_reckons_with_the_noisy_number_and_says_so() -> None:
     ).found
     assert 5000 < found.n < 7000
     assert found.privacy is not None
-    assert f"the number of rows was found with noise ({found.n:.0f})" in found.privacy.text
+    assert f"the number of rows was released with noise ({found.n:.0f})" in found.privacy.text
 
 
 def test_a_fit_keeps_no_exact_number_of_rows() -> None:

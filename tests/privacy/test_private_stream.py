@@ -276,7 +276,7 @@ def test_each_warm_up_step_draws_the_noise_of_its_sensitivity(relation: str) -> 
         return np.zeros(count, dtype=np.int64)
 
     search = RadiusStep(
-        np.zeros(2), -4.0, 4.0, asks=3, quantile=0.5, mu=0.5, relation=relation, draw=noting
+        np.zeros(2), -4.0, 4.0, counts=3, quantile=0.5, mu=0.5, relation=relation, draw=noting
     )
     search.take(np.ones((search.room, 2)))
     assert drawn == pytest.approx([1024 / 0.5] * 3, rel=1e-6)
@@ -294,7 +294,7 @@ def test_the_search_finds_the_quantile_where_there_is_no_noise(quantile: float) 
         np.zeros(1),
         -24.0,
         40.0,
-        asks=7,
+        counts=7,
         quantile=quantile,
         mu=0.01,
         relation="replace_one",

@@ -19,7 +19,7 @@ from scipy.optimize import minimize
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.clipping import coarsest, exact_rows, grid_for
+from eigenfed.privacy.dp.clipping import exact_rows, grid_for, least_grid
 from eigenfed.privacy.dp.sensitivity import (
     RELATIONS,
     of_count,
@@ -309,7 +309,7 @@ def test_a_number_of_rows_without_a_grid_is_refused_before_any_row_is_looked_at(
 def test_more_rows_than_the_grid_of_so_many_features_carries_are_refused() -> None:
     request = MomentRequest(center=np.zeros(3000), radius=1.0, n=1 << 39)
     terms = replace(terms_of("replace_one"), d=3000)
-    assert coarsest(3000) > 1 << 6
+    assert least_grid(3000) > 1 << 6
     with pytest.raises(InputError, match="too many to be summed exactly"):
         request.check(terms, State())
     replace(request, n=1 << 33).check(terms, State())

@@ -80,7 +80,7 @@ def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -
 
 
 def test_a_reply_that_was_damaged_on_the_way_is_refused() -> None:
-    with pytest.raises(DataError, match="checksum does not fit"):
+    with pytest.raises(DataError, match="checksum does not match"):
         dict(transport(Elsewhere(damaged=True)).exchange(0, CALL))
 
 

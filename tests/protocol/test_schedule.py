@@ -89,7 +89,7 @@ def test_a_larger_share_is_a_larger_part() -> None:
 
 
 def test_only_the_scree_may_be_free_of_charge() -> None:
-    with pytest.raises(InputError, match="gives 'mean' 0, and there is no PCA without"):
+    with pytest.raises(InputError, match="gives 'mean' 0, and the run cannot do without it"):
         spending(study_of("a", 1, privacy=Privacy(1.0, 1e-6, clip=1.0, shares={"mean": 0.0})))
 
 

@@ -269,7 +269,9 @@ def test_keys_are_made_for_one_to_64_sums(ahead: Any, message: str) -> None:
 
 
 def test_two_sites_cannot_sum_securely() -> None:
-    with pytest.raises(InputError, match="The roster has 2 sites and secure sums need 3"):
+    with pytest.raises(
+        InputError, match="The roster has 2 sites and secure aggregation needs at least 3"
+    ):
         secured(in_sites(ROWS, 2))
 
 

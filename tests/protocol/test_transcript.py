@@ -394,7 +394,7 @@ def test_a_missing_or_doubled_round_is_refused(path: Path) -> None:
 @pytest.mark.parametrize(
     ("container", "message"),
     [
-        (Container("transcript", 2, {"run": "r"}, {}), "of transcript format 2 and this"),
+        (Container("transcript", 2, {"run": "r"}, {}), "have transcript format 2 and this"),
         (Container("summary", 1, {"run": "r"}, {}), "hold a 'summary' where a 'transcript'"),
         (Container("transcript", 1, {"ran": "r"}, {}), "lacks a field or has an unknown one"),
     ],

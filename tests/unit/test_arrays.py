@@ -16,13 +16,13 @@ import pytest
 from eigenfed.arrays import Container
 from eigenfed.errors import DataError, EigenfedError, InputError
 
-UNREADABLE = re.escape("The data are corrupt: their header cannot be read. Fetch them again.")
-TOO_LONG = re.escape("The data are corrupt: their header is impossibly long. Fetch them again.")
+UNREADABLE = re.escape("The data are corrupt: the header cannot be read. Fetch them again.")
+TOO_LONG = re.escape("The data are corrupt: the header is too long. Fetch them again.")
 FOREIGN = re.escape(
-    "The data were not written by eigenfed: they do not begin with its mark. "
-    "Pass the bytes of to_bytes()."
+    "The data were not written by eigenfed: its signature is missing. "
+    "Pass the output of to_bytes()."
 )
-CHECKSUM = re.escape("The data are corrupt: their checksum does not fit. Fetch them again.")
+CHECKSUM = re.escape("The data are corrupt: the checksum does not match. Fetch them again.")
 VALID: Mapping[str, Any] = {"kind": "note", "version": 1, "scalars": {}, "arrays": []}
 
 
@@ -54,7 +54,7 @@ def small() -> bytes:
 
 
 def cut_short(given: int) -> str:
-    return rf"^The data are cut short: {given} bytes where \d+ are needed\. Fetch them again\.$"
+    return rf"^The data are truncated: {given} bytes where \d+ are needed\. Fetch them again\.$"
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.uint8])
@@ -149,7 +149,7 @@ def test_text_comes_back_exactly(text: str) -> None:
 )
 def test_a_scalar_that_could_not_be_read_is_not_written(scalar: Any) -> None:
     message = (
-        r"^The scalar 'value' must be text, True or False, a finite number or a whole one of at "
+        r"^The scalar 'value' must be text, a boolean, a finite float or an integer of at "
         r"most 1024 bits\. Convert it first\.$"
     )
     with pytest.raises(InputError, match=message):
@@ -272,7 +272,7 @@ def test_every_flipped_byte_is_found(mask: int) -> None:
     for place in range(len(whole)):
         data = bytearray(whole)
         data[place] ^= mask
-        with pytest.raises(DataError, match=r"^The data (are corrupt|are cut short|were not)"):
+        with pytest.raises(DataError, match=r"^The data (are corrupt|are truncated|were not)"):
             read(bytes(data))
 
 
@@ -288,7 +288,7 @@ def test_flips_outside_the_header_are_found_by_the_checksum(place: int) -> None:
 def test_trailing_bytes_are_refused(tail: bytes) -> None:
     whole = len(small())
     message = (
-        f"The data are corrupt: {whole + len(tail)} bytes where {whole} were written. "
+        f"The data are corrupt: {whole + len(tail)} bytes where {whole} are expected. "
         "Fetch them again."
     )
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
@@ -296,7 +296,7 @@ def test_trailing_bytes_are_refused(tail: bytes) -> None:
 
 
 def test_another_kind_is_refused_and_both_are_named() -> None:
-    message = "The data hold a 'note' where a 'summary' is expected. Pass the file that was meant."
+    message = "The data hold a 'note' where a 'summary' is expected. Pass another file."
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
         Container.from_bytes(small(), kind="summary", version=1)
 
@@ -305,8 +305,8 @@ def test_another_kind_is_refused_and_both_are_named() -> None:
 def test_another_version_is_refused_and_both_are_named(written: int, wanted: int) -> None:
     data = Container("note", written, {}, {}).to_bytes()
     message = (
-        f"The data are of note format {written} and this eigenfed reads format {wanted}. "
-        "Use the same release of eigenfed on both sides."
+        f"The data have note format {written} and this release of eigenfed reads format {wanted}. "
+        "Use the same release on both sides."
     )
     with pytest.raises(DataError, match=f"^{re.escape(message)}$"):
         Container.from_bytes(data, kind="note", version=wanted)
@@ -504,5 +504,5 @@ def test_bytes_known_to_be_intact_have_no_checksum_made_again() -> None:
 def test_bytes_known_to_be_intact_still_have_to_be_of_the_kind_and_of_full_length() -> None:
     with pytest.raises(DataError, match="where a 'summary' is expected"):
         Container.from_bytes(small(), kind="summary", version=1, intact=True)
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         Container.from_bytes(small()[:-1], kind="note", version=1, intact=True)

@@ -30,7 +30,7 @@ from eigenfed.errors import (
     SiteLost,
     SiteRefused,
 )
-from eigenfed.privacy.ledger.entries import TEXTS, refusal
+from eigenfed.privacy.ledger.entries import TEXTS, make_refusal
 from eigenfed.protocol.messages import WHY
 from eigenfed.study.config.toml_errors import STUDY_KEYS, TABLE_KEYS, speaking_of_keys
 
@@ -54,7 +54,7 @@ TOO_MANY = InputError(
         (SiteRefused("north", "aborted", "product", 3), 1),
         (SiteRefused("north", "malformed", "product", 3), 1),
         (PrivacyError("It may not."), 3),
-        (refusal("budget"), 3),
+        (make_refusal("budget"), 3),
         (Refusal("ledger", "It cannot be used."), 1),
     ],
 )
@@ -69,8 +69,8 @@ def test_the_families_of_errors() -> None:
     assert issubclass(SiteRefused, ProtocolError)
     assert issubclass(BudgetExceeded, Refusal)
     assert issubclass(Refusal, PrivacyError)
-    assert {type(refusal(code)) for code in TEXTS if code != "budget"} == {Refusal}
-    assert type(refusal("budget")) is BudgetExceeded
+    assert {type(make_refusal(code)) for code in TEXTS if code != "budget"} == {Refusal}
+    assert type(make_refusal("budget")) is BudgetExceeded
     for name, kind in vars(eigenfed.errors).items():
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert issubclass(kind, EigenfedError), name
@@ -169,7 +169,7 @@ def test_what_is_wrong_in_a_file_is_no_wrong_call() -> None:
         raise PrivacyError(Argument("secure", True), " needs more sites.")
     assert str(refused.value) == "study.toml: secure = true needs more sites."
     with pytest.raises(BudgetExceeded) as spent, speaking_of_keys("study.toml: "):
-        raise refusal("budget")
+        raise make_refusal("budget")
     assert str(spent.value) == TEXTS["budget"]
 
 

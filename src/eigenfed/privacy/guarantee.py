@@ -1,6 +1,8 @@
-"""What a differentially private run promises, as its user states it.
+"""The differential privacy of a run: the parameters a user sets, and the statement it ends with.
 
-What a run promises, in words that a review board can read.
+`Privacy` holds the parameters. `Statement` is the guarantee in numbers and in sentences for a
+review board: epsilon and delta, the neighbouring relation, the unit of privacy, which adversary
+sees what, and what is not covered.
 """
 
 import math
@@ -8,7 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
-from eigenfed.privacy.dp.accounting import check_delta, check_epsilon, epsilon_of, mu_of
+from eigenfed.privacy.dp.accounting import (
+    check_delta,
+    check_epsilon,
+    epsilon_of,
+    is_number,
+    mu_of,
+)
 from eigenfed.privacy.dp.sensitivity import RELATIONS
 from eigenfed.privacy.published_claims import Truth
 
@@ -24,14 +32,14 @@ SHARES = {
     "covariance": 0.75,
     "scree": 0.05,
 }
-"""Parts of the budget (of mu squared) by what they buy: the number of rows, the norm to which rows
-are clipped for the mean, the mean, the norm about the mean to which they are clipped, the
+"""Default budget fractions (of mu squared), by what they are spent on: the number of rows, the norm
+to which rows are clipped for the mean, the mean, the norm to which centred rows are clipped, the
 covariance, and the variances along the components."""
 
 
 @dataclass(frozen=True)
 class Privacy:
-    """Differential privacy of one row, with noise that holds.
+    """Parameters of row-level differential privacy.
 
     Attributes
     ----------
@@ -39,29 +47,32 @@ class Privacy:
         The guarantee for everything that the run releases. `delta` must be below one over the
         number of rows.
     relation : {"replace_one", "zero_out"}
-        What neighbouring tables are: one row is another one, or is left out of every sum. The
+        The neighbouring relation: one row is replaced by another, or left out of every sum. The
         number of rows is public in both.
     clip : float or None
-        Public bound to which the norm of rows is clipped, known without looking at the rows. None
-        finds one privately and pays for it.
+        Norm to which rows are clipped; it must be public, that is, known without the rows. None
+        finds one privately, at the expense of the budget.
     trust : {"secure_sum", "local", "central"}
-        Who sees what before noise: nobody (each site adds a part of the noise, inside secure
-        aggregation; three sites at least), nobody (each site adds all of the noise), or the
-        coordinator (who adds the noise).
+        Where the noise is added. "secure_sum": each site adds a part of it within secure
+        aggregation (at least three sites), and nobody sees sums without noise. "local": each site
+        adds all of it, and nobody sees anything without noise. "central": the coordinator adds
+        it, and sees sums without noise.
     colluders : int
-        With "secure_sum", how many sites may show the coordinator what they know without loss of
-        privacy: the others add more noise for them. With 0 the guarantee is one against people
-        outside the study, and `Statement` also tells what is left of it against a site.
+        With "secure_sum", the number of sites that may share all they know with the coordinator
+        without loss of privacy; the others add more noise to make up for them. With 0 the
+        guarantee is against people outside the study, and `Statement` also has the larger epsilon
+        against a site.
     dropouts : int
-        With "secure_sum", how many other sites may be lost from a sum.
+        With "secure_sum", the number of other sites that may drop out of a sum.
     count : {"public", "private"}
-        Whether the number of rows is known to all, or found with noise: what a site needs that
-        takes only some of its rows, chosen by what is in them.
+        Whether the number of rows is public or released with noise. A site that selects its rows
+        by their content needs "private".
     shares : mapping of str to float or None
-        How the budget is split over "radius", "mean", "clip", "covariance" and "scree"; what is
-        not named keeps its default, and what a run does not need falls to the others.
+        Budget fractions of "count", "radius", "mean", "clip", "covariance" and "scree". A missing
+        key keeps its default, and the fraction of a step that a run does not need goes to the
+        others.
     mode : {"sound"}
-        The papers' own mechanisms are values of ``eigenfed.protocol.published``.
+        The papers' own mechanisms are in ``eigenfed.protocol.published``.
 
     Examples
     --------
@@ -92,13 +103,13 @@ class Privacy:
             raise InputError(
                 Argument("mode", self.mode),
                 " must be 'sound'",
-                remedy="A paper's own mechanism is a value of eigenfed.privacy.published: pass "
-                "that as privacy.",
+                remedy="To run a paper's own mechanism, pass one of eigenfed.protocol.published as "
+                "privacy.",
             )
-        if self.clip is not None and not (_is_real(self.clip) and 0 < self.clip < math.inf):
+        if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):
             raise InputError(
                 Argument("clip", self.clip),
-                " must be a finite number above 0 that is known without the rows",
+                " must be a finite number above 0, known without the rows",
                 remedy=(Pass("clip", None), " to find one privately."),
             )
         _check_choice("count", self.count, COUNTS)
@@ -122,7 +133,7 @@ class Privacy:
             )
 
     def parties(self, sites: int) -> int:
-        """Return over how many sites the noise is split; 0 where the coordinator adds it.
+        """Return the number of sites over which the noise is split; 0 if the coordinator adds it.
 
         Examples
         --------
@@ -138,21 +149,21 @@ class Privacy:
                 return 0
 
     def check_sites(self, sites: int, least: int) -> None:
-        """Refuse more dropouts than a sum survives, or fewer honest sites than carry its noise.
+        """Raise PrivacyError if a sum does not survive the dropouts or has too few honest sites.
 
         Parameters
         ----------
         sites : int
         least : int
-            How many sites a secure sum must have at its end.
+            Least number of sites that must complete a secure aggregation.
         """
         if self.trust != "secure_sum":
             return
         if self.dropouts > sites - least:
             raise PrivacyError(
                 Argument("dropouts", self.dropouts),
-                f" must be at most {sites - least} with {sites} sites: a sum needs more than two "
-                "thirds of them",
+                f" must be at most {sites - least} with {sites} sites: secure aggregation needs "
+                "more than two thirds of them",
                 remedy="Lower it.",
             )
         most = sites - self.dropouts - 2
@@ -161,42 +172,42 @@ class Privacy:
                 Argument("colluders", self.colluders),
                 f" must be at most {most} with {sites} sites and ",
                 Argument("dropouts", self.dropouts),
-                ": two honest sites at least must be in every sum",
+                ": at least two honest sites must be in every sum",
                 remedy="Lower one of them.",
             )
 
     @property
     def mu(self) -> float:
-        """The whole budget, as Gaussian DP."""
+        """The whole budget as the parameter mu of Gaussian differential privacy."""
         return mu_of(self.epsilon, self.delta)
 
     def split(self, needed: Iterable[str]) -> dict[str, float]:
-        """Return the part of mu squared that each thing needed gets; they add up to 1.
+        """Return the fraction of mu squared for each of the steps needed; the sum is 1.
 
         Examples
         --------
         >>> Privacy(1.0, 1e-6).split(["covariance"])
         {'covariance': 1.0}
         """
-        given = SHARES | dict(self.shares or {})
-        wanted = {name: given[name] for name in needed}
-        whole = sum(wanted.values())
-        for name, share in wanted.items():
-            if share == 0.0 and name != "scree":
+        weights = SHARES | dict(self.shares or {})
+        needed_weights = {name: weights[name] for name in needed}
+        total = sum(needed_weights.values())
+        for name, weight in needed_weights.items():
+            if weight == 0.0 and name != "scree":
                 raise InputError(
                     Name("shares"),
-                    f" gives {name!r} 0, and there is no PCA without",
+                    f" gives {name!r} 0, and the run cannot do without it",
                     remedy="Raise it: only 'scree' may be 0.",
                 )
-        return {name: share / whole for name, share in wanted.items()}
+        return {name: weight / total for name, weight in needed_weights.items()}
 
     def check_rows(self, n: int) -> None:
-        """Refuse a delta that lets whole rows be given away."""
+        """Raise InputError if delta permits publishing a whole row."""
         if self.delta >= 1.0 / max(n, 1):
             raise InputError(
                 Argument("delta", float(self.delta)),
-                f" must be below 1/n = {1.0 / max(n, 1):.3g}: otherwise giving away some rows "
-                "whole would pass for private",
+                f" must be below 1/n = {1.0 / max(n, 1):.3g}: a larger delta permits publishing "
+                "whole rows",
                 remedy=("Lower ", Name("delta"), "."),
             )
 
@@ -211,57 +222,55 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _check_shares(shares: Mapping[str, float] | None) -> None:
-    for name, share in (shares or {}).items():
+    known = ", ".join(map(repr, SHARES))
+    for name, fraction in (shares or {}).items():
         if name not in SHARES:
             raise InputError(
                 Name("shares"),
-                f" has {name!r} and may have {', '.join(map(repr, SHARES))}",
+                f" has the unknown key {name!r}; the keys are {known}",
                 remedy="Drop it.",
             )
-        if not _is_real(share) or not 0.0 <= share < math.inf:
+        if not is_number(fraction) or not 0.0 <= fraction < math.inf:
             raise InputError(
-                Argument(f"shares[{name!r}]", share),
+                Argument(f"shares[{name!r}]", fraction),
                 " must be a finite number of at least 0",
                 remedy="Pass 0.1, for example.",
             )
 
 
-def _is_real(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
 _RELATIONS = {
-    "replace_one": "one row is replaced by any other",
-    "zero_out": "one row is left out of every sum",
+    "replace_one": "differ in one row, which is replaced by any other row",
+    "zero_out": "differ in that one row is left out of every sum",
 }
 
 
 @dataclass(frozen=True)
 class Statement:
-    """The guarantee of a run.
+    """The privacy guarantee of a run.
 
     Attributes
     ----------
     epsilon, delta : float
-        What holds; `epsilon` is infinite where nothing does.
+        The guarantee; `epsilon` is infinite if there is none.
     relation : str
-        Between which tables.
+        The neighbouring relation.
     unit : str
-        What is protected.
+        The unit of privacy, such as a row.
     mechanism : str
     trust : str
+        Where the noise was added, as in `Privacy`.
     budget : dict of str to float
-        Share of the budget (of mu squared) by what it bought.
+        Budget fractions (of mu squared), by what they were spent on.
     claimed_epsilon : float or None
-        What a paper claims, where its own mechanism was asked for.
+        The claim of a paper, if its own mechanism was run.
     text : str
-        All of it in words.
+        The guarantee in sentences.
     epsilon_outsiders : float or None
-        What holds against people outside the study, who see its results only; None where no claim
-        is made for them apart from `epsilon`.
+        Epsilon against people outside the study, who see its results only; None if no claim is
+        made beyond `epsilon`.
     epsilon_participants : float or None
-        What holds against the sites that may collude, or against one site where none is reckoned
-        with: a site knows its own part of the noise.
+        Epsilon against `colluders` sites together, or against one site if `colluders` is 0: a
+        site knows its own part of the noise.
     """
 
     epsilon: float
@@ -280,33 +289,44 @@ class Statement:
 def sound_statement(
     privacy: Privacy, *, n: int, sites: int, mechanism: str, budget: dict[str, float]
 ) -> Statement:
-    """State the guarantee of a run with sound noise.
+    """State the guarantee of a differentially private run.
+
+    Parameters
+    ----------
+    privacy : Privacy
+    n : int
+        Number of rows over all sites, as released.
+    sites : int
+        Number of sites.
+    mechanism : str
+        What was released, in words.
+    budget : dict of str to float
+        Budget fractions (of mu squared).
 
     Examples
     --------
-    >>> said = sound_statement(
-    ...     Privacy(1.0, 1e-6, trust="local"), n=1000, sites=3, mechanism="covariance",
-    ...     budget={"covariance": 1.0})
-    >>> print(said.text.splitlines()[0])
+    >>> privacy = Privacy(1.0, 1e-6, trust="local")
+    >>> statement = sound_statement(
+    ...     privacy, n=1000, sites=3, mechanism="covariance", budget={"covariance": 1.0})
+    >>> print(statement.text.splitlines()[0])
     Everything released is (epsilon=1, delta=1e-06)-differentially private.
     """
-    shares = ", ".join(f"{name} {share:.1%}" for name, share in budget.items())
-    clip = "found privately and paid for" if privacy.clip is None else f"{privacy.clip:g}, public"
+    fractions = ", ".join(f"{name} {fraction:.1%}" for name, fraction in budget.items())
     outsiders, participants = epsilons_against(privacy, sites)
     text = "\n".join(
         [
             f"Everything released is (epsilon={privacy.epsilon:g}, delta={privacy.delta:g})-"
             "differentially private.",
-            *_against(privacy, sites, outsiders, participants),
-            f"Neighbouring tables: {_RELATIONS[privacy.relation]}; {_counted(privacy, n)}",
-            "What is protected is one row. Someone with several rows is protected less, and a "
+            *_describe_adversary(privacy, sites, outsiders, participants),
+            f"Neighbouring data sets {_RELATIONS[privacy.relation]}; {_describe_count(privacy, n)}",
+            "The unit of privacy is one row. A person with several rows is protected less, and a "
             "record held by two sites is not covered.",
             f"Mechanism: {mechanism}, with discrete Gaussian noise from the operating system's "
-            f"randomness. {_trusted(privacy, sites)}",
-            f"Rows are clipped to a norm that is {clip}.",
-            f"The budget was spent on: {shares} (fractions of mu squared).",
-            "Not covered: how long answers take, and other releases of the same rows that the "
-            "sites' ledgers do not know of.",
+            f"random number generator. {_describe_trust(privacy, sites)}",
+            _describe_clip(privacy),
+            f"The budget was spent on: {fractions} (fractions of mu squared).",
+            "Not covered: the time that replies take, and releases of the same rows that are not "
+            "in the sites' ledgers.",
         ]
     )
     return Statement(
@@ -325,11 +345,12 @@ def sound_statement(
 
 
 def epsilons_against(privacy: Privacy, sites: int) -> tuple[float, float]:
-    """Return the epsilon that holds against outsiders, and against participants.
+    """Return epsilon against people outside the study, and against participating sites.
 
-    Each site adds the variance ``s^2 / (S - c - l)`` of noise: S sites, c that may collude, l that
-    may be lost. A sum holds at least S - l such parts. Whoever took part in it knows his own and
-    those of the sites that collude with him.
+    Of S sites, c may collude and l may drop out. Each adds noise of variance
+    ``s^2 / (S - c - l)``, and a sum has at least S - l such parts. An outsider knows none of them;
+    c colluding sites (or a single site, if c is 0) know their own, so the other S - l - max(c, 1)
+    parts remain.
 
     Examples
     --------
@@ -341,6 +362,7 @@ def epsilons_against(privacy: Privacy, sites: int) -> tuple[float, float]:
         return privacy.epsilon, math.inf
     if privacy.trust == "local":
         return privacy.epsilon, privacy.epsilon
+    # mu = sensitivity / sd: less variance than the calibrated s^2 raises mu by the square root.
     parts = privacy.parties(sites)
     hidden = sites - privacy.dropouts - max(privacy.colluders, 1)
     outside = math.sqrt(parts / (sites - privacy.dropouts))
@@ -351,61 +373,83 @@ def epsilons_against(privacy: Privacy, sites: int) -> tuple[float, float]:
     )
 
 
-def _against(privacy: Privacy, sites: int, outsiders: float, participants: float) -> list[str]:
+def _describe_adversary(
+    privacy: Privacy, sites: int, outsiders: float, participants: float
+) -> list[str]:
     if privacy.trust == "local":
-        return []
+        return [
+            "This holds against everybody outside the site that holds the row, including the "
+            "coordinator and all other sites together."
+        ] * (sites > 1)
     if privacy.trust == "central":
-        return ["That holds against everybody but the coordinator, who sees the sums bare."]
-    who = f"{max(privacy.colluders, 1)} of the {sites} sites"
+        return [
+            "This holds against everybody except the coordinator, who sees the sums without noise."
+        ]
+    count = max(privacy.colluders, 1)
+    known = "which knows its own part" if count == 1 else "which together know their own parts"
     return [
-        f"Against people outside the study epsilon is {outsiders:.3g}; against {who}, who know "
-        f"their own part of the noise, it is {participants:.3g}."
+        "Against an adversary outside the study, who sees the results only, epsilon is "
+        f"{outsiders:.3g}; against {count} of the {sites} sites, {known} of the noise, epsilon is "
+        f"{participants:.3g}."
     ]
 
 
-def _counted(privacy: Privacy, n: int) -> str:
+def _describe_count(privacy: Privacy, n: int) -> str:
     if privacy.count == "private":
-        return f"the number of rows was found with noise ({n})."
+        return f"the number of rows was released with noise ({n})."
     return (
-        f"the number of rows ({n}) is public. Where a site takes only some of its rows, the table "
-        "that is protected is the one of those rows."
+        f"the number of rows ({n}) is public. If a site uses only some of its rows, its data set "
+        "consists of the rows used."
     )
 
 
-def _trusted(privacy: Privacy, sites: int) -> str:
+def _describe_trust(privacy: Privacy, sites: int) -> str:
     if privacy.trust == "secure_sum":
         return (
-            f"Each of {sites} sites adds a part of it inside secure aggregation; it is enough "
-            f"while at most {privacy.dropouts} sites are lost from a sum and at most "
-            f"{privacy.colluders} collude."
+            f"Each of {sites} sites adds a part of the noise within secure aggregation; the noise "
+            f"suffices if at most {privacy.dropouts} sites drop out of a sum and at most "
+            f"{privacy.colluders} collude with the coordinator."
         )
     if privacy.trust == "local":
-        return "Each site adds all of it before anything leaves; nobody else is trusted."
-    return "The coordinator adds it: the coordinator sees sums without noise and is trusted."
+        return (
+            "Each site adds all of the noise before anything leaves it: neither the coordinator "
+            "nor other sites are trusted."
+        )
+    return "The coordinator adds the noise: it sees the sums without noise and is trusted."
 
 
-def stream_statement(privacy: Privacy, *, n: int, budget: dict[str, float]) -> Statement:
+def _describe_clip(privacy: Privacy) -> str:
+    if privacy.clip is None:
+        return "Rows are clipped to a norm that was found privately, within the same guarantee."
+    return f"Rows are clipped to the public norm {privacy.clip:g}."
+
+
+def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]) -> Statement:
     """State the guarantee of a stream that is released once."""
     mechanism = "one noised sketch of clipped rows"
-    said = sound_statement(
+    statement = sound_statement(
         replace(privacy, trust="local", colluders=0, dropouts=0),
         n=n,
         sites=1,
         mechanism=mechanism,
         budget=budget,
     )
-    first = "The first rows of the stream were used for the clip and the mean only, at full budget."
-    return replace(said, text=f"{said.text}\n{first}")
+    # Parallel composition: see `private_stream`.
+    first = (
+        "The first rows of the stream were used only to find the clipping norm and the mean; each "
+        "of them was used in one step, which spent the whole budget on it."
+    )
+    return replace(statement, text=f"{statement.text}\n{first}")
 
 
 def published_statement(truth: Truth) -> Statement:
-    """State what is true of a paper's own mechanism, beside what it claims.
+    """State the guarantee that holds for a paper's own mechanism, and what the paper claims.
 
     Examples
     --------
     >>> from eigenfed.protocol.published import DPdisPCA
-    >>> said = published_statement(DPdisPCA(2.0, 1e-5).truth([500, 500], 20, k=3))
-    >>> said.claimed_epsilon, said.epsilon
+    >>> statement = published_statement(DPdisPCA(2.0, 1e-5).truth([500, 500], 20, k=3))
+    >>> statement.claimed_epsilon, statement.epsilon
     (2.0, inf)
     """
     return Statement(

@@ -1,19 +1,21 @@
-"""The leakage meter: how much of a site's scatter the answers so far have given away.
+"""The leakage meter: how much of a site's scatter matrix its exact replies have revealed.
 
-Exact methods answer products ``M q``. After d independent directions the asker can solve for all of
-M ([Hartebrodt2022] section 4), through secure sums too; and since real scatters are nearly low
-rank, most of M is gone much earlier. So two numbers are kept for a data set, over all runs on it:
-``rank_fraction``, the rank of all directions answered over d, which says what is fixed exactly; and
-``variance_fraction``, the share of the trace that the best completion of the answers holds
-(Nystrom: ``M B (B'M B)^+ B'M`` with B the directions). The sum of Ritz values would understate
-that: after one block of 8 random directions of 64 it can show 0.10 where the completion has 0.81. A
-low rank fraction never means that little was learnt.
+Exact methods reply with products ``M q`` of the scatter M. From d independent directions the
+coordinator can solve for all of M ([Hartebrodt2022] section 4), also under secure aggregation; and
+since real scatters are nearly of low rank, most of M is determined much earlier. So the meter keeps
+two numbers for a data set, over all runs:
+
+- ``rank_fraction``, the rank of all requested directions over d: what is determined exactly.
+- ``variance_fraction``, the fraction of the trace in the best completion of the replies (Nystrom:
+  ``M B (B'M B)^+ B'M`` with B the directions): what is determined approximately. The sum of Ritz
+  values would understate it: after one block of 8 random directions of 64 it can be 0.10 where the
+  completion has 0.81. A low rank fraction never means that little was revealed.
 """
 
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,22 +24,30 @@ from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Reveals
 
 _KIND, _VERSION = "meter", 1
+_MAX_BASIS_BYTES = 256 << 20
+
+# Relative tolerances. A singular value above _INDEPENDENT is a direction of its own; below
+# _ROUNDING it is zero; a direction in between is "faint" and counted without joining the basis.
 _INDEPENDENT = 1e-10
 _ROUNDING = 1e-14
-_SURELY_COUNTED = 1e-12
-_APART = 1e-10
+_SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
+_ORTHOGONAL = 1e-10
 _FIRM = 1e-8
-_WELL_APART = 1e-3
+_WELL_CONDITIONED = 1e-3
 _ORTHONORMAL = 1e-13
-_MAX_BASIS_BYTES = 256 << 20
 
 
 class Answered(NamedTuple):
-    """Directions (d, l) that were answered about and their images, as the asker saw them.
+    """Requested directions and the products that a reply revealed, as the coordinator saw them.
 
-    The scatter that the images are of is that of the rows divided by `scale`, and about another
-    mean than the rows' own: it has ``outer(shift, shift)`` besides. `trace` is that of the scatter
-    of the rows about their own mean, in their own units.
+    Attributes
+    ----------
+    directions, images : ndarray of shape (d, l)
+        The directions, and the scatter times them. This scatter is that of the rows divided by
+        `scale`, about another mean than their own, which adds ``outer(shift, shift)`` to it.
+    trace : float
+        Trace of the scatter of the rows about their own mean, in their own units.
+    scale, shift : ndarray of shape (d,) or None
     """
 
     directions: Array
@@ -48,19 +58,19 @@ class Answered(NamedTuple):
 
     @property
     def is_finite(self) -> bool:
-        """Whether everything is finite, in the units of the rows too."""
-        largest, smallest, moved = 1.0, 1.0, 0.0
+        """Whether directions and images are finite, also in the units of the rows."""
+        largest, smallest, shift = 1.0, 1.0, 0.0
         if self.scale is not None:
-            largest, smallest = _peak(self.scale), float(np.abs(self.scale).min())
+            largest, smallest = _max_abs(self.scale), float(np.abs(self.scale).min())
         if self.shift is not None:
-            moved = _peak(self.shift)
+            shift = _max_abs(self.shift)
         with np.errstate(all="ignore"):
-            asked = np.divide(_peak(self.directions), smallest)
-            seen = _peak(self.images) * largest + len(self.images) * moved * moved * asked
-        return math.isfinite(asked) and math.isfinite(seen)
+            direction = np.divide(_max_abs(self.directions), smallest)
+            image = _max_abs(self.images) * largest + len(self.images) * shift * shift * direction
+        return math.isfinite(direction) and math.isfinite(image)
 
     def in_rows_units(self) -> tuple[Array, Array]:
-        """Return directions and images as they are of the rows, about the rows' own mean."""
+        """Return directions and images of the rows themselves, about their own mean."""
         directions, images = self.directions, self.images
         if self.scale is not None and (self.scale != 1.0).any():
             directions, images = directions / self.scale[:, None], images * self.scale[:, None]
@@ -71,30 +81,30 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Meter:
-    """What has been answered about one data set of d features.
+    """What has been revealed about one data set of d features.
 
     Attributes
     ----------
     d : int
     settled_basis, settled_images : ndarray of shape (d, r)
-        Orthonormal columns that span the directions settled so far, and the scatter times them.
+        Orthonormal columns that span the directions processed so far, and the scatter times them.
     trace : float
-        The whole scatter's trace, as last seen.
+        Trace of the whole scatter, as last seen.
     uncounted : int
-        Columns answered after the basis had outgrown its memory, taken as independent.
+        Directions revealed after the basis had reached its memory limit, counted as independent.
     diagonal : bool
-        Whether the scatter's diagonal was answered.
+        Whether the diagonal of the scatter was revealed.
     whole : bool
-        Whether all of the scatter was answered.
+        Whether the whole scatter was revealed.
     means : bool
-        Whether totals by feature were answered.
+        Whether totals by feature were revealed.
     numbers : int
-        Single numbers about all rows that were answered, such as a trace or a bound.
+        How many single numbers about all rows were revealed, such as a trace or a bound.
     settled_faint : int
-        Directions settled so far that differ from others by so little that they are no part of the
-        basis, and by more than rounding: a difference of images may still tell something.
+        Number of directions that differ from the basis by too little to join it, but by more than
+        rounding: the difference of two images may still reveal something.
     pending : tuple of Answered
-        What is not part of the basis yet: it becomes that when somebody reads the meter.
+        Replies that have not been merged into the basis; they are when the meter is read.
 
     Examples
     --------
@@ -119,12 +129,12 @@ class Meter:
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
-        """Return the meter of a data set about which nothing was answered."""
+        """Return the meter of a data set about which nothing was revealed."""
         return cls(d, np.zeros((d, 0)), np.zeros((d, 0)))
 
     @property
     def basis(self) -> Array:
-        """Orthonormal columns that span all directions answered, (d, r)."""
+        """Orthonormal columns that span all revealed directions, (d, r)."""
         return self._settled[0]
 
     @property
@@ -134,7 +144,7 @@ class Meter:
 
     @property
     def rank(self) -> int:
-        """Rank of all directions answered."""
+        """Rank of all revealed directions."""
         if self.whole:
             return self.d
         rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2]
@@ -142,11 +152,11 @@ class Meter:
 
     @property
     def rank_fraction(self) -> float:
-        """Rank of all directions answered over the number of features."""
+        """Rank of all revealed directions over the number of features."""
         return self.rank / self.d
 
     def filled(self, rank: int) -> "Meter":
-        """Return a meter of this rank at least.
+        """Return the meter with its rank raised to at least `rank`.
 
         Examples
         --------
@@ -161,9 +171,9 @@ class Meter:
 
     @property
     def variance_fraction(self) -> float:
-        """Share of the trace that the best completion of the answers holds.
+        """Fraction of the trace in the best completion of the revealed products.
 
-        It is 1 where directions are no longer followed.
+        It is 1 once the basis has reached its memory limit.
         """
         if self.whole or self.uncounted:
             return 1.0
@@ -171,18 +181,20 @@ class Meter:
             return 0.0
         inner = self.basis.T @ self.images
         values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-        # An image of a nearly repeated direction is a small difference: its noise must not count.
-        kept = values > _FIRM * max(float(values[-1]), 0.0)
-        factor = self.images @ (vectors[:, kept] / np.sqrt(values[kept]))
+        # The image of a nearly repeated direction is a small difference of large numbers: rounding
+        # errors divided by its tiny Ritz value would dominate, so such values are left out.
+        firm = values > _FIRM * max(float(values[-1]), 0.0)
+        factor = self.images @ (vectors[:, firm] / np.sqrt(values[firm]))
         return min(float(np.vdot(factor, factor)) / self.trace, 1.0)
 
     def answered(self, answer: Answered) -> "Meter":
-        """Count an answer ``images = M @ directions``.
+        """Return the meter after a reply ``images = M @ directions``.
 
-        Answers are put on file here and made into a basis when somebody reads the meter.
+        The reply is only stored here, and merged into the basis when the meter is read: merging
+        all replies at once is cheaper.
         """
         if not answer.is_finite:
-            raise InputError("The directions asked about must be finite. Ask with unit vectors.")
+            raise InputError("The requested directions must be finite. Pass unit vectors.")
         added, trace = 2 * answer.directions.nbytes, answer.trace
         if self._held_bytes + added > _MAX_BASIS_BYTES and self.pending:
             return self.settled().answered(answer)
@@ -192,24 +204,25 @@ class Meter:
         return replace(self, pending=(*self.pending, answer), trace=trace)
 
     def _outside(self, units: Array) -> Array:
-        """Return the part of unit columns outside the basis; twice is enough to be exact."""
+        """Project unit columns onto the complement of the basis, twice to remove rounding."""
         for _ in range(2):
             units = units - self.basis @ (self.basis.T @ units)
         return units
 
     def counting(self, reveals: Reveals, answer: Answered | None) -> "Meter":
-        """Count a reply by what it declares to reveal; what has noise is charged to the ledger.
+        """Return the meter after a reply; replies with noise are charged to the ledger instead.
 
         Parameters
         ----------
         reveals : Reveals
+            What the operation declares.
         answer : Answered or None
-            The directions and images, where it reveals directions.
+            Directions and images; required if the reply reveals directions.
         """
         match reveals:
             case Reveals.DIRECTIONS:
                 if answer is None:
-                    raise InputError("The operation declares directions and names none.")
+                    raise InputError("The operation declares directions but provides none.")
                 return self.answered(answer)
             case Reveals.SCATTER:
                 return replace(self, whole=True)
@@ -223,7 +236,7 @@ class Meter:
                 return self
 
     def settled(self) -> "Meter":
-        """Return the same meter with everything pending made part of the basis."""
+        """Return the same meter with all pending replies merged into the basis."""
         if not self.pending:
             return self
         basis, images, faint = self._settled
@@ -232,24 +245,24 @@ class Meter:
         )
 
     def counted(self, directions: Array, scale: Array | None) -> Array:
-        """Return directions of which every part is either counted or known already.
+        """Return directions without the components that the meter would fail to count.
 
-        What lies outside the directions answered before by less than the meter tells from
-        rounding would not be counted, and yet the difference of two images would tell of it. That
-        part is taken away, so that nothing new can be learnt from it.
+        A component outside the basis that is too small to tell from rounding would not be counted,
+        yet the difference of two images would reveal the scatter along it. Such components are
+        removed, so that every direction that is answered is either counted or known already.
 
         Parameters
         ----------
         directions : ndarray of shape (d, l)
-            As they are asked, of rows divided by `scale`.
+            As requested, for rows divided by `scale`.
         scale : ndarray of shape (d,) or None
 
         Returns
         -------
         ndarray of shape (d, l)
-            The same array where there is nothing to take away.
+            The same array if there is nothing to remove.
         """
-        if self.whole or self.uncounted or self._is_apart(directions, scale):
+        if self.whole or self.uncounted or self._is_orthogonal(directions, scale):
             return directions
         units = directions if scale is None else directions / scale[:, None]
         lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
@@ -262,11 +275,11 @@ class Meter:
         if not hidden.any():
             return directions
         extra = ((frame @ left[:, hidden]) * sizes[hidden]) @ right[hidden] * lengths
-        kept: Array = directions - (extra if scale is None else extra * scale[:, None])
-        return kept
+        countable: Array = directions - (extra if scale is None else extra * scale[:, None])
+        return countable
 
     def rank_with(self, directions: Array, scale: Array | None) -> float:
-        """Return the rank fraction after an answer about directions (d, l) of scaled rows."""
+        """Return the rank fraction after a reply about directions (d, l) of scaled rows."""
         if self.whole:
             return 1.0
         units = directions if scale is None else directions / scale[:, None]
@@ -276,14 +289,14 @@ class Meter:
         added = int(np.count_nonzero(sizes > _INDEPENDENT))
         return min(self.rank_fraction + added / self.d, 1.0)
 
-    def _is_apart(self, directions: Array, scale: Array | None) -> bool:
-        """Tell cheaply whether directions are orthogonal to all that were answered before."""
+    def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
+        """Return whether directions are orthogonal to all revealed ones; cheap, without a basis."""
         units = directions if scale is None else directions / scale[:, None]
-        largest = _peak(units)
-        asked = (answer.in_rows_units()[0] for answer in self.pending)
+        largest = _max_abs(units)
+        pending = (answer.in_rows_units()[0] for answer in self.pending)
         return all(
-            _peak(known.T @ units) <= _APART * _peak(known) * largest
-            for known in (self.settled_basis, *asked)
+            _max_abs(known.T @ units) <= _ORTHOGONAL * _max_abs(known) * largest
+            for known in (self.settled_basis, *pending)
             if known.shape[1]
         )
 
@@ -293,16 +306,16 @@ class Meter:
 
     @cached_property
     def _settled(self) -> tuple[Array, Array, int]:
-        """Join what is pending to the basis; return it, its images, and the faint directions.
+        """Merge pending replies; return the basis, its images and the number of faint directions.
 
         Only the part of the directions outside the basis is new, and its image follows from the
-        answers themselves, so nothing is computed from the rows. Lengths do not matter.
+        replies themselves, so nothing is computed from the rows. Norms of directions do not matter.
         """
         if not self.pending:
             return self.settled_basis, self.settled_images, self.settled_faint
         own = [answer.in_rows_units() for answer in self.pending]
         directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
-        units, unit_images = _of_unit_length(directions, images)
+        units, unit_images = _normalise_columns(directions, images)
         if not self.settled_basis.shape[1] and _is_orthonormal(units):
             return units, unit_images, self.settled_faint
         if self.settled_basis.shape[1]:
@@ -311,15 +324,15 @@ class Meter:
             again = self.settled_basis.T @ outside
             units = outside - self.settled_basis @ again
             unit_images = unit_images - self.settled_images @ (known + again)
-        fresh, fit, faint = _orthonormal(units)
+        added, transform, faint = _orthonormalise(units)
         return (
-            np.hstack([self.settled_basis, fresh]),
-            np.hstack([self.settled_images, unit_images @ fit]),
+            np.hstack([self.settled_basis, added]),
+            np.hstack([self.settled_images, unit_images @ transform]),
             self.settled_faint + faint,
         )
 
     def to_bytes(self) -> bytes:
-        """Serialise, to be stored with the site."""
+        """Serialise the meter, for the site's ledger."""
         scalars = {
             "d": self.d,
             "trace": self.trace,
@@ -335,32 +348,34 @@ class Meter:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Meter":
-        """Read what `to_bytes` wrote."""
+        """Read the output of `to_bytes`."""
         container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
         try:
-            meter = cls(**container.scalars, **container.arrays)  # type: ignore[arg-type]
-            sound = meter.basis.shape == meter.images.shape == (meter.d, meter.basis.shape[1])
+            content: dict[str, Any] = dict(**container.scalars, **container.arrays)
+            meter = cls(**content)
+            valid = meter.basis.shape == meter.images.shape == (meter.d, meter.basis.shape[1])
         except (AttributeError, IndexError, TypeError):
-            sound = False
-        if not sound:
-            raise DataError("The data are not a sound meter. Fetch the site's own copy again.")
+            valid = False
+        if not valid:
+            raise DataError("The data are not a valid leakage meter. Restore the site's own copy.")
         return meter
 
 
-def _of_unit_length(directions: Array, images: Array) -> tuple[Array, Array]:
-    """Scale columns and their images to length 1, and drop those that are zero."""
+def _normalise_columns(directions: Array, images: Array) -> tuple[Array, Array]:
+    """Scale columns to norm 1, their images alike, and drop columns that are zero."""
     lengths = np.sqrt(np.einsum("ij,ij->j", directions, directions))
     if np.all(np.abs(lengths - 1.0) < 1e-9):
         return directions, images
-    peaks = np.abs(directions).max(axis=0, initial=0.0)
-    there = peaks > 0
-    units, unit_images = (x[:, there] / peaks[there] for x in (directions, images))
+    # Dividing by the largest entry first keeps the squares from overflowing or vanishing.
+    largest = np.abs(directions).max(axis=0, initial=0.0)
+    nonzero = largest > 0
+    units, unit_images = (x[:, nonzero] / largest[nonzero] for x in (directions, images))
     lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
     return units / lengths, unit_images / lengths
 
 
-def _peak(a: Array) -> float:
-    """Return the largest magnitude, without a second array; NaN where there is one."""
+def _max_abs(a: Array) -> float:
+    """Return the largest magnitude, without a temporary array; NaN if an entry is NaN."""
     return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
 
 
@@ -370,22 +385,23 @@ def _is_orthonormal(units: Array) -> bool:
     return bool(np.abs(defect).max(initial=0.0) < _ORTHONORMAL)
 
 
-def _orthonormal(units: Array) -> tuple[Array, Array, int]:
-    """Orthonormal columns that span `units`, what brings `units` to them, and how many are faint.
+def _orthonormalise(units: Array) -> tuple[Array, Array, int]:
+    """Return an orthonormal basis of the span of `units`, by Cholesky QR or, if needed, an SVD.
 
     Returns
     -------
-    columns : ndarray of shape (d, r)
-    fit : ndarray of shape (m, r)
+    basis : ndarray of shape (d, r)
+    transform : ndarray of shape (m, r)
+        ``units @ transform`` is the basis.
     faint : int
-        Directions that are told apart from the others neither surely nor only by rounding.
+        Number of directions that are neither independent nor zero up to rounding.
     """
     gram = units.T @ units
-    if np.min(np.linalg.eigvalsh(gram), initial=1.0) > _WELL_APART:
-        fit: Array = np.linalg.inv(np.linalg.cholesky(gram)).T
-        return units @ fit, fit, 0
+    if np.min(np.linalg.eigvalsh(gram), initial=1.0) > _WELL_CONDITIONED:
+        transform: Array = np.linalg.inv(np.linalg.cholesky(gram)).T
+        return units @ transform, transform, 0
     frame, triangle = np.linalg.qr(units)
-    turned, size, turn = np.linalg.svd(triangle, full_matrices=False)
-    count = int(np.count_nonzero(size > _INDEPENDENT))
-    faint = int(np.count_nonzero(size > _ROUNDING)) - count
-    return frame @ turned[:, :count], turn[:count].T / size[:count], faint
+    left, sizes, right = np.linalg.svd(triangle, full_matrices=False)
+    count = int(np.count_nonzero(sizes > _INDEPENDENT))
+    faint = int(np.count_nonzero(sizes > _ROUNDING)) - count
+    return frame @ left[:, :count], right[:count].T / sizes[:count], faint

@@ -1,4 +1,4 @@
-"""What a site allows, whoever asks."""
+"""A site's policy: the limits it enforces against every coordinator."""
 
 from dataclasses import dataclass
 
@@ -12,34 +12,36 @@ class Policy:
     Attributes
     ----------
     max_rank_fraction : float
-        Most of the d directions that may have been answered about, over all runs; 1 sets no limit.
+        Largest fraction of the d directions along which the covariance may be revealed, over all
+        runs; 1 sets no limit.
     max_variance_fraction : float
-        Most of the variance that those directions may hold; 1 sets no limit.
+        Largest fraction of the variance that the revealed products may determine; 1 sets no limit.
     max_rounds : int or None
-        Most asks to answer in one run; those for keys and shares do not count.
+        Largest number of requests to answer in one run; requests for keys and secret shares do
+        not count. None sets no limit.
     min_rows : int
-        Fewest rows with which the site takes part: the totals of one row are that row. A site's
-        file must state it; the default is for sites that live in one process.
+        Fewest rows with which the site takes part: the totals of one row are that row. A site
+        file must state it; the default is for sites within one process.
     methods : frozenset of str or None
-        The methods that the site takes part in; None is all of them.
+        The methods that the site takes part in; None allows all of them.
     max_runs : int
-        Most runs that may be opened on the data set.
+        Largest number of runs on the data set.
     secure_only : bool
-        Whether replies leave only inside secure sums. Keys, shares, magnitudes and numbers of
-        rows leave as they are.
+        Whether replies leave only within secure aggregation. Keys, secret shares, magnitudes and
+        numbers of rows leave as they are.
     least_roster_change : int
-        By how many sites the sets summed over by two secure sums must differ, if they differ: the
-        difference of the sums is about those sites alone. 0 sets no limit.
+        Least number of sites by which the rosters of two secure aggregations must differ, unless
+        they are equal: the difference of the two sums concerns those sites alone. 0 sets no limit.
     budget : Budget or None
-        Most privacy to spend on the data set, over all runs; None sets no limit. With a budget
-        nothing leaves without noise but numbers of rows: exact replies would exceed any.
+        Total privacy budget of the data set, over all runs; None sets no limit. With a budget,
+        only numbers of rows leave without noise: exact replies would exceed any budget.
     sound_only : bool
-        Refuse the papers' own mechanisms, whose claims may not hold.
+        Whether to refuse the published mechanisms, whose claims may not hold.
     colluders : int
-        How many other sites may collude with the coordinator: noise that is split over sites must
-        be enough without theirs.
+        Number of other sites that may collude with the coordinator: noise that is split over the
+        sites must suffice without their parts.
     trusts_coordinator : bool
-        Whether sums may leave without noise for the coordinator to add it.
+        Whether sums may leave without noise, for the coordinator to add it.
 
     Examples
     --------
@@ -61,10 +63,10 @@ class Policy:
     trusts_coordinator: bool = False
 
     def allows(self, method: str) -> bool:
-        """Tell whether the site takes part in a method."""
+        """Return whether the site takes part in a method."""
         return self.methods is None or method in self.methods
 
     @property
     def limits_leakage(self) -> bool:
-        """Whether there is a limit on what may be told of the scatter."""
+        """Whether there is a limit on what may be revealed about the covariance."""
         return self.max_rank_fraction < 1.0 or self.max_variance_fraction < 1.0

@@ -1,4 +1,8 @@
-"""What a published mechanism claims, and what holds."""
+"""Published mechanisms: the privacy that a paper claims, and the privacy that is proven.
+
+`Published` is the base class of the mechanisms in `eigenfed.protocol.published`, which run as
+printed; `Truth` sets a paper's claim beside the guarantee that holds.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -12,30 +16,30 @@ from eigenfed.privacy.dp.sensitivity import of_second_moment
 
 _NEIGHBOURS = {
     "replace_one": "one row replaced",
-    "zero_out": "one row taken out, the number of rows public",
+    "zero_out": "one row removed, the number of rows public",
     "entry": "one diagonal entry of X'X changed by at most 1",
 }
 
 
 @dataclass(frozen=True)
 class Truth:
-    """A claim beside what holds.
+    """A paper's claim and the guarantee that holds.
 
     Attributes
     ----------
     mechanism : str
     claimed_epsilon, claimed_delta : float
-        Of the whole run, as the paper states it.
+        The paper's claim for the whole run.
     true_epsilon : float
-        Least epsilon that is proved at the claimed delta; infinite where nothing holds.
+        Least epsilon proven at the claimed delta; infinite if there is no guarantee.
     noise_epsilon : float
-        The same for the noise alone, were rows bounded by public numbers only.
+        The same for the noise alone, if rows were bounded by public numbers only.
     relation : {"replace_one", "zero_out", "entry"}
-        Between which data sets, as the paper has it.
+        The paper's neighbouring relation.
     holds : bool
-        Whether the true epsilon is within the claimed one.
+        Whether the true epsilon is at most the claimed one.
     why : str
-        What is behind it, in words.
+        The reason, in sentences.
 
     Examples
     --------
@@ -56,34 +60,35 @@ class Truth:
 
     @property
     def text(self) -> str:
-        """The claim, what holds and why, as sentences."""
-        found = (
-            "nothing holds"
+        """The claim, the guarantee that holds and the reason, in sentences."""
+        proven = (
+            "no guarantee holds"
             if math.isinf(self.true_epsilon)
             else f"epsilon {self.true_epsilon:.4g} holds at that delta"
         )
         return (
             f"{self.mechanism} claims epsilon {self.claimed_epsilon:g} at delta "
-            f"{self.claimed_delta:g} ({_NEIGHBOURS[self.relation]}); {found}. {self.why}"
+            f"{self.claimed_delta:g} (neighbours: {_NEIGHBOURS[self.relation]}); {proven}. "
+            f"{self.why}"
         )
 
 
 PUBLISHED: dict[str, type["Published"]] = {}
-"""The published mechanisms by name, as studies name them: each class adds itself."""
+"""The published mechanisms by the name used in study files; each class registers itself."""
 
 
 @dataclass(frozen=True)
 class Published(ABC):
-    """Base of the published mechanisms.
+    """Base class of the published mechanisms.
 
     Attributes
     ----------
     epsilon, delta : float
-        As the paper's formula takes them.
+        Arguments of the paper's formula.
     clip : float or None
-        None prepares rows as the papers do: all are divided by the largest norm among them,
-        which tells that norm and is not private. A public number shortens longer rows to it and
-        divides by it, so that no row is longer than 1, as the proofs assume.
+        None scales rows as the papers do, by the largest norm among them, which reveals that norm
+        and is not private. A public number clips rows to that norm and divides by it, so that no
+        norm exceeds 1, as the proofs assume.
     """
 
     epsilon: float
@@ -104,19 +109,19 @@ class Published(ABC):
 
     @property
     def claim(self) -> tuple[float, float]:
-        """The epsilon and delta that the paper claims for the whole run."""
+        """Epsilon and delta that the paper claims for the whole run."""
         return self.epsilon, self.delta
 
     @abstractmethod
     def noise_epsilon(self, rows: Sequence[int], d: int, k: int) -> float:
-        """Return the least epsilon that the noise alone gives at the claimed delta."""
+        """Return the least epsilon of the noise alone at the claimed delta."""
 
     @abstractmethod
     def reason(self, rows: Sequence[int], d: int, k: int) -> str:
-        """Return what is behind that epsilon, as a sentence or two."""
+        """Return the reason for that epsilon, in one or two sentences."""
 
     def truth(self, rows: Sequence[int], d: int, *, k: int, center: bool = True) -> Truth:
-        """Return what holds for a run.
+        """Return the guarantee that holds for a run, beside the paper's claim.
 
         Parameters
         ----------
@@ -135,18 +140,16 @@ class Published(ABC):
         """
         epsilon, delta = self.claim
         noise = self.noise_epsilon(rows, d, k)
-        taken = ["the mean"] * center + ["the largest norm"] * (self.clip is None)
+        exact = ["the mean"] * center + ["the largest norm"] * (self.clip is None)
         why = self.reason(rows, d, k)
-        if taken:
+        if exact:
             why += (
-                f" Besides, {' and '.join(taken)} of the rows went into the run without noise: "
-                "whatever noise comes later, nothing holds."
+                f" In addition, the run uses {' and '.join(exact)} of the rows without noise, so "
+                "there is no guarantee, whatever noise is added later."
             )
         if delta >= 1.0 / sum(rows):
-            why += (
-                f" A delta of {delta:g} for {sum(rows)} rows would allow one of them to be shown."
-            )
-        true = math.inf if taken else noise
+            why += f" A delta of {delta:g} for {sum(rows)} rows permits publishing one of them."
+        true = math.inf if exact else noise
         return Truth(
             type(self).__name__, epsilon, delta, true, noise, self.relation, true <= epsilon, why
         )
@@ -154,52 +157,52 @@ class Published(ABC):
 
 @dataclass(frozen=True)
 class CovarianceNoise(Published):
-    """Base of the mechanisms that add noise to the second moment of rows of norm 1 at most."""
+    """Base class of mechanisms that add noise to the second moment of rows of norm at most 1."""
 
     @property
     @abstractmethod
     def is_symmetric(self) -> bool:
-        """Whether the noise is a symmetric matrix; its entries are independent otherwise."""
+        """Whether the noise matrix is symmetric; otherwise its entries are independent."""
 
     @abstractmethod
     def noise_sd(self, n: int, d: int) -> float:
-        """Return the standard deviation of the noise on ``X'X / n``, as printed."""
+        """Return the standard deviation of the noise on ``X'X / n``, as published."""
 
     def released_rows(self, rows: Sequence[int], d: int) -> int:
-        """Return how many rows one release is about."""
+        """Return the number of rows that one release covers."""
         return sum(rows)
 
     def noise_epsilon(self, rows: Sequence[int], d: int, k: int) -> float:
         """Return the least epsilon of the noise, tight for every d.
 
-        With symmetric noise only the upper triangle counts. Its change is no larger than that of
-        the whole matrix, and as large where a row e1 becomes e2. With one feature there is no e2,
-        and a row that is replaced changes as much as one taken out.
+        With symmetric noise only the upper triangle counts. Its change is at most that of the
+        whole matrix, with equality if a row e1 becomes e2. With one feature there is no e2, and
+        replacing a row changes the moment as much as removing one.
         """
         n = self.released_rows(rows, d)
-        change = of_second_moment(1.0, self.relation if d > 1 else "zero_out")
-        return epsilon_of(self.delta, change / (n * self.noise_sd(n, d)))
+        sensitivity = of_second_moment(1.0, self.relation if d > 1 else "zero_out")
+        return epsilon_of(self.delta, sensitivity / (n * self.noise_sd(n, d)))
 
 
 def check_positive(name: str, value: object, remedy: str) -> None:
-    """Refuse what is not a finite number above 0."""
+    """Raise InputError unless the value is a finite number above 0."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0.0 < value < math.inf:
         raise InputError(Argument(name, value), " must be a finite number above 0", remedy=remedy)
 
 
 def check_one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
-    """Refuse what is not among the known values."""
+    """Raise InputError unless the value is one of the known ones."""
     if value not in known:
         shown = ", ".join(map(repr, known))
         raise InputError(Argument(name, value), f" must be one of {shown}", remedy="Choose one.")
 
 
 def root_of_log(argument: float, delta: float) -> float:
-    """Return ``sqrt(2 log(argument))`` where the paper's formula has a value."""
+    """Return ``sqrt(2 log(argument))``, refusing a delta for which the formula has no value."""
     if not argument > 1.0:
         raise InputError(
             Argument("delta", delta),
-            " makes the paper's formula take the root of the logarithm of "
+            " makes the paper's formula take the square root of the logarithm of "
             f"{argument:.3g}, which must be above 1",
             remedy=("Lower ", Name("delta"), "."),
         )
@@ -207,7 +210,7 @@ def root_of_log(argument: float, delta: float) -> float:
 
 
 def wanted_rank(rank: int | None, k: int, d: int) -> int:
-    """Return the intermediate rank: twice the components by default, and d at most."""
+    """Return the intermediate rank: by default twice the number of components, at most d."""
     if rank is None:
         return min(2 * k, d)
     if not k <= rank <= d:
@@ -215,6 +218,6 @@ def wanted_rank(rank: int | None, k: int, d: int) -> int:
             Argument("rank", rank),
             f" must be at least {k}, the number of components, and at most {d}, the number of "
             "features",
-            remedy="Pass None for twice the components.",
+            remedy="Pass None for twice the number of components.",
         )
     return rank

@@ -1,4 +1,8 @@
-"""Declarations: what an operation's reply is, how it may leave, and what it reveals."""
+"""Release declarations: what a reply is, how it may leave the site, and what it reveals.
+
+Every operation declares a `Release`. The gate enforces the declaration, the leakage meter counts by
+it, and the ledger records it, so the values of the enumerations are part of the ledger's format.
+"""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -10,36 +14,36 @@ class Leaves(Enum):
     EXACT = "exact"
     """As it is, to the coordinator."""
     SUM_ONLY = "sum only"
-    """Meant for a sum: a sum that nobody can open may carry it."""
+    """As a term of a sum over sites: secure aggregation may carry it."""
     PUBLISHED = "as published"
-    """As a paper prints it, noised or bare; what holds is in the truth of its value."""
+    """As a paper's mechanism has it, with or without noise; `Truth` states the guarantee."""
     NOISED = "noised"
-    """With noise that makes it differentially private, paid for in the ledger."""
+    """With noise that makes it differentially private, charged to the ledger."""
 
 
 class Reveals(Enum):
-    """What a reply tells of the scatter of the site's rows."""
+    """What a reply reveals about the scatter matrix of the site's rows."""
 
     COUNTS = "counts"
-    """Numbers of rows and weights, no direction."""
+    """Numbers of rows and weights."""
     SIZE = "size"
-    """Numbers of rows and features, which differential privacy takes as public."""
+    """Numbers of rows and features, which differential privacy assumes to be public."""
     MEANS = "means"
-    """Sums by feature, no direction of the scatter."""
+    """Sums by feature."""
     DIAGONAL = "diagonal"
     """The diagonal of the scatter."""
     DIRECTIONS = "directions"
-    """The scatter times the directions asked about."""
+    """The product of the scatter with the requested directions."""
     SCATTER = "scatter"
-    """All of the scatter."""
+    """The whole scatter."""
     BOUND = "bound"
-    """One number about the whole, such as a norm."""
+    """One number about the whole scatter, such as a norm."""
     NOISE = "noise"
-    """As much as its noise lets through: the ledger counts it, not the meter."""
+    """What its noise permits: charged to the ledger, not counted by the meter."""
     RANGE = "range"
-    """How large entries and weights are, to a factor of two."""
+    """The magnitude of entries and weights, to a factor of two."""
     NOTHING = "nothing"
-    """Keys and shares: numbers that have nothing to do with the rows."""
+    """Keys and secret shares, which are independent of the rows."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +53,9 @@ class Release:
     Attributes
     ----------
     kind : str
-        What it is, for people.
+        Description for people.
     shape : str
-        Of what size, in terms of d features and l directions.
+        Shape in terms of d features and l directions.
     leaves : Leaves
     reveals : Reveals
 

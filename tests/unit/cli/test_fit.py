@@ -148,7 +148,7 @@ def test_privacy_options_reach_the_run(files: list[Path]) -> None:
     call = ("fit", *files[:1], "-k", 1, "--epsilon", 2, "--delta", 1e-5, "--trust", "central")
     said = answer(*call, "--clip", 80)["privacy"]
     assert said["trust"] == "central"
-    assert "80, public" in said["text"]
+    assert "clipped to the public norm 80" in said["text"]
 
 
 def test_options_of_the_method_reach_the_fit(files: list[Path]) -> None:

@@ -52,7 +52,7 @@ def test_show_tells_of_sums_and_of_what_has_no_guarantee(tmp_path: Path) -> None
         ledger.summed(key, frozenset("abc"))
         ledger.spend_unsound(key, mechanism="DPdisPCA", allowed=True)
     page = eigenfed("ledger", "show", tmp_path / "l").stdout
-    assert "cohort: No guarantee" in page
+    assert "cohort: No epsilon holds: 1 of 1 replies" in page
     assert "in a sum over 3 sites" in page
     assert "nothing holds, DPdisPCA" in page
     assert answer("ledger", "show", tmp_path / "l")["datasets"]["cohort"]["mu"] is None

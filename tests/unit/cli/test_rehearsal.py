@@ -231,7 +231,7 @@ def test_a_ledger_that_was_deleted_or_put_back_stops_the_study(
     old = ledger.read_bytes()
     answer(*heart.call())
     ledger.write_bytes(old)
-    assert "put back, replaced or removed" in refusal(heart, code=1)
+    assert "rolled back, replaced or removed" in refusal(heart, code=1)
     ledger.unlink()
     assert "the ledger was deleted" in refusal(heart, code=1)
 
@@ -311,7 +311,7 @@ def test_a_filtered_site_wants_its_number_of_rows_private(heart: Consortium) -> 
     assert "'count'" in refusal(heart, code=3)
     heart.study.write_text(heart.study.read_text() + 'count = "private"\n')
     facts = answer(*heart.call())
-    assert "the number of rows was found with noise" in facts["privacy"]["text"]
+    assert "the number of rows was released with noise" in facts["privacy"]["text"]
 
 
 def test_a_site_can_want_noise_that_outlasts_colluders(heart: Consortium) -> None:

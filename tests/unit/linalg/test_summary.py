@@ -611,5 +611,5 @@ def test_a_summary_that_was_read_goes_on() -> None:
 def test_bytes_of_anything_else_are_refused() -> None:
     with pytest.raises(DataError, match="not written by eigenfed"):
         Summary.from_bytes(b"not a summary")
-    with pytest.raises(DataError, match="cut short"):
+    with pytest.raises(DataError, match="truncated"):
         Summary.from_bytes(Summary.empty(3, 2).to_bytes()[:-1])

@@ -251,7 +251,9 @@ def test_energy_and_lost_that_agree_up_to_rounding_are_accepted(changes: dict[st
 def test_another_kind_or_version_is_refused() -> None:
     with pytest.raises(DataError, match="hold a 'note' where a 'summary' is expected"):
         read_fields(forged(sound(), kind="note"))
-    with pytest.raises(DataError, match="of summary format 2 and this eigenfed reads format 1"):
+    with pytest.raises(
+        DataError, match="have summary format 2 and this release of eigenfed reads format 1"
+    ):
         read_fields(forged(sound(), version=2))
 
 

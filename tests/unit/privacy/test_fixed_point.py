@@ -98,7 +98,7 @@ BEYOND: list[tuple[Any, Bound]] = [
 
 @pytest.mark.parametrize(("values", "bound"), BEYOND)
 def test_what_is_beyond_its_bound_is_refused_and_not_shown(values: Any, bound: Bound) -> None:
-    with pytest.raises(InputError, match="beyond its bound") as caught:
+    with pytest.raises(InputError, match="exceeds its bound") as caught:
         encoded(values, bound, 3)
     assert not any(char.isdigit() for char in str(caught.value))
 
@@ -114,10 +114,10 @@ def test_a_bound_counts_as_the_next_power_of_two() -> None:
 @pytest.mark.parametrize(
     ("values", "bound", "message"),
     [
-        (np.array([1.0]), 5, "whole bound is for whole numbers"),
+        (np.array([1.0]), 5, "int bound requires an int64 array"),
         (np.array([1], dtype=np.uint8), 5.0, "must be float64 or int64"),
         (np.array([1.0, 2.0]), np.array([5.0]), "shape of the entries"),
-        (np.array([1]), 2.0**62, "too large for whole numbers"),
+        (np.array([1]), 2.0**62, "too large for integers"),
     ],
 )
 def test_bounds_that_do_not_fit_the_numbers_are_refused(
@@ -129,7 +129,7 @@ def test_bounds_that_do_not_fit_the_numbers_are_refused(
 
 def test_a_sum_that_its_bounds_rule_out_is_refused() -> None:
     for total, bound in ((2**62 + 1, 1.0), (-(2**62) - 1, 1.0), (31, 10), (-31, 10)):
-        with pytest.raises(InputError, match="beyond what numbers within their bounds"):
+        with pytest.raises(InputError, match="exceeds what numbers within their bounds"):
             decoded(np.array([total]), bound, 3)
 
 

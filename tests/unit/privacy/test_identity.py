@@ -69,11 +69,13 @@ def test_more_than_two_thirds_must_be_there(size: int, threshold: int) -> None:
 
 def test_rosters_that_protect_nobody_are_refused() -> None:
     key = Identity.generate().public
-    with pytest.raises(InputError, match="The roster has 2 sites and secure sums need 3"):
+    with pytest.raises(
+        InputError, match="The roster has 2 sites and secure aggregation needs at least 3"
+    ):
         Roster({"a": key, "b": Identity.generate().public})
-    with pytest.raises(InputError, match="Two sites of the roster have one key"):
+    with pytest.raises(InputError, match="Two sites of the roster have the same key"):
         Roster({"a": key, "b": key, "c": Identity.generate().public})
-    with pytest.raises(InputError, match="The key of site 'c' is no public Ed25519 key"):
+    with pytest.raises(InputError, match="The key of site 'c' is not a public Ed25519 key"):
         Roster({"a": key, "b": Identity.generate().public, "c": b"no key"})
 
 

@@ -263,7 +263,7 @@ def test_a_container_that_is_no_meter_is_refused() -> None:
     for arrays in ({}, {"settled_basis": np.zeros((3, 1)), "settled_images": np.zeros((2, 1))}):
         scalars = {"d": 3, "trace": 0.0, "uncounted": 0, "diagonal": False, "whole": False}
         data = Container("meter", 1, scalars, arrays).to_bytes()
-        with pytest.raises(DataError, match="not a sound meter"):
+        with pytest.raises(DataError, match="not a valid leakage meter"):
             Meter.from_bytes(data)
 
 

@@ -115,5 +115,5 @@ def test_a_sealed_message_opens_with_its_key_and_purpose_only() -> None:
         (KEY, data[:-1], b"for b"),
         (KEY, b"", b"for b"),
     ):
-        with pytest.raises(DataError, match="changed, or is for somebody else"):
+        with pytest.raises(DataError, match="changed, or is for another recipient"):
             unsealed(key, text, purpose)

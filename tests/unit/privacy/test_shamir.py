@@ -78,7 +78,7 @@ def test_two_sharings_of_one_secret_have_nothing_in_common() -> None:
 
 def test_too_few_shares_are_refused() -> None:
     shares = split(SECRET, 3, [1, 2, 3])
-    with pytest.raises(DataError, match="There are 2 shares and 3 are needed"):
+    with pytest.raises(DataError, match="There are 2 secret shares and 3 are needed"):
         recovered({1: shares[0], 2: shares[1]}, 3)
 
 
@@ -87,14 +87,14 @@ def test_too_few_shares_are_refused() -> None:
 )
 def test_a_malformed_share_is_named_by_its_point(share: bytes) -> None:
     good = split(SECRET, 2, [1, 2])
-    with pytest.raises(DataError, match="The share at point 2 is malformed"):
+    with pytest.raises(DataError, match="The secret share at point 2 is malformed"):
         recovered({1: good[0], 2: share}, 2)
 
 
 def test_shares_that_lead_past_every_secret_are_refused() -> None:
     """2^256 is in the field and no secret."""
     beyond = (2**256).to_bytes(SHARE_BYTES, "big")
-    with pytest.raises(DataError, match="not of one secret"):
+    with pytest.raises(DataError, match="do not belong together"):
         recovered({1: beyond, 2: beyond}, 2)
 
 
@@ -104,9 +104,9 @@ def test_shares_that_lead_past_every_secret_are_refused() -> None:
         (b"short", 2, [1, 2], "has 5 bytes and must have 32"),
         (SECRET, 1, [1, 2], "threshold=1 must be at least 2"),
         (SECRET, 3, [1, 2], "threshold=3 must be at least 2 and at most 2"),
-        (SECRET, 2, [1, 1], "distinct and from 1 on"),
-        (SECRET, 2, [0, 1], "distinct and from 1 on"),
-        (SECRET, 2, [1, PRIME], "distinct and from 1 on"),
+        (SECRET, 2, [1, 1], "distinct and at least 1"),
+        (SECRET, 2, [0, 1], "distinct and at least 1"),
+        (SECRET, 2, [1, PRIME], "distinct and at least 1"),
     ],
 )
 def test_what_would_give_the_secret_away_is_refused(

@@ -1,13 +1,17 @@
-"""How much noise a guarantee needs, and what guarantee noise gives: the tight Gaussian curve.
+"""Privacy accounting for Gaussian noise: conversions between mu, epsilon and delta.
 
 A release of a value of sensitivity D with Gaussian noise of standard deviation s is
 ``mu``-Gaussian-DP with ``mu = D / s``, and any adaptive sequence of such releases composes to
-``sqrt(sum mu^2)``. One mu stands for the whole curve of (epsilon, delta) pairs::
+``sqrt(sum mu^2)``. A single mu represents the whole curve of (epsilon, delta) pairs::
 
     delta(epsilon) = Phi(mu / 2 - epsilon / mu) - e^epsilon Phi(-mu / 2 - epsilon / mu)
 
-which is tight (Balle and Wang, 2018; Dong, Roth and Su, 2019) and needs no epsilon below 1. What
-these functions return errs, by the last digits, on the side of privacy.
+which is tight (Balle and Wang, 2018; Dong, Roth and Su, 2019) and not limited to epsilon below 1.
+Results are rounded towards more privacy, in the last digits.
+
+The implementation is our own because all noise in eigenfed is Gaussian: the closed form takes
+microseconds and is exact where general accountants discretise. Tests compare it with dp-accounting
+and with the curve in high precision.
 """
 
 import math
@@ -46,7 +50,7 @@ def delta_of(epsilon: float, mu: float) -> float:
 
 
 def _delta_of_small(epsilon: float, mu: float) -> float:
-    """Integrate where the two terms of the curve would cancel.
+    """Return delta for small mu by quadrature: the two terms of the curve would cancel.
 
     With phi the normal density and R = Phi(-t) / phi(t) its Mills ratio, delta is
     ``phi(a) (R(a) - R(b))`` for ``a, b = epsilon / mu -+ mu / 2``, and ``-R'(t) = 1 - t R(t)``.
@@ -95,11 +99,11 @@ def mu_of(epsilon: float, delta: float) -> float:
     """
     check_epsilon(epsilon)
     _check_delta(delta)
-    # Beyond all bounds it is NaN, which is above nothing.
+    # Written with `not` because delta_of is NaN for an epsilon that overflows.
     if not delta_of(epsilon, _LARGEST_MU) > delta:
         raise InputError(
             Argument("epsilon", float(epsilon)),
-            " asks for next to no noise at all",
+            " requires almost no noise",
             remedy=("Lower ", Name("epsilon"), " to below 1e6."),
         )
     high = 1.0
@@ -113,20 +117,20 @@ def mu_of(epsilon: float, delta: float) -> float:
     return float(found) * (1 - 10 * _PRECISION)
 
 
-def composed(mus: Iterable[float]) -> float:
-    """Return the mu of releases that follow one another, each chosen by what came before.
+def compose(mus: Iterable[float]) -> float:
+    """Return the total mu of a sequence of releases, each of which may depend on earlier ones.
 
     Examples
     --------
-    >>> composed([3.0, 4.0])
+    >>> compose([3.0, 4.0])
     5.0
     """
     return math.hypot(*mus)
 
 
 def check_epsilon(epsilon: float) -> None:
-    """Refuse what is no epsilon."""
-    if not _is_number(epsilon) or not 0.0 < epsilon < math.inf:
+    """Raise InputError unless epsilon is a finite number above 0."""
+    if not is_number(epsilon) or not 0.0 < epsilon < math.inf:
         raise InputError(
             Argument("epsilon", epsilon),
             " must be a finite number above 0",
@@ -135,8 +139,8 @@ def check_epsilon(epsilon: float) -> None:
 
 
 def check_delta(delta: float) -> None:
-    """Refuse what is no delta."""
-    if not _is_number(delta):
+    """Raise InputError unless delta is a number between 0 and 1, exclusive."""
+    if not is_number(delta):
         raise InputError(
             Argument("delta", delta),
             " must be a number between 0 and 1",
@@ -149,10 +153,11 @@ def _check_delta(delta: float) -> None:
     if not 0.0 < delta < 1.0:
         raise InputError(
             Argument("delta", float(delta)),
-            " must be above 0 and below 1: Gaussian noise cannot give 0",
+            " must be above 0 and below 1: Gaussian noise cannot achieve 0",
             remedy="Pass much less than one over the number of rows.",
         )
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Return whether a value is an int or a float, and not a bool."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,8 +1,8 @@
-"""Rows as whole numbers of bounded norm, so that their sums are exact and noise can be whole too.
+"""Clipping: rows become integers of bounded norm, so that sums are exact and noise can be discrete.
 
-A row is clipped to a radius, mapped to whole numbers of norm at most `grid`, and checked there: the
-sensitivity holds for what is summed, not for what it was before rounding. Whole numbers are kept
-in float64, in which sums and products below 2^53 are exact in any order.
+A row is clipped to a radius and rounded to an integer vector of norm at most `grid`. The norm is
+checked after rounding, because the sensitivity must hold for the numbers that are summed. Integers
+are kept in float64, in which sums and products below 2^53 are exact in any order.
 """
 
 import math
@@ -13,14 +13,15 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 
 LARGEST = 1e100
-"""Larger entries are brought back to this, so that no norm overflows; radii are from 1 over it."""
+"""Entries are clipped to this magnitude, so that no norm overflows. Its inverse is the least
+radius."""
 
 _EXACT_BITS = 53
 _MOST_BITS = 20
 
 
 def grid_for(n: int, d: int) -> int:
-    """Return the largest norm in whole numbers at which the second moment of n rows is exact.
+    """Return the largest integer norm for which the second moment of n rows is exact.
 
     Examples
     --------
@@ -29,16 +30,16 @@ def grid_for(n: int, d: int) -> int:
     """
     bits = min((_EXACT_BITS - 1 - max(n, 1).bit_length()) // 2, _MOST_BITS)
     grid = 1 << max(bits, 0)
-    if grid < coarsest(d):
+    if grid < least_grid(d):
         raise InputError(
             f"{n} rows of {d} features are too many to be summed exactly on one grid. "
-            "Take fewer rows."
+            "Use fewer rows."
         )
     return grid
 
 
 def exact_rows(grid: int) -> int:
-    """Return how many rows on a grid have a second moment that float64 adds up exactly.
+    """Return the largest number of rows on a grid whose second moment float64 sums exactly.
 
     Examples
     --------
@@ -48,19 +49,19 @@ def exact_rows(grid: int) -> int:
     return (1 << _EXACT_BITS) // grid**2
 
 
-def coarsest(d: int) -> float:
-    """Return the least grid for rows of d features: below, rounding could lengthen a row much.
+def least_grid(d: int) -> float:
+    """Return the least grid for d features: on a coarser one, rounding changes norms too much.
 
     Examples
     --------
-    >>> coarsest(64)
+    >>> least_grid(64)
     32.0
     """
     return 4.0 * math.sqrt(d)
 
 
 def about(rows: Array, center: Array) -> Array:
-    """Return rows less a centre, without overflow whatever the rows are.
+    """Subtract a centre from rows, clipping huge entries so that nothing overflows.
 
     Examples
     --------
@@ -68,26 +69,26 @@ def about(rows: Array, center: Array) -> Array:
     >>> about(np.array([[3.0, -1.7e308]]), center=np.array([1.0, 0.0]))
     array([[ 2.e+000, -1.e+100]])
     """
-    around: Array = np.clip(rows, -LARGEST, LARGEST) - center
-    return around
+    centred: Array = np.clip(rows, -LARGEST, LARGEST) - center
+    return centred
 
 
 def on_grid(rows: Array, radius: float, grid: int) -> Array:
-    """Clip rows to a radius and map them to whole numbers of norm at most `grid`.
+    """Clip rows to a radius and round them to integer vectors of norm at most `grid`.
 
     Parameters
     ----------
     rows : ndarray of shape (b, d)
         Without NaN.
     radius : float
-        Rows beyond it are shortened to it.
+        Largest norm; longer rows are scaled down to it.
     grid : int
-        What the radius becomes.
+        The radius in integer steps.
 
     Returns
     -------
     ndarray of shape (b, d)
-        Whole numbers; ``radius / grid`` of the unit of the rows each.
+        Integers, in units of ``radius / grid``.
 
     Examples
     --------
@@ -97,17 +98,19 @@ def on_grid(rows: Array, radius: float, grid: int) -> Array:
            [300., 400.]])
     """
     if not 1.0 / LARGEST <= radius <= LARGEST:
-        raise InputError(f"radius={radius} must be a number above 0, of usual size. Pass 1.0, say.")
-    if grid < coarsest(rows.shape[1]):
-        raise InputError(f"grid={grid} must be at least {coarsest(rows.shape[1]):g}. Raise it.")
+        raise InputError(
+            f"radius={radius} must be from {1.0 / LARGEST} to {LARGEST}. Pass 1.0, for example."
+        )
+    if grid < least_grid(rows.shape[1]):
+        raise InputError(f"grid={grid} must be at least {least_grid(rows.shape[1]):g}. Raise it.")
     rows = np.clip(rows, -LARGEST, LARGEST)
-    # Rounding to the nearest can lengthen a row by sqrt(d) / 2.
-    room = radius * (grid - math.sqrt(rows.shape[1]) / 2 - 1e-6 * grid) / grid
-    factor = room / np.maximum(lengths(rows), room)
-    whole: Array = np.rint(rows * (factor * (grid / radius))[:, None])
-    if np.any(np.einsum("ij,ij->i", whole, whole) > float(grid) ** 2):
-        raise InputError(f"grid={grid} is too coarse for these rows. Take a larger grid.")
-    return whole
+    # Rounding to nearest can lengthen a row by sqrt(d) / 2: clip to that much less.
+    limit = radius * (grid - math.sqrt(rows.shape[1]) / 2 - 1e-6 * grid) / grid
+    factor = limit / np.maximum(lengths(rows), limit)
+    integers: Array = np.rint(rows * (factor * (grid / radius))[:, None])
+    if np.any(np.einsum("ij,ij->i", integers, integers) > float(grid) ** 2):
+        raise InputError(f"grid={grid} is too coarse for these rows. Pass a larger grid.")
+    return integers
 
 
 def lengths(rows: Array) -> Array:
@@ -126,12 +129,12 @@ def lengths(rows: Array) -> Array:
     return norms
 
 
-def sketched(whole: Array, basis: Array, update_clip: float) -> Array:
-    """Return whole-number coefficients w of rows z on a basis, with ``|z| |w|`` clipped.
+def sketched(integers: Array, basis: Array, update_clip: float) -> Array:
+    """Return integer coefficients w of rows z with respect to a basis, with ``|z| |w|`` clipped.
 
     Parameters
     ----------
-    whole : ndarray of shape (b, d)
+    integers : ndarray of shape (b, d)
         Rows on the grid.
     basis : ndarray of shape (d, l)
         Orthonormal columns.
@@ -143,16 +146,16 @@ def sketched(whole: Array, basis: Array, update_clip: float) -> Array:
     ndarray of shape (b, l)
         Rounded towards zero, so that no clipped norm grows.
     """
-    onto = whole @ basis
-    sizes = lengths(whole) * lengths(onto)
+    onto = integers @ basis
+    sizes = lengths(integers) * lengths(onto)
     factor = update_clip / np.maximum(sizes, update_clip)
     coefficients: Array = np.trunc(onto * (factor * (1 - 1e-12))[:, None])
     return coefficients
 
 
 def sketch_slack(grid: int, width: int) -> float:
-    """Return by how much rounding coefficients can enlarge the change of a sketch.
+    """Return by how much rounding the coefficients can increase the sensitivity of a sketch.
 
-    Each of two updates z w' is moved by at most ``|z| sqrt(l)`` when w is rounded.
+    Rounding w changes each of the two updates z w' by at most ``|z| sqrt(l)``.
     """
     return 2.0 * grid * math.sqrt(width)

@@ -1,15 +1,14 @@
-"""What a private stream must know before it can begin: a radius, and a mean, from its first rows.
+"""A private stream: one pass over rows in O(d l) memory, released once with noise.
 
-Each step looks at rows of its own, which nothing else ever sees. A row is in one step only, so
-that each step may spend the whole budget (parallel composition; rows are told apart by their
-place in the stream, so this holds where a row is replaced, not where one is inserted).
+**Warm-up.** The first rows are used to find a clipping radius (`RadiusStep`) and a first mean
+(`MeanStep`) privately. Each step uses rows of its own, which nothing else uses: a row is in one
+step only, so each step may spend the whole budget (parallel composition). Rows are identified by
+their place in the stream, so this holds for replacing a row, not for inserting one.
 
-A stream that is released once, with noise: a clipped sketch in memory of order d l.
-
-Kept is ``Y = sum x (Q'x)'`` with public orthonormal directions Q (d x l) and clipped rows x about a
-private mean, in whole numbers. One release of Y with noise gives the components; what comes after
-is post-processing. The first rows of the stream go into finding the radius and a first mean
-(`warmup`); the mean of the others about it is released too, and Y is moved to it.
+**Release.** The stream keeps ``Y = sum x (Q'x)'`` with public orthonormal directions Q (d x l) and
+rows x that are centred, clipped and rounded to integers. One release of Y with noise gives the
+components; the rest is post-processing. The mean of the rows about the first mean is released too,
+and Y is corrected for it.
 """
 
 import math
@@ -37,34 +36,37 @@ from eigenfed.privacy.dp.sensitivity import (
     of_sketch,
     of_total,
 )
-from eigenfed.privacy.guarantee import Privacy, Statement, stream_statement
+from eigenfed.privacy.guarantee import Privacy, Statement, state_stream_guarantee
 
 _MEAN_GRID = 1 << 20
-_COUNT_DEVIATIONS = 12.0
-_MEAN_DEVIATIONS = 8.0
+# A step takes as many rows as are this many standard deviations of its noise (of a count, which
+# has sd 1 / mu, and of a sum of d features, whose noise has norm about sqrt(d) / mu).
+_COUNT_SDS = 12.0
+_MEAN_SDS = 8.0
 
 
 class RadiusStep:
-    """A binary search for the radius that holds a part of the rows, on fresh rows for each count.
+    """A binary search for a quantile of the row norms, with new rows for each noisy count.
 
     Parameters
     ----------
     center : ndarray of shape (d,)
     low, high : float
-        Between which powers of two to look.
-    asks : int
-        How many counts; they cut the range into ``2**asks``.
+        Range of the search, as powers of two.
+    counts : int
+        Number of counts; they divide the range into ``2**counts`` cells.
     quantile : float
-        The part to hold.
+        Fraction of the rows that the radius should contain.
     mu : float
-        What each count spends.
+        Privacy parameter of each count.
     relation : str
     draw : callable
+        Source of noise.
 
     Attributes
     ----------
     room : int
-        How many rows it still takes.
+        Number of rows that the step still needs.
     """
 
     def __init__(
@@ -73,37 +75,37 @@ class RadiusStep:
         low: float,
         high: float,
         *,
-        asks: int,
+        counts: int,
         quantile: float,
         mu: float,
         relation: str,
         draw: Draw = discrete_gaussian,
     ) -> None:
         self._center, self._low, self._high = center, low, high
-        self._asks, self._quantile, self._mu, self._draw = asks, quantile, mu, draw
+        self._counts, self._quantile, self._mu, self._draw = counts, quantile, mu, draw
         self._noise = Noise(COUNT_UNIT * of_count(relation))
-        self._block = math.ceil(_COUNT_DEVIATIONS / mu)
-        self._below, self._above = 0, 1 << asks
+        self._block = math.ceil(_COUNT_SDS / mu)
+        self._below, self._above = 0, 1 << counts
         self._count = 0
-        self.room = self._block * asks
+        self.room = self._block * counts
 
     @property
     def radius(self) -> float:
-        """The middle of what is left of the range."""
+        """The middle of the remaining range."""
         return self._edge((self._below + self._above) / 2)
 
     @property
     def upper(self) -> float:
-        """The upper end of what is left of the range, which holds the part at least."""
+        """The upper end of the remaining range, which contains at least the quantile."""
         return self._edge(self._above)
 
     @property
     def at_end(self) -> bool:
-        """Whether the search ended at an end of the range: the range is wrong."""
-        return self._below == 0 or self._above == 1 << self._asks
+        """Whether the search ended at an end of the range, which is then too narrow."""
+        return self._below == 0 or self._above == 1 << self._counts
 
     def take(self, rows: Array) -> None:
-        """Look at rows, at most as many as there is room for."""
+        """Count rows, at most `room` of them."""
         while len(rows):
             wanted = (self.room - 1) % self._block + 1
             here, rows = rows[:wanted], rows[wanted:]
@@ -111,9 +113,9 @@ class RadiusStep:
             self._count += int((lengths(about(here, self._center)) <= middle).sum())
             self.room -= len(here)
             if self.room % self._block == 0:
-                self._halve()
+                self._halve_range()
 
-    def _halve(self) -> None:
+    def _halve_range(self) -> None:
         exact = {"count": np.array([self._count * COUNT_UNIT])}
         count = int(self._noise.added(exact, self._mu, 1, self._draw)["count"][0])
         self._count = 0
@@ -124,24 +126,26 @@ class RadiusStep:
             self._below = middle
 
     def _edge(self, i: float) -> float:
-        return edge(i, self._low, self._high, self._asks)
+        return edge(i, self._low, self._high, self._counts)
 
 
 class MeanStep:
-    """The noisy mean of rows about a centre, clipped to a radius.
+    """The noisy mean of rows that are clipped to a radius about a centre.
 
     Parameters
     ----------
     center : ndarray of shape (d,)
     radius : float
     mu : float
+        Privacy parameter of the mean.
     relation : str
     draw : callable
+        Source of noise.
 
     Attributes
     ----------
     room : int
-        How many rows it still takes.
+        Number of rows that the step still needs.
     """
 
     def __init__(
@@ -157,17 +161,19 @@ class MeanStep:
         self._mu, self._relation, self._draw = mu, relation, draw
         d = len(center)
         self._total = np.zeros(d)
-        self._n = self.room = math.ceil(_MEAN_DEVIATIONS * math.sqrt(d) / mu)
+        self._n = self.room = math.ceil(_MEAN_SDS * math.sqrt(d) / mu)
         if self._n * _MEAN_GRID >= 1 << 53:
-            raise InputError(f"{d} features are too many for a private mean. Centre beforehand.")
+            raise InputError(
+                f"{d} features are too many for a private mean. Centre the rows first."
+            )
 
     def take(self, rows: Array) -> None:
-        """Add rows, at most as many as there is room for."""
+        """Add rows, at most `room` of them."""
         self._total += on_grid(about(rows, self._center), self._radius, _MEAN_GRID).sum(axis=0)
         self.room -= len(rows)
 
     def mean(self) -> Array:
-        """Draw the noise; called once, when there is no more room."""
+        """Return the mean with noise; to be called once, when `room` is 0."""
         noise = Noise(of_total(_MEAN_GRID, self._relation))
         exact = {"total": self._total.astype(np.int64)}
         total = noise.added(exact, self._mu, 1, self._draw)["total"]
@@ -181,45 +187,47 @@ _WIDTH = 4
 _UPDATE_MARGIN = 1.5
 _MEAN_QUANTILE, _CLIP_QUANTILE = 0.5, 0.2
 _MEANS = 2
-"""The first mean is short where rows lie far from zero; one about it is not."""
+"""Number of means in the warm-up: the first, of rows clipped about zero, is biased towards zero if
+rows lie far from it; the second, about the first, is not."""
 _REACH = 4.0
 
-_KEPT = ("d", "k", "n_seen", "n_missing", "statement", "_held")
-"""What a copy or a pickle of a released stream has."""
+_PICKLED = ("d", "k", "n_seen", "n_missing", "statement", "_held")
+"""Attributes in a copy or a pickle of a released stream."""
 
-Whole = npt.NDArray[np.int64]
+Integers = npt.NDArray[np.int64]
 
 
 @dataclass
 class _Sums:
-    """What is known exactly, until the release.
+    """Exact sums, which exist only until the release.
 
     Attributes
     ----------
     sketch : ndarray of shape (d, l)
     total : ndarray of shape (d,)
     squares : ndarray of shape (2,)
+        Squared norms of the clipped rows, and what clipping has removed from them.
     rows : int
-        How many went in.
+        Number of rows in the sums.
     """
 
-    sketch: Whole
-    total: Whole
-    squares: Whole
+    sketch: Integers
+    total: Integers
+    squares: Integers
     rows: int = 0
 
     def wipe(self) -> None:
-        """Overwrite all of it."""
+        """Overwrite the sums with zeros."""
         for exact in (self.sketch, self.total, self.squares):
             exact.fill(0)
 
 
 class PrivateStream:
-    """Rows in, one noised summary out.
+    """A stream of rows that is released once, as a summary with noise.
 
-    Until it is released it holds exact sums, and can be neither copied nor pickled. The release
-    wipes them: it cannot be made twice with other noise, and a copy or a pickle has no more than
-    the release and its statement.
+    Before the release it holds exact sums and can be neither copied nor pickled. The release wipes
+    them, so it cannot be repeated with other noise, and a copy or a pickle contains only the
+    released summary and its statement.
 
     Parameters
     ----------
@@ -227,17 +235,18 @@ class PrivateStream:
         Numbers of features and of components.
     privacy : Privacy
     centered : bool
-        Whether to find a mean privately; without, rows are taken as they are.
+        Whether to find a mean privately; otherwise rows are not centred.
     rng : numpy Generator
         For the public directions; noise never comes from it.
     draw : callable
-        Source of noise: `discrete_gaussian`, except in tests.
+        Source of noise; `discrete_gaussian`, except in tests.
 
     Attributes
     ----------
     n_seen : int
+        Number of rows so far.
     statement : Statement or None
-        What is guaranteed, once released.
+        The guarantee, after the release.
 
     Examples
     --------
@@ -276,16 +285,16 @@ class PrivateStream:
         self._radius = math.nan
         self._averaged = 0
         self._step: RadiusStep | MeanStep | None = None
-        self._begin()
+        self._start_warm_up()
 
     def push(self, rows: Any, weights: Array | None = None, *, missing: bool = False) -> None:
-        """Take rows in.
+        """Add rows to the stream.
 
         Parameters
         ----------
         rows : ndarray or sparse matrix of shape (b, d)
         weights, missing
-            There is no guarantee with either: they are refused.
+            Refused: there is no guarantee with either.
         """
         if weights is not None or missing:
             what = "sample_weight" if weights is not None else "NaN"
@@ -295,7 +304,7 @@ class PrivateStream:
             if isinstance(self._held, Summary):
                 raise PrivacyError(
                     "The stream was released and its budget is spent: no row can be added. "
-                    "Begin another one."
+                    "Start a new stream."
                 )
             for start in range(0, rows.shape[0], _ROWS):
                 part = rows[start : start + _ROWS]
@@ -304,72 +313,67 @@ class PrivateStream:
             self.n_seen += rows.shape[0]
 
     def summary(self) -> Summary:
-        """Return the release; the first call draws the noise and ends the stream."""
+        """Return the released summary; the first call draws the noise and ends the stream."""
         with self._lock:
             if isinstance(self._held, _Sums):
                 sums = self._held
-                self._held = self._ended(sums)
+                self._held = self._finish(sums)
                 sums.wipe()
             return self._held
 
     def check_released(self) -> None:
-        """Refuse to be copied or pickled as long as there are exact sums.
-
-        Raises
-        ------
-        PrivacyError
-        """
+        """Raise PrivacyError while there are exact sums, which must not be copied or pickled."""
         if isinstance(self._held, _Sums):
             raise PrivacyError(
                 "A private stream that is not released holds exact sums: it can be neither copied "
-                "nor pickled. Read components_ first, which releases it with noise, once; clone "
-                "copies the parameters alone."
+                "nor pickled. Read components_ first, which releases it once, with noise; clone "
+                "copies the parameters only."
             )
 
     def __getstate__(self) -> dict[str, Any]:
         self.check_released()
-        return {name: getattr(self, name) for name in _KEPT}
+        return {name: getattr(self, name) for name in _PICKLED}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=Lock())
 
-    def _ended(self, sums: _Sums) -> Summary:
+    def _finish(self, sums: _Sums) -> Summary:
         if self._step is not None:
             raise InputError(
                 f"The stream has {self.n_seen} rows and needs {self._step.room} more to find a "
                 "clip and a mean privately",
-                remedy=("Take more rows in, or pass a public ", Name("clip"), "."),
+                remedy=("Add more rows, or pass a public ", Name("clip"), "."),
             )
         self._privacy.check_rows(self.n_seen)
         return self._release(sums)
 
-    def _begin(self) -> None:
-        """Set the first step of the warm-up, where one is needed."""
+    def _start_warm_up(self) -> None:
+        """Set the first step of the warm-up, if there is one."""
         if self._privacy.clip is None:
-            self._step = self._search(*WIDEST, WIDE_ASKS)
+            self._step = self._make_radius_step(*WIDEST, WIDE_ASKS)
         elif self._centered:
-            self._step = self._averaging(self._clip)
+            self._step = self._make_mean_step(self._clip)
 
-    def _search(self, low: float, high: float, asks: int) -> RadiusStep:
+    def _make_radius_step(self, low: float, high: float, counts: int) -> RadiusStep:
         return RadiusStep(
             self._mean,
             low,
             high,
-            asks=asks,
-            quantile=_MEAN_QUANTILE if self._wants_mean else _CLIP_QUANTILE,
+            counts=counts,
+            quantile=_MEAN_QUANTILE if self._needs_mean else _CLIP_QUANTILE,
             mu=self._privacy.mu,
             relation=self._privacy.relation,
             draw=self._draw,
         )
 
-    def _averaging(self, radius: float) -> MeanStep:
+    def _make_mean_step(self, radius: float) -> MeanStep:
         privacy = self._privacy
         return MeanStep(
             self._mean, radius, mu=privacy.mu, relation=privacy.relation, draw=self._draw
         )
 
     @property
-    def _wants_mean(self) -> bool:
+    def _needs_mean(self) -> bool:
         return self._centered and self._averaged < _MEANS
 
     def _take(self, rows: Array, sums: _Sums) -> None:
@@ -377,39 +381,43 @@ class PrivateStream:
             here, rows = rows[: self._step.room], rows[self._step.room :]
             self._step.take(here)
             if self._step.room == 0:
-                self._step = self._after(self._step)
+                self._step = self._next_step(self._step)
         if len(rows):
             self._add(rows, sums)
 
-    def _after(self, step: RadiusStep | MeanStep) -> RadiusStep | MeanStep | None:
-        """Take what a step has found and return the next."""
+    def _next_step(self, step: RadiusStep | MeanStep) -> RadiusStep | MeanStep | None:
+        """Store the result of a step of the warm-up and return the next; None ends the warm-up."""
         if isinstance(step, MeanStep):
             self._mean = step.mean()
             self._averaged += 1
             if self._privacy.clip is not None:
                 return None
+            # About the mean, norms are smaller: search the octaves around and below the old radius.
             middle = math.log2(self._radius)
-            return self._search(middle - 3, middle + 1, NARROW_ASKS)
+            return self._make_radius_step(middle - 3, middle + 1, NARROW_ASKS)
         wide = math.isnan(self._radius)
         if wide and step.at_end:
             raise InputError(
-                f"The norms of the rows are not between 2^{WIDEST[0]:g} and 2^{WIDEST[1]:g}, as "
-                "far as noisy counts tell",
+                f"According to noisy counts, the norms of the rows are not between 2^{WIDEST[0]:g} "
+                f"and 2^{WIDEST[1]:g}",
                 remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
             )
-        if self._wants_mean:
+        if self._needs_mean:
             self._radius = step.upper if wide else step.radius
-            return self._averaging(self._radius)
+            return self._make_mean_step(self._radius)
         self._clip = step.radius
         return None
 
     def _add(self, rows: Array, sums: _Sums) -> None:
-        around = about(rows, self._mean)
-        whole = on_grid(around, self._clip, _GRID)
-        sums.sketch += (whole.T @ sketched(whole, self._basis, self._update_clip)).astype(np.int64)
-        sums.total += whole.sum(axis=0).astype(np.int64)
-        inner = np.einsum("ij,ij->i", whole, whole)
-        reached = np.floor(np.minimum(lengths(around) / self._clip, _REACH) ** 2 * _GRID**2)
+        centred = about(rows, self._mean)
+        clipped = on_grid(centred, self._clip, _GRID)
+        update = clipped.T @ sketched(clipped, self._basis, self._update_clip)
+        sums.sketch += update.astype(np.int64)
+        sums.total += clipped.sum(axis=0).astype(np.int64)
+        # Squared norms after clipping, and the excess of the squared norms before it, up to _REACH
+        # times the clip: together at most (_REACH * _GRID)^2 for a row, which bounds sensitivity.
+        inner = np.einsum("ij,ij->i", clipped, clipped)
+        reached = np.floor(np.minimum(lengths(centred) / self._clip, _REACH) ** 2 * _GRID**2)
         beyond = np.maximum(np.minimum(reached, (_REACH * _GRID) ** 2) - inner, 0.0)
         sums.squares += np.array([inner.sum(), beyond.sum()], dtype=np.int64)
         sums.rows += len(rows)
@@ -417,50 +425,51 @@ class PrivateStream:
     def _release(self, sums: _Sums) -> Summary:
         privacy = self._privacy
         split = privacy.split(["mean"] * self._centered + ["covariance", "scree"])
-        change = of_sketch(_GRID, self._update_clip, privacy.relation)
-        change += sketch_slack(_GRID, sums.sketch.shape[1])
-        sketch = self._noised(sums.sketch, change, split["covariance"])
+        sensitivity = of_sketch(_GRID, self._update_clip, privacy.relation)
+        sensitivity += sketch_slack(_GRID, sums.sketch.shape[1])
+        sketch = self._add_noise(sums.sketch, sensitivity, split["covariance"])
         unit, n = self._clip / _GRID, max(sums.rows, 1)
         shift = np.zeros(self.d)
         if split.get("mean"):
-            shift = self._noised(sums.total, of_total(_GRID, privacy.relation), split["mean"]) / n
-        self.statement = stream_statement(privacy, n=self.n_seen, budget=split)
+            total_sensitivity = of_total(_GRID, privacy.relation)
+            shift = self._add_noise(sums.total, total_sensitivity, split["mean"]) / n
+        self.statement = state_stream_guarantee(privacy, n=self.n_seen, budget=split)
+        # From here on everything is post-processing of released values.
         centred = sketch - n * np.outer(shift, shift @ self._basis)
-        inner, beyond = self._energies(sums.squares, split["scree"])
-        around = max(inner - n * float(shift @ shift), 0.0)
-        grown = (1.0 + min(beyond, _REACH**2)) * self.n_seen / n
-        return self._decomposed(
-            centred * unit**2, around * unit**2, grown, self._mean + shift * unit
+        inner, beyond = self._release_energies(sums.squares, split["scree"])
+        energy = max(inner - n * float(shift @ shift), 0.0)
+        growth = (1.0 + min(beyond, _REACH**2)) * self.n_seen / n
+        return self._decompose(
+            centred * unit**2, energy * unit**2, growth, self._mean + shift * unit
         )
 
-    def _energies(self, squares: Whole, share: float) -> tuple[float, float]:
-        """Squared lengths of the rows, clipped as in the sketch, and the part that this cuts off.
+    def _release_energies(self, squares: Integers, fraction: float) -> tuple[float, float]:
+        """Return the noised energy of the clipped rows, and the relative energy beyond the clip.
 
-        Two numbers of at least 0 a row that add up to at most the squared reach.
+        The two exact numbers of a row are at least 0 and add up to at most ``(_REACH * _GRID)^2``.
         """
-        if not share:
+        if not fraction:
             return 0.0, 0.0
-        change = of_second_moment(_REACH * _GRID, self._privacy.relation)
-        inner, beyond = self._noised(squares, change, share).astype(np.float64)
+        sensitivity = of_second_moment(_REACH * _GRID, self._privacy.relation)
+        inner, beyond = self._add_noise(squares, sensitivity, fraction).astype(np.float64)
         return max(inner, 1.0), max(beyond, 0.0) / max(inner, 1.0)
 
-    def _noised(
-        self, exact: npt.NDArray[np.int64], sensitivity: float, share: float
-    ) -> npt.NDArray[np.int64]:
-        mu = self._privacy.mu * math.sqrt(share)
-        noised: npt.NDArray[np.int64] = Noise(sensitivity).added({"": exact}, mu, 1, self._draw)[""]
+    def _add_noise(self, exact: Integers, sensitivity: float, fraction: float) -> Integers:
+        """Return sums with noise for a fraction of the budget (of mu squared)."""
+        mu = self._privacy.mu * math.sqrt(fraction)
+        noised: Integers = Noise(sensitivity).added({"": exact}, mu, 1, self._draw)[""]
         return noised
 
-    def _decomposed(self, sketch: Array, energy: float, grown: float, mean: Array) -> Summary:
-        """Turn the noised sketch into directions; its singular values stand for eigenvalues.
+    def _decompose(self, sketch: Array, energy: float, growth: float, mean: Array) -> Summary:
+        """Turn the noised sketch into components; its singular values estimate eigenvalues.
 
-        They grow by the rows that are not in it, and by what clipping has cut off of the squared
-        lengths, which is taken to lie along the directions as the rest does: rows are clipped to
-        their direction.
+        They are scaled up for the rows of the warm-up, which are not in the sketch, and for the
+        energy that clipping has removed. That is assumed to be distributed over the directions
+        like the rest, since clipping does not change the direction of a row.
         """
         left, s, _ = np.linalg.svd(sketch, full_matrices=False)
-        inside = s[: self.k] * grown
-        energy = max(energy * grown, float(inside.sum()))
+        inside = s[: self.k] * growth
+        energy = max(energy * growth, float(inside.sum()))
         return Summary(
             float(self.n_seen),
             mean,

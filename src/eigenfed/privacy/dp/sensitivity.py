@@ -1,11 +1,12 @@
-"""By how much one row can change what is computed of all rows, in Euclidean norm.
+"""L2 sensitivities: how much one row can change a sum over all rows, in Euclidean norm.
 
-Rows are clipped to norm C. ``replace_one`` turns a row into another one; ``zero_out`` leaves it out
-of every sum (a row of zeros would not do: about a mean it is a row like others).
-The number of rows is public in both. Derivations are in ``docs/privacy.md``; that none of these
-can be exceeded is searched for numerically in ``tests/privacy/test_sensitivity.py``.
+Rows are clipped to norm C. Under ``replace_one`` a row is replaced by another; under ``zero_out``
+it is left out of every sum (which differs from a row of zeros: about a mean that is a row like any
+other). The number of rows is public under both. Derivations are in ``docs/privacy.md``;
+``tests/privacy/test_sensitivity.py`` searches numerically for a violation of each bound.
 
-Radii that are searched for by counting rows: where to look, in what steps, in what units.
+The constants and `edge` below define the private search for a clipping radius, a binary search on
+noisy counts of the rows within a radius.
 """
 
 import math
@@ -16,7 +17,7 @@ RELATIONS = ("replace_one", "zero_out")
 
 
 def of_count(relation: str) -> float:
-    """Of the number of rows that pass a test: one row passes it or does not.
+    """Return the sensitivity of a count of rows that satisfy a condition.
 
     Examples
     --------
@@ -28,7 +29,7 @@ def of_count(relation: str) -> float:
 
 
 def of_total(clip: float, relation: str) -> float:
-    """Of the sum of rows: ``|x - y|`` is at most 2 C, and ``|x|`` at most C.
+    """Return the sensitivity of the sum of rows: ``|x - y|`` is at most 2 C, ``|x|`` at most C.
 
     Examples
     --------
@@ -39,7 +40,7 @@ def of_total(clip: float, relation: str) -> float:
 
 
 def of_second_moment(clip: float, relation: str) -> float:
-    """Of the sum of x x' in Frobenius norm.
+    """Return the sensitivity of the sum of x x', in Frobenius norm.
 
     ``|xx' - yy'|^2 = |x|^4 + |y|^4 - 2 <x,y>^2`` is largest for orthogonal rows of norm C.
 
@@ -52,10 +53,11 @@ def of_second_moment(clip: float, relation: str) -> float:
 
 
 def of_sketch(clip: float, update_clip: float, relation: str) -> float:
-    """Of the sum of x (Q'x)' with orthonormal Q, where ``|x| |Q'x|`` is clipped to c.
+    """Return the sensitivity of the sum of x (Q'x)', Q orthonormal, ``|x| |Q'x|`` clipped to c.
 
-    ``<x,y> <Q'x,Q'y>`` can be negative, so that sqrt(2) c does not hold: two updates can be
-    opposite, 2 c apart. As a part of xx' - yy' the change is at most sqrt(2) C^2 too.
+    Under ``replace_one`` it is not sqrt(2) c: ``<x,y> <Q'x,Q'y>`` can be negative, so that two
+    updates can be opposite, 2 c apart. As a part of xx' - yy', the change is also at most
+    sqrt(2) C^2.
 
     Examples
     --------
@@ -80,21 +82,22 @@ def _check(relation: str) -> None:
 
 
 WIDEST = (-24.0, 40.0)
-"""Between which powers of two a radius is looked for when nothing is known."""
+"""Range of the search if nothing is known about the radius, as powers of two."""
 
 WIDE_ASKS, NARROW_ASKS = 7, 4
-"""How many counts a search takes in the widest range, and in four octaves."""
+"""Number of counts of a search over the widest range, and over four octaves."""
 
 COUNT_UNIT = 1024
-"""A count is noised in these parts, so that its noise is as good as continuous."""
+"""A count is multiplied by this before noise is added: with a large standard deviation, discrete
+noise costs hardly more than continuous noise."""
 
 
-def edge(i: float, low: float, high: float, asks: int) -> float:
-    """Return the i-th of the radii that cut a range of powers of two into ``2**asks`` cells.
+def edge(i: float, low: float, high: float, counts: int) -> float:
+    """Return the i-th of the radii that divide a range of powers of two into ``2**counts`` cells.
 
     Examples
     --------
-    >>> [edge(i, 0.0, 2.0, asks=1) for i in range(3)]
+    >>> [edge(i, 0.0, 2.0, counts=1) for i in range(3)]
     [1.0, 2.0, 4.0]
     """
-    return float(2.0 ** (low + (high - low) * i / (1 << asks)))
+    return float(2.0 ** (low + (high - low) * i / (1 << counts)))

@@ -1,17 +1,17 @@
-"""What a ledger's events add up to: the state of every round, and the totals of every data set.
+"""The state that follows from a ledger's events: every round, and the totals of every data set.
 
-Totals are kept under one relation at a time. Leaving a row out moves no sum further than replacing
-it can (see `sensitivity`), so a spend under ``replace_one`` counts as it is under ``zero_out``. The
-other way takes two steps, from the row to none and from none to the other row:
-by group privacy a ``zero_out`` spend of mu counts as 2 mu under ``replace_one`` (Dong, Roth and
-Su, 2019, theorem 2.14). Each is then mu-Gaussian-DP under the same relation, and they compose.
+Totals are stated under one neighbouring relation. Leaving a row out changes no sum by more than
+replacing it can (see `sensitivity`), so a spend under ``replace_one`` counts unchanged under
+``zero_out``. The converse takes two steps, from the row to none and from none to the other row: by
+group privacy a ``zero_out`` spend of mu counts as 2 mu under ``replace_one`` (Dong, Roth and Su,
+2019, theorem 2.14). All spends are then mu-Gaussian-DP under the same relation, and they compose.
 """
 
 import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from eigenfed.privacy.dp.accounting import composed, epsilon_of
+from eigenfed.privacy.dp.accounting import compose, epsilon_of
 from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_relation
 from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
@@ -31,30 +31,31 @@ from eigenfed.privacy.ledger.events import (
 )
 
 ABORTS_ALLOWED = 3
-"""How many runs on a data set may be aborted before it is held for a person."""
+"""Number of aborted runs on a data set after which one more puts it on hold for review."""
 _ROUNDING = 1e-9
-_TELLS_NOTHING = {"size", "nothing", "noise"}
+_NOT_EXACT = {"size", "nothing", "noise"}
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What was spent on a data set, over all runs.
+    """The total privacy loss of a data set, over all runs.
 
     Attributes
     ----------
     relation : {"replace_one", "zero_out"}
-        What the figures are under.
+        The neighbouring relation of the totals.
     mu : float
         All replies together are mu-Gaussian-DP; infinite without a guarantee.
     epsilon : float or None
-        At `delta`, by the tight curve; None where no delta is given.
+        At `delta`, by the tight curve; None if no delta is given.
     delta : float or None
     spends : int
+        Number of replies with noise.
     unsound : int
-        Replies let through for which nothing holds; one of them voids the whole.
+        Number of replies by a mechanism without a guarantee; one of them voids the total.
     budget : Budget or None
     exact : int
-        Replies that left without noise and tell of the rows; one of them voids the whole.
+        Number of replies without noise that depend on the rows; one of them voids the total.
 
     Examples
     --------
@@ -72,12 +73,12 @@ class Totals:
 
     @property
     def epsilon(self) -> float | None:
-        """What the total amounts to at delta, by the tight Gaussian curve."""
+        """Epsilon of the total at delta, by the tight Gaussian curve."""
         return None if self.delta is None else epsilon_of(self.delta, self.mu)
 
     @property
     def rho(self) -> float:
-        """The same total in zero-concentrated privacy, ``mu^2 / 2``."""
+        """The total in zero-concentrated differential privacy, ``mu^2 / 2``."""
         return self.mu**2 / 2
 
     @property
@@ -88,18 +89,18 @@ class Totals:
             return f"No epsilon holds: exact sums of these rows have left, in {replies}."
         if self.unsound:
             return (
-                f"No guarantee: nothing holds for {self.unsound} of "
-                f"{self.spends + self.unsound} replies that were paid for."
+                f"No epsilon holds: {self.unsound} of {self.spends + self.unsound} replies came "
+                "from a mechanism without a guarantee."
             )
         at = "" if self.delta is None else f" and epsilon={self.epsilon:.3g} at delta={self.delta}"
         figures = f"mu={self.mu:.4g}, rho={self.rho:.4g}{at}"
-        counted = "1 spend comes" if self.spends == 1 else f"{self.spends} spends come"
-        return f"{counted} to {figures} under {self.relation}."
+        spends = "1 spend comes" if self.spends == 1 else f"{self.spends} spends come"
+        return f"{spends} to {figures} under {self.relation}."
 
 
 @dataclass
 class Slot:
-    """What happened in one round of a run on a data set."""
+    """One round of a run on a data set: what was charged, replied and summed."""
 
     key: ReplyKey
     paid: Event | None = None
@@ -121,21 +122,21 @@ class _Account:
     unforgiven: dict[str, Aborted] = field(default_factory=dict)
 
 
-class Book:
-    """The events so far, folded into what the next decision needs.
+class LedgerState:
+    """The state of a ledger after its events so far.
 
     Attributes
     ----------
     number : int
-        Of the last event.
+        Number of the last event.
     head : bytes
-        Its hash.
+        Hash of the last event.
     ledger : str
         The ledger's identity.
     version : int
-        Its format.
+        The ledger's format.
     may_lack_head : bool
-        Whether no head file is there yet: the format has none, or the last event began it.
+        Whether there may be no head file yet: format 1 has none, and an upgrade writes it last.
     """
 
     def __init__(self) -> None:
@@ -150,7 +151,7 @@ class Book:
         self._accounts: dict[str, _Account] = {}
 
     def add(self, event: Event, hash_: bytes) -> None:
-        """Take in the next event."""
+        """Update the state with the next event."""
         self.number, self.head = event.number, hash_
         what = event.what
         self.may_lack_head = self.version < 2 or isinstance(what, Upgraded)
@@ -162,19 +163,19 @@ class Book:
             case Budgeted():
                 self._account(what.dataset).budget = what.budget
             case Spent():
-                self._opened(what.key).paid = event
+                self._slot_of(what.key).paid = event
                 self._account(what.key.dataset).spent.append(what)
             case Unsound():
-                self._opened(what.key).paid = event
+                self._slot_of(what.key).paid = event
                 self._account(what.key.dataset).unsound += 1
             case Replied():
-                slot = self._opened(what.key)
+                slot = self._slot_of(what.key)
                 slot.replied, slot.replied_at = what, event.number
                 account = self._account(what.key.dataset)
                 account.meter = what.meter or account.meter
                 account.exact += _is_exact(what)
             case Summed():
-                self._opened(what.key).summed = what
+                self._slot_of(what.key).summed = what
                 self._account(what.key.dataset).sums.append(what)
             case RunOpened():
                 self._account(what.dataset).runs[what.run] = what
@@ -195,110 +196,110 @@ class Book:
     def _account(self, dataset: str) -> _Account:
         return self._accounts.setdefault(dataset, _Account())
 
-    def _read(self, dataset: str) -> _Account:
+    def _existing(self, dataset: str) -> _Account:
         return self._accounts.get(dataset, _Account())
 
-    def _opened(self, key: ReplyKey) -> Slot:
+    def _slot_of(self, key: ReplyKey) -> Slot:
         return self._slots.setdefault(key.slot, Slot(key))
 
     def slot(self, key: ReplyKey) -> Slot | None:
-        """Return what happened in the key's round, whatever was asked there."""
+        """Return what happened in the key's round, whatever its request was."""
         return self._slots.get(key.slot)
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """All rounds in which something happened."""
+        """All rounds with an event."""
         return tuple(self._slots.values())
 
     def budget(self, dataset: str) -> Budget | None:
         """Return the budget in force."""
-        return self._read(dataset).budget
+        return self._existing(dataset).budget
 
     def sums(self, dataset: str) -> tuple[Summed, ...]:
-        """Return the secure sums that the data set was part of."""
-        return tuple(self._read(dataset).sums)
+        """Return the secure aggregations that the data set was part of."""
+        return tuple(self._existing(dataset).sums)
 
     def meter(self, dataset: str) -> str | None:
-        """Return SHA-256 of the leakage meter that belongs to the data set."""
-        return self._read(dataset).meter
+        """Return the SHA-256 of the data set's leakage meter."""
+        return self._existing(dataset).meter
 
     def refusals(self, dataset: str, run: str) -> tuple[int, int]:
-        """Return how many events tell of refusals, in the run and on the data set."""
+        """Return the number of recorded refusals, in the run and on the data set."""
         return self._refusals[dataset, run], self._refused[dataset]
 
     def runs(self, dataset: str) -> dict[str, RunOpened]:
-        """Return the runs that were opened on the data set."""
-        return self._read(dataset).runs
+        """Return the runs that were opened on the data set, by name."""
+        return self._existing(dataset).runs
 
     def is_aborted(self, dataset: str, run: str) -> bool:
-        """Say whether the run was aborted."""
-        return run in self._read(dataset).aborted
+        """Return whether the run was aborted."""
+        return run in self._existing(dataset).aborted
 
     def unforgiven(self, dataset: str) -> tuple[Aborted, ...]:
-        """Return how each run was aborted since the last release."""
-        return tuple(self._read(dataset).unforgiven.values())
+        """Return the aborted runs since the hold was last released."""
+        return tuple(self._existing(dataset).unforgiven.values())
 
     def is_held(self, dataset: str) -> bool:
-        """Say whether more runs were aborted since the last release than are allowed."""
+        """Return whether the data set is on hold: too many aborted runs since the last release."""
         return len(self.unforgiven(dataset)) > ABORTS_ALLOWED
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets that events are about, in the order of their first."""
+        """The data sets with events, in the order of their first event."""
         return tuple(self._accounts)
 
     def totals(self, dataset: str, delta: float | None, relation: str | None) -> Totals:
-        """Add up a data set's spends; delta and relation are the budget's where not given."""
-        account = self._read(dataset)
+        """Compose a data set's spends; delta and relation default to those of its budget."""
+        account = self._existing(dataset)
         if account.budget is not None:
             delta = account.budget.delta if delta is None else delta
             relation = account.budget.relation if relation is None else relation
         relation = relation or "replace_one"
         check_relation(relation)
-        mu = composed(under(spent, relation) for spent in account.spent)
+        mu = compose(spent_mu(spent, relation) for spent in account.spent)
         mu = math.inf if account.unsound or account.exact else mu
         spends = len(account.spent)
         return Totals(relation, mu, delta, spends, account.unsound, account.budget, account.exact)
 
     def exceeds(self, spent: Spent) -> bool:
-        """Say whether one more spend would exceed its data set's budget.
+        """Return whether one more spend would exceed its data set's budget.
 
-        A total that is over by rounding, one part in 1e9, is not over.
+        An excess of one part in 1e9 is taken for rounding and allowed.
         """
         budget = self.budget(spent.key.dataset)
         if budget is None:
             return False
-        return not self._carries(spent.key.dataset, budget, under(spent, budget.relation))
+        return not self._fits(spent.key.dataset, budget, spent_mu(spent, budget.relation))
 
     def affords(self, dataset: str, mu: float, relation: str) -> bool:
-        """Tell whether the budget, if there is one, allows spends that come to `mu` in all."""
+        """Return whether the budget, if there is one, allows spends with a total of `mu`."""
         budget = self.budget(dataset)
         if budget is None:
             return True
-        return self._carries(dataset, budget, mu_under(mu, relation, budget.relation))
+        return self._fits(dataset, budget, convert_mu(mu, relation, budget.relation))
 
-    def _carries(self, dataset: str, budget: Budget, mu: float) -> bool:
+    def _fits(self, dataset: str, budget: Budget, mu: float) -> bool:
         total = self.totals(dataset, None, None).mu
-        return composed([total, mu]) <= budget.mu * (1.0 + _ROUNDING)
+        return compose([total, mu]) <= budget.mu * (1.0 + _ROUNDING)
 
 
 def _is_exact(replied: Replied) -> bool:
-    return replied.spend is None and replied.release.reveals not in _TELLS_NOTHING
+    return replied.spend is None and replied.release.reveals not in _NOT_EXACT
 
 
-def under(spent: Spent, relation: str) -> float:
-    """Return the mu of a spend under a relation, its own or the other.
+def spent_mu(spent: Spent, relation: str) -> float:
+    """Return the mu of a spend under a relation, its own or the other one.
 
     Examples
     --------
     >>> key = ReplyKey("cohort", "run 1", 0, "scatter", ask_digest="5d41")
     >>> spent = Spent(key, 0.5, 1.0, 2.0, "zero_out", "gaussian")
-    >>> under(spent, "zero_out"), under(spent, "replace_one")
+    >>> spent_mu(spent, "zero_out"), spent_mu(spent, "replace_one")
     (0.5, 1.0)
     """
-    return mu_under(spent.mu, spent.relation, relation)
+    return convert_mu(spent.mu, spent.relation, relation)
 
 
-def mu_under(mu: float, spent: str, relation: str) -> float:
-    """Return the mu of a spend under `spent` as it counts under a relation."""
-    return (2 if (spent, relation) == ("zero_out", "replace_one") else 1) * mu
+def convert_mu(mu: float, from_relation: str, relation: str) -> float:
+    """Convert a mu that holds under one relation to another."""
+    return (2 if (from_relation, relation) == ("zero_out", "replace_one") else 1) * mu

@@ -1,4 +1,4 @@
-"""What a ledger's entries are about: one ask, a budget, a declaration; and how it says no."""
+"""Values in ledger events (reply keys, budgets, declarations), and the texts of refusals."""
 
 import math
 from dataclasses import dataclass
@@ -7,33 +7,35 @@ from typing import Any
 
 from eigenfed.errors import Argument, BudgetExceeded, InputError, Refusal
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.dp.accounting import check_delta, check_epsilon, mu_of
+from eigenfed.privacy.dp.accounting import check_delta, check_epsilon, is_number, mu_of
 from eigenfed.privacy.dp.sensitivity import RELATIONS
 from eigenfed.privacy.release import Release
 
 _LONGEST_NAME = 200
 _LAST_ROUND = 2**31 - 1
 TEXTS = {
-    "budget": "The data set's budget does not allow this spend. Wait for a larger budget, or ask "
-    "for less.",
-    "no_guarantee": "Nothing holds for this mechanism, and the site's policy does not allow that. "
-    "Use a sound one.",
-    "answered": "This round was answered, or paid for, with another ask. Ask in a new round.",
-    "forgotten": "This round was answered and its reply is no longer kept. Ask in a new round.",
-    "unspent": "What pays for the reply is not what its declaration says. Spend first, and only "
+    "budget": "The data set's budget does not allow this spend. Wait for a larger budget, or "
+    "request less.",
+    "no_guarantee": "The mechanism has no privacy guarantee, and the site's policy requires one. "
+    "Use a proven mechanism.",
+    "answered": "This round was answered, or paid for, for another request. Use a new round.",
+    "forgotten": "This round was answered and its reply is no longer stored. Use a new round.",
+    "unspent": "The payment for the reply does not match its declaration. Spend first, and only "
     "for a reply with noise.",
-    "roster": "A sum over these sites would give a few of them away beside earlier sums. Run "
-    "with the sites of an earlier run.",
-    "runs": "The data set has taken part in as many runs as the site allows. Ask the people there.",
-    "reopened": "The run is known with another study or coordinator. Open a new run.",
-    "held": "Too many runs on the data set were aborted, and a person must look into it. Then: "
+    "roster": "Together with earlier sums, a sum over these sites would reveal a few of them. Use "
+    "the sites of an earlier run.",
+    "runs": "The data set has taken part in as many runs as the site allows. Raise max_runs in the "
+    "site's policy.",
+    "reopened": "The run is already open with another study or coordinator. Open a new run.",
+    "held": "Too many runs on the data set were aborted, and a person must review them. Then run: "
     "eigenfed ledger release FILE --dataset NAME --reason TEXT.",
 }
+"""Why a ledger refuses, by code."""
 
 
 @dataclass(frozen=True)
 class ReplyKey:
-    """Which ask an entry belongs to. A site answers a round of a run on a data set once.
+    """Identifies a request. A site answers each round of a run on a data set once.
 
     Attributes
     ----------
@@ -43,9 +45,9 @@ class ReplyKey:
     round_ : int
     op : str
     ask_digest : str
-        Of all that was asked.
+        Digest of the whole request.
     roster_digest : str
-        Of the sites that take part; empty where the ask names none.
+        Digest of the participating sites; empty if the request has no roster.
 
     Examples
     --------
@@ -75,19 +77,19 @@ class ReplyKey:
 
     @property
     def slot(self) -> tuple[str, str, int]:
-        """What can be answered once: data set, run and round."""
+        """Data set, run and round: what can be answered only once."""
         return self.dataset, self.run, self.round_
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The most that may be spent on a data set, over all runs.
+    """The total privacy budget of a data set, over all runs.
 
     Attributes
     ----------
     epsilon, delta : float
     relation : {"replace_one", "zero_out"}, default="replace_one"
-        Which data sets must be hard to tell apart.
+        The neighbouring relation.
 
     Examples
     --------
@@ -115,7 +117,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Declared:
-    """A reply's declaration as text, which outlives changes of the code.
+    """A release declaration as text, so that recorded events do not depend on the code.
 
     Examples
     --------
@@ -135,60 +137,59 @@ class Declared:
 
     @classmethod
     def of(cls, release: Release) -> "Declared":
-        """Write a declaration down."""
+        """Convert a declaration to text."""
         return cls(release.kind, release.shape, release.leaves.value, release.reveals.value)
 
 
-def refusal(code: str, *, recorded: bool = False) -> Refusal:
-    """Make the refusal of a ledger, with what its code means.
+def make_refusal(code: str, *, recorded: bool = False) -> Refusal:
+    """Return the exception for a refusal code, with its text.
 
     Parameters
     ----------
     code : str
-        One of those of `TEXTS`.
+        A key of `TEXTS`.
     recorded : bool, default=False
-        Whether the ledger has written it down already.
+        Whether the ledger has recorded the refusal already.
 
     Examples
     --------
-    >>> raise refusal("forgotten")
+    >>> raise make_refusal("forgotten")
     Traceback (most recent call last):
-    eigenfed.errors.Refusal: This round was answered and its reply is no longer kept. Ask in ...
+    eigenfed.errors.Refusal: This round was answered and its reply is no longer stored. Use a ...
     """
     kind = BudgetExceeded if code == "budget" else Refusal
     return kind(code, TEXTS[code], recorded=recorded)
 
 
 def check_name(name: str, value: object) -> None:
-    """Refuse what is not a short text that can be shown as it is."""
+    """Raise InputError unless the value is a short printable text."""
     if not isinstance(value, str) or not 0 < len(value) <= _LONGEST_NAME:
         size = f"of {len(value)} characters" if isinstance(value, str) else type(value).__name__
         raise InputError(
-            f"{name} is {size} and must be text of 1 to {_LONGEST_NAME} characters. Shorten it, "
-            "or name what it is about."
+            f"{name} is {size} and must be text of 1 to {_LONGEST_NAME} characters. Pass such a "
+            "text."
         )
     if not value.isprintable():
         raise InputError(
             Argument(name, value),
-            " must hold printable characters only",
-            remedy="Take the others out.",
+            " must contain printable characters only",
+            remedy="Remove the others.",
         )
 
 
 def check_positive(name: str, value: Any) -> None:
-    """Refuse what is not a finite number above 0."""
-    real = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not (real and 0.0 < float(value) < math.inf):
+    """Raise InputError unless the value is a finite number above 0."""
+    if not (is_number(value) and 0.0 < float(value) < math.inf):
         raise InputError(
             Argument(name, value),
             " must be a finite number above 0",
-            remedy="Take it from the noise that is drawn; what has no guarantee goes through "
-            "spend_unsound.",
+            remedy="Derive it from the noise that is drawn; for a mechanism without a guarantee, "
+            "use spend_unsound.",
         )
 
 
 def check_relation(relation: str) -> None:
-    """Refuse a relation that nothing is accounted under."""
+    """Raise InputError unless the relation is one that spends are accounted under."""
     if relation not in RELATIONS:
         raise InputError(
             Argument("relation", relation),

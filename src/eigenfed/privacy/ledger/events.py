@@ -1,36 +1,36 @@
-"""What a ledger records: a closed set of kinds of events, their fields, and their bytes.
+"""The events of a ledger: a closed set of kinds, their fields, and their bytes.
 
-An event never changes meaning. A kind is never renamed or reused, and a field is never added to
-one, removed, or read in another sense: what is new gets a kind of its own, and the ledger's format
-another version. Readers refuse what they do not know. Format 1 has the kinds opened, budgeted,
+The meaning of an event never changes. A kind is never renamed or reused, and its fields are never
+added to, removed or reinterpreted: anything new gets a kind of its own, and the ledger's format a
+new version. Readers refuse kinds that they do not know. Format 1 has the kinds opened, budgeted,
 spent, unsound, replied, refused and summed; format 2 has all, and a head file (see `witness`).
 
 ============  ==========================  =====================================================
-kind          fields                      it happened that
+kind          fields                      meaning
 ============  ==========================  =====================================================
-opened        version, ledger             the ledger began, in this format, with this identity
-upgraded      version                     the ledger went over to this format from an older one
-budgeted      dataset, budget             this total replaced whatever budget the data set had
+opened        version, ledger             the ledger was created, in this format, with this identity
+upgraded      version                     the ledger was upgraded to this format from an older one
+budgeted      dataset, budget             this budget replaced any earlier one of the data set
 spent         key, mu, sensitivity, sd,   this much was paid for one reply, before the reply
               relation, mechanism         existed; it counts whether or not the reply ever left
-unsound       key, mechanism              a reply was let through about which nothing holds
-replied       key, release, shapes,       this reply was made ready to leave: its declaration,
+unsound       key, mechanism              a reply without a privacy guarantee was allowed
+replied       key, release, shapes,       this reply was made ready to send: its declaration,
               sent_bytes, digest, spend,  shapes, length and SHA-256; the number and mu of the
               mu, meter                   event that paid for it (null: it is exact); SHA-256 of
-                                          the leakage meter kept with it (null: as before)
-refused       key, code                   an ask was refused, with this code
-refused_more  dataset, run                further refusals in this run are not written down
-summed        key, sites                  the site took part in a secure sum over these sites
-run_opened    dataset, run, study,        the site began to take part in a run of the study of
-              coordinator                 this digest, asked by the holder of this key (in hex)
-aborted       dataset, run, round_, op    the run was ended here: something failed after rows
-                                          were touched
-released      dataset, by                 a person forgave the data set's aborted runs: why
+                                          the leakage meter after it (null: unchanged)
+refused       key, code                   a request was refused, with this code
+refused_more  dataset, run                further refusals in this run are not recorded
+summed        key, sites                  the site took part in secure aggregation with these sites
+run_opened    dataset, run, study,        the site joined a run of the study with this digest,
+              coordinator                 requested by the holder of this key (hexadecimal)
+aborted       dataset, run, round_, op    the run was aborted: an operation failed after it had
+                                          read rows
+released      dataset, by                 a person released the hold after aborted runs: why
 ============  ==========================  =====================================================
 
-Every event also has its number (1, 2, 3, ... without a gap) and when it was written. Its bytes are
-JSON in ASCII with sorted names and no spaces. Its hash is SHA-256 of the hash before it followed
-by those bytes; 32 zero bytes come before the first.
+Every event also has its number (1, 2, 3, ... without gaps) and the time of writing. Its bytes are
+ASCII JSON with sorted keys and no spaces. Its hash is the SHA-256 of the previous hash followed by
+those bytes; 32 zero bytes precede the first event.
 """
 
 import hashlib
@@ -55,7 +55,7 @@ BEFORE_FIRST = bytes(32)
 
 
 class Kind(Enum):
-    """The kinds of events; the table above says what each means."""
+    """The kinds of events; the table above explains them."""
 
     OPENED = "opened"
     UPGRADED = "upgraded"
@@ -73,7 +73,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Opened:
-    """The ledger began."""
+    """The ledger was created."""
 
     kind: ClassVar[Kind] = Kind.OPENED
     version: int
@@ -86,7 +86,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Upgraded:
-    """The ledger went over to another format."""
+    """The ledger was upgraded to another format."""
 
     kind: ClassVar[Kind] = Kind.UPGRADED
     version: int
@@ -97,7 +97,7 @@ class Upgraded:
 
 @dataclass(frozen=True)
 class Budgeted:
-    """A data set got a budget, its first or another one."""
+    """A data set was given a budget, the first or a new one."""
 
     kind: ClassVar[Kind] = Kind.BUDGETED
     dataset: str
@@ -113,10 +113,11 @@ class Spent:
 
     Attributes
     ----------
-    key : Key
+    key : ReplyKey
     mu : float
     sensitivity, sd : float
-        Of what is released and of its noise, in the same units; mu is their ratio or more.
+        Sensitivity and standard deviation of the noise, in the same units; mu is at least their
+        ratio.
     relation : {"replace_one", "zero_out"}
     mechanism : str
     """
@@ -138,13 +139,13 @@ class Spent:
         if self.mu < (1.0 - _ROUNDING) * self.sensitivity / self.sd:
             raise InputError(
                 f"mu={self.mu} must be at least sensitivity / sd = {self.sensitivity / self.sd}: "
-                "less would count less than is spent. Take mu from the noise that is drawn."
+                "less would understate the loss. Derive mu from the noise that is drawn."
             )
 
 
 @dataclass(frozen=True)
 class Unsound:
-    """A reply was let through for which no guarantee holds."""
+    """A reply without a privacy guarantee was allowed."""
 
     kind: ClassVar[Kind] = Kind.UNSOUND
     key: ReplyKey
@@ -156,7 +157,7 @@ class Unsound:
 
 @dataclass(frozen=True)
 class Replied:
-    """A reply was made ready to leave."""
+    """A reply was made ready to send."""
 
     kind: ClassVar[Kind] = Kind.REPLIED
     key: ReplyKey
@@ -175,7 +176,7 @@ class Replied:
 
 @dataclass(frozen=True)
 class Refused:
-    """An ask was refused."""
+    """A request was refused."""
 
     kind: ClassVar[Kind] = Kind.REFUSED
     key: ReplyKey
@@ -187,7 +188,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class RefusedMore:
-    """Further refusals in a run are not written down."""
+    """Further refusals in a run are not recorded."""
 
     kind: ClassVar[Kind] = Kind.REFUSED_MORE
     dataset: str
@@ -199,7 +200,7 @@ class RefusedMore:
 
 @dataclass(frozen=True)
 class Summed:
-    """The site took part in a secure sum."""
+    """The site took part in a secure aggregation."""
 
     kind: ClassVar[Kind] = Kind.SUMMED
     key: ReplyKey
@@ -207,14 +208,14 @@ class Summed:
 
     def __post_init__(self) -> None:
         if not self.sites:
-            raise InputError("sites=[] must name the sites of the sum. Pass all of them.")
+            raise InputError("sites=[] must contain the sites of the sum. Pass all of them.")
         for site in self.sites:
             check_name("sites", site)
 
 
 @dataclass(frozen=True)
 class RunOpened:
-    """The site began to take part in a run.
+    """The site joined a run.
 
     Attributes
     ----------
@@ -237,7 +238,7 @@ class RunOpened:
 
 @dataclass(frozen=True)
 class Aborted:
-    """A run was ended at the site, after rows were touched."""
+    """A run was aborted at the site, after an operation had read rows."""
 
     kind: ClassVar[Kind] = Kind.ABORTED
     dataset: str
@@ -253,7 +254,7 @@ class Aborted:
 
 @dataclass(frozen=True)
 class Released:
-    """A person forgave a data set's aborted runs."""
+    """A person released the hold on a data set after aborted runs."""
 
     kind: ClassVar[Kind] = Kind.RELEASED
     dataset: str
@@ -286,13 +287,13 @@ What = (
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a ledger.
+    """One event of a ledger.
 
     Attributes
     ----------
     number : int
     when : str
-        Time in UTC, as ISO 8601 writes it.
+        Time in UTC, in ISO 8601 format.
     what : Opened, Upgraded, Budgeted, Spent, Unsound, Replied, Refused, RefusedMore, Summed, \
 RunOpened, Aborted or Released
 
@@ -310,47 +311,47 @@ RunOpened, Aborted or Released
 
     @property
     def kind(self) -> Kind:
-        """What kind of event it is."""
+        """The kind of event."""
         return self.what.kind
 
     def to_bytes(self) -> bytes:
-        """Write it, the same event always as the same bytes."""
+        """Serialise the event; equal events give equal bytes."""
         record = {"number": self.number, "when": self.when, "kind": self.kind.value}
-        record |= _plain(self.what)
+        record |= _to_json(self.what)
         text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return text.encode("ascii")
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Event":
-        """Read what `to_bytes` wrote.
+        """Read the output of `to_bytes`.
 
         Raises
         ------
         DataError
-            If the kind is unknown, or a field is absent, foreign, out of range or written in
-            another way.
+            If the kind is unknown, a field is missing, unknown or out of range, or the bytes are
+            not exactly those that `to_bytes` writes.
         """
         try:
             record = json.loads(data)
             number, when = record.pop("number"), record.pop("when")
-            event = cls(number, when, _what(_KINDS[Kind(record.pop("kind"))], record))
-            sound = event.to_bytes() == data
+            event = cls(number, when, _parse_content(_KINDS[Kind(record.pop("kind"))], record))
+            valid = event.to_bytes() == data
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
-            sound = False
-        if not sound:
+            valid = False
+        if not valid:
             raise DataError(
                 "An event is not as this release writes it. Read the ledger with the release that "
-                "wrote it, or fetch a copy from before it was changed."
+                "wrote it, or restore a copy from before it was changed."
             )
         return event
 
 
-def chained(previous: bytes, body: bytes) -> bytes:
-    """Return the hash of an event of these bytes that follows the event of hash `previous`.
+def chain_hash(previous: bytes, body: bytes) -> bytes:
+    """Return the hash of an event with bytes `body` after the event with hash `previous`.
 
     Examples
     --------
-    >>> chained(BEFORE_FIRST, b"{}").hex()[:8]
+    >>> chain_hash(BEFORE_FIRST, b"{}").hex()[:8]
     'fb1634c4'
     """
     return hashlib.sha256(previous + body).digest()
@@ -360,10 +361,10 @@ _ROUNDING = 1e-9
 _KINDS: dict[Kind, type[What]] = {cls.kind: cls for cls in get_args(What)}
 
 
-def _plain(value: Any) -> Any:
-    """Turn a value into what JSON has; ``round_`` is called round there."""
+def _to_json(value: Any) -> Any:
+    """Convert a value to JSON types; the field ``round_`` is named round there."""
     if is_dataclass(value):
-        return {f.name.rstrip("_"): _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name.rstrip("_"): _to_json(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, Mapping):
@@ -371,7 +372,7 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _what(cls: type[What], record: dict[str, Any]) -> What:
+def _parse_content(cls: type[What], record: dict[str, Any]) -> What:
     for name, read in _READ.items():
         if name in record:
             record[name] = read(record[name])

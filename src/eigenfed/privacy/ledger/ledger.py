@@ -1,30 +1,30 @@
-"""A site's ledger: what left, what it cost, and what may still be spent.
+"""A site's ledger: the replies that have left, their privacy cost, and the remaining budget.
 
-One file for each site, over all runs and data sets. The gate asks it in this order, and sends
-nothing but what `Ledger.commit` or `Ledger.reply` returned::
+Each site has one file for all runs and data sets. The gate calls it in this order, and sends only
+what `Ledger.commit` or `Ledger.reply` returned::
 
-    ledger.open_run(dataset, run, ...) once, before anything of a run is answered
-    kept = ledger.reply(key)          the same ask again brings the same bytes
-    ledger.summed(key, sites)         where the reply goes into a secure sum
-    ledger.spend(key, mu, ...)        before the reply is computed, for a reply with noise
-    reply = ledger.commit(key, ...)   reply, event and meter, or none of them
-    ledger.abort(dataset, run, ...)   where something failed after rows were touched
+    ledger.open_run(dataset, run, ...)  once, before any request of a run is answered
+    stored = ledger.reply(key)          a repeated request gets the same bytes
+    ledger.summed(key, sites)           if the reply goes into a secure aggregation
+    ledger.spend(key, mu, ...)          for a reply with noise, before it is computed
+    reply = ledger.commit(key, ...)     stores reply, event and meter together, or nothing
+    ledger.abort(dataset, run, ...)     if an operation failed after it had read rows
 
-Killed at any instant, the ledger counts at least what has left. A spend without a reply was never
-sent, so a retry may draw its noise anew under the same spend; a reply that was committed is never
-computed again, not even after its bytes were forgotten.
+If the process is killed at any moment, the ledger counts at least what has left. A spend without a
+reply was never sent, so a retry may draw new noise under the same spend; a committed reply is never
+computed again, not even after its bytes were deleted.
 
-A ledger that was put back to an older copy, replaced or removed is noticed by its head file (see
-`witness`) when it is opened and in every call. Then nothing may leave any more: every call of the
-object fails, until a person has restored the file and started the site again.
+The head file (see `witness`) reveals whether a ledger was rolled back to an older copy, replaced or
+removed; it is checked on opening and in every call. If so, nothing may leave: every later call of
+the object fails, until a person has restored the file and restarted the site.
 """
 
 from collections.abc import Callable, Mapping
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.dp.accounting import check_delta
-from eigenfed.privacy.ledger.accounts import Book, Slot, Totals
-from eigenfed.privacy.ledger.entries import Budget, Declared, ReplyKey, check_name, refusal
+from eigenfed.privacy.ledger.accounts import LedgerState, Slot, Totals
+from eigenfed.privacy.ledger.entries import Budget, Declared, ReplyKey, check_name, make_refusal
 from eigenfed.privacy.ledger.event_log import EventLog
 from eigenfed.privacy.ledger.events import Budgeted, Refused, Replied, Spent, Unsound
 from eigenfed.privacy.ledger.site_ledger import SiteLedger, Spending, refuse_with
@@ -35,38 +35,39 @@ __all__ = ["Budget", "ChainVerdict", "Ledger", "Refusal", "ReplyKey", "Spending"
 
 
 class Ledger(EventLog, SiteLedger):
-    """The append-only record of a site's releases, and the judge of what may be released.
+    """The append-only record of a site's releases, which decides what may be released.
 
-    It may be used by several threads, and by several processes that each open the file. It must
-    not be carried into a forked process. A ledger with a broken chain does not open for writing,
-    nor does one that does not go together with its head file. A ledger of release 0.1 has no head
-    file: it gets one when it is first opened for writing, and then must have it.
+    It may be used by several threads, and by several processes that each open the file, but not
+    across a fork. A ledger with a broken chain, or one that does not match its head file, does not
+    open for writing. A ledger of release 0.1 has no head file: one is created when it is first
+    opened for writing, and required from then on.
 
     Parameters
     ----------
     path : str, path or None
         The file. None keeps everything in memory.
     readonly : bool, default=False
-        Open for looking and verifying only; a broken ledger can be opened this way.
+        Open for reading and verifying only; a broken ledger can be opened this way.
     create : bool, default=False
-        Whether to begin a ledger where there is none, with mode 0600. A mistyped path would count
-        from zero: sites begin theirs with ``eigenfed ledger create``, once.
+        Whether to create a ledger if there is none, with mode 0600. Off by default because a
+        mistyped path would start from zero: a site creates its ledger once, with
+        ``eigenfed ledger create``.
     witness : str or path, optional
         The head file; by default, beside the ledger with ``.head`` added to its name. On another
-        disk it also shows where ledger and folder are put back together.
+        disk, it also reveals whether the ledger's whole folder was rolled back.
     timeout_s : float, default=30.0
         How long to wait for another process that is writing.
     clock : callable, optional
-        Gives the time, with its zone.
+        Returns the current time, with time zone.
 
     Raises
     ------
     Refusal
-        With the code ``ledger``, if the file is not there or cannot be read or written.
+        With the code ``ledger``, if the file is missing or cannot be read or written.
     Broken
-        If its chain is broken, or it does not go together with its head file: a `DataError`.
+        If its chain is broken, or it does not match its head file: a `DataError`.
     DataError
-        If the file is another program's, or of another format.
+        If the file belongs to another program or has another format.
 
     Examples
     --------
@@ -91,20 +92,20 @@ class Ledger(EventLog, SiteLedger):
     """
 
     def set_budget(self, dataset: str, budget: Budget) -> None:
-        """Set the most that may be spent on a data set, over all runs.
+        """Set the total budget of a data set, over all runs.
 
-        A budget that is in force already is not written again; another one, higher or lower,
-        replaces it, and the ledger shows that. Without a budget the ledger adds up what is spent
-        and refuses nothing for its cost.
+        Setting the current budget again records nothing; another one, higher or lower, replaces
+        it, and the change is recorded. Without a budget, the ledger composes spends and refuses
+        none for its cost.
         """
-        with self._transaction(write=True) as book:
-            if book.budget(dataset) != budget:
+        with self._transaction(write=True) as state:
+            if state.budget(dataset) != budget:
                 self._append(Budgeted(dataset, budget))
 
     def budget(self, dataset: str) -> Budget | None:
-        """Return the budget in force on a data set."""
-        with self._transaction(write=False) as book:
-            return book.budget(dataset)
+        """Return the current budget of a data set."""
+        with self._transaction(write=False) as state:
+            return state.budget(dataset)
 
     def spend(
         self,
@@ -120,42 +121,42 @@ class Ledger(EventLog, SiteLedger):
 
         Parameters
         ----------
-        key : Key
+        key : ReplyKey
         mu : float
             The reply will be mu-Gaussian-DP.
         sensitivity, sd : float
-            In the same units. mu is at least their ratio.
+            In the same units; mu is at least their ratio.
         relation : {"replace_one", "zero_out"}
         mechanism : str
 
         Returns
         -------
         Spending
-            KNOWN if the same spend stands already and its reply was never committed: the reply
-            may be computed, and nothing is counted twice.
+            KNOWN if the same spend was recorded before and its reply was never committed: the
+            reply may be computed, and nothing is counted twice.
 
         Raises
         ------
         Refusal
             With the code ``budget`` if the total would exceed the budget, or ``answered`` if the
-            round was used by another ask, on other terms, or has its reply. It is recorded.
+            round was used by another request, on other terms, or has its reply. It is recorded.
         InputError
-            If an argument breaks its rule.
+            If an argument is invalid.
         """
         spent = Spent(key, mu, sensitivity, sd, relation, mechanism)
-        return self._pay(spent, lambda book: "budget" if book.exceeds(spent) else "")
+        return self._pay(spent, lambda state: "budget" if state.exceeds(spent) else "")
 
     def spend_unsound(self, key: ReplyKey, *, mechanism: str, allowed: bool) -> Spending:
-        """Let a reply through for which nothing holds, as some mechanisms are published.
+        """Allow a reply without a privacy guarantee, as some published mechanisms are.
 
         The data set has no guarantee from then on, and no later spend fits a budget.
 
         Parameters
         ----------
-        key : Key
+        key : ReplyKey
         mechanism : str
         allowed : bool
-            What the site's policy says.
+            Whether the site's policy allows it.
 
         Raises
         ------
@@ -165,15 +166,15 @@ class Ledger(EventLog, SiteLedger):
         unsound = Unsound(key, mechanism)
         return self._pay(unsound, lambda _: "" if allowed else "no_guarantee")
 
-    def _pay(self, what: Spent | Unsound, objection: Callable[[Book], str]) -> Spending:
-        with self._transaction(write=True) as book:
-            slot = book.slot(what.key)
-            if _waits_for_reply(slot, what):
+    def _pay(self, what: Spent | Unsound, objection: Callable[[LedgerState], str]) -> Spending:
+        with self._transaction(write=True) as state:
+            slot = state.slot(what.key)
+            if _awaits_reply(slot, what):
                 return Spending.KNOWN
             taken = slot is not None and (slot.key != what.key or slot.paid or slot.replied)
-            code = "answered" if taken else objection(book)
+            code = "answered" if taken else objection(state)
             if code:
-                self._record(Refused(what.key, code), book)
+                self._record(Refused(what.key, code), state)
             else:
                 self._append(what)
         refuse_with(code)
@@ -189,46 +190,46 @@ class Ledger(EventLog, SiteLedger):
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
     ) -> bytes:
-        """Put a reply on file, with its event and the meter after it: all of them or none.
+        """Store a reply with its event and the meter after it, all of them or none.
 
         Parameters
         ----------
-        key : Key
+        key : ReplyKey
         reply : bytes
         release : Release
             What the operation declares.
         shapes : mapping of str to tuple of int
-            Of the reply's arrays.
+            Shapes of the reply's arrays.
         paid : bool
-            Whether a spend stands for the reply; False for a reply that leaves as it is.
+            Whether the reply has noise that was paid for; False for an exact reply.
         meter : callable, optional
-            Given the data set's meter as bytes (None: there is none yet), returns the one after
-            this reply. It runs under the lock, so that no answer of another process is lost, and
-            what it raises undoes the commit.
+            Takes the data set's meter as bytes (None: there is none yet) and returns the meter
+            after this reply. It runs under the lock, so that no reply of another process is lost,
+            and an exception in it undoes the commit.
 
         Returns
         -------
         bytes
-            What is to be sent: the reply, or the one that was committed for this key before.
+            What to send: the reply, or the one that was committed for this key before.
 
         Raises
         ------
         Refusal
             With the code ``answered``, ``forgotten`` or ``unspent``.
         """
-        with self._transaction(write=True) as book:
-            slot = book.slot(key)
+        with self._transaction(write=True) as state:
+            slot = state.slot(key)
             if slot is not None and slot.replied is not None and slot.key == key:
-                return self._kept(slot)
-            code = _objection_to_reply(slot, key, paid)
+                return self._load_reply(slot)
+            code = _check_reply(slot, key, paid)
             if code:
-                self._record(Refused(key, code), book)
+                self._record(Refused(key, code), state)
             else:
-                self._keep(key, slot, reply, release, shapes, meter)
+                self._store(key, slot, reply, release, shapes, meter)
         refuse_with(code)
         return reply
 
-    def _keep(
+    def _store(
         self,
         key: ReplyKey,
         slot: Slot | None,
@@ -237,7 +238,7 @@ class Ledger(EventLog, SiteLedger):
         shapes: Mapping[str, tuple[int, ...]],
         meter: Callable[[bytes | None], bytes] | None,
     ) -> None:
-        after = None if meter is None else meter(self._kept_meter(key.dataset))
+        after = None if meter is None else meter(self._load_meter(key.dataset))
         if after is not None:
             self._file.keep_meter(key.dataset, after)
         self._file.keep_reply(key.slot, reply)
@@ -261,32 +262,32 @@ class Ledger(EventLog, SiteLedger):
         Returns
         -------
         bytes or None
-            None if the round is open, or was only paid for.
+            None if the round was not used, or was only paid for.
 
         Raises
         ------
         Refusal
-            With the code ``answered`` if the round was used by another ask, or ``forgotten`` if
-            its reply is no longer kept.
+            With the code ``answered`` if the round was used by another request, or ``forgotten``
+            if its reply is no longer stored.
         """
-        with self._transaction(write=False) as book:
-            slot = book.slot(key)
+        with self._transaction(write=False) as state:
+            slot = state.slot(key)
             if slot is not None and slot.key != key:
-                raise refusal("answered")
-            return None if slot is None or slot.replied is None else self._kept(slot)
+                raise make_refusal("answered")
+            return None if slot is None or slot.replied is None else self._load_reply(slot)
 
-    def _kept(self, slot: Slot) -> bytes:
+    def _load_reply(self, slot: Slot) -> bytes:
         reply = self._file.reply(slot.key.slot)
         if reply is None:
-            raise refusal("forgotten")
+            raise make_refusal("forgotten")
         if slot.replied is None or digest(reply) != slot.replied.digest:
-            raise DataError("A kept reply was changed in the ledger. Ask in a new round.")
+            raise DataError("A stored reply was changed in the ledger. Use a new round.")
         return reply
 
     def forget_replies(self, run: str, *, before: int | None = None) -> int:
-        """Remove the kept replies of a run, or of its rounds before one; return how many.
+        """Delete the stored replies of a run, or of its rounds before one; return how many.
 
-        Their events stay, so that those rounds are refused and never answered anew.
+        Their events stay, so that those rounds are refused and never answered again.
         """
         with self._transaction(write=True):
             return self._file.forget_replies(run, before)
@@ -294,47 +295,48 @@ class Ledger(EventLog, SiteLedger):
     def meter(self, dataset: str) -> bytes | None:
         """Return the leakage meter of a data set, as the last commit left it."""
         with self._transaction(write=False):
-            return self._kept_meter(dataset)
+            return self._load_meter(dataset)
 
-    def _kept_meter(self, dataset: str) -> bytes | None:
+    def _load_meter(self, dataset: str) -> bytes | None:
         meter = self._file.meter(dataset)
-        if (None if meter is None else digest(meter)) != self._book.meter(dataset):
-            raise DataError("The kept meter was changed. Restore the last copy that verifies.")
+        if (None if meter is None else digest(meter)) != self._state.meter(dataset):
+            raise DataError("The stored meter was changed. Restore the last copy that verifies.")
         return meter
 
     def totals(
         self, dataset: str, *, delta: float | None = None, relation: str | None = None
     ) -> Totals:
-        """Add up what was spent on a data set, over all runs.
+        """Return the total privacy loss of a data set, over all runs.
 
         Parameters
         ----------
         dataset : str
         delta : float, optional
-            Where to state epsilon; the budget's by default.
+            The delta at which epsilon is stated; by default that of the budget.
         relation : {"replace_one", "zero_out"}, optional
-            What to state it under; the budget's by default, else ``replace_one``.
+            The neighbouring relation; by default that of the budget, else ``replace_one``.
         """
         check_name("dataset", dataset)
         if delta is not None:
             check_delta(delta)
-        with self._transaction(write=False) as book:
-            return book.totals(dataset, delta, relation)
+        with self._transaction(write=False) as state:
+            return state.totals(dataset, delta, relation)
 
     @property
     def datasets(self) -> tuple[str, ...]:
-        """The data sets that the ledger knows of."""
-        with self._transaction(write=False) as book:
-            return book.datasets
+        """The data sets with events in the ledger."""
+        with self._transaction(write=False) as state:
+            return state.datasets
 
 
-def _waits_for_reply(slot: Slot | None, what: Spent | Unsound) -> bool:
+def _awaits_reply(slot: Slot | None, what: Spent | Unsound) -> bool:
     if slot is None or slot.paid is None or slot.replied is not None:
         return False
     return slot.paid.what == what
 
 
-def _objection_to_reply(slot: Slot | None, key: ReplyKey, paid: bool) -> str:
+def _check_reply(slot: Slot | None, key: ReplyKey, paid: bool) -> str:
+    """Return the code with which a commit is refused; empty if it is not."""
     if slot is not None and slot.key != key:
         return "answered"
     return "" if paid == (slot is not None and slot.paid is not None) else "unspent"

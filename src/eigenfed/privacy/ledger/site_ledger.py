@@ -1,9 +1,7 @@
-"""What a site's gate needs of a ledger, whether it is a file or nothing but memory.
+"""The ledger interface that a site's gate uses, and `NullLedger` for sites without a ledger.
 
-`Ledger` is one, and `NullLedger` stands in at sites without. The rules on runs, refusals and
-secure sums are the same for both and are here; what is kept, and where, is theirs.
-
-What stands in for a ledger at a site that has none.
+`SiteLedger` has the rules on runs, refusals and secure aggregation, which all ledgers share.
+`Ledger` keeps its events in a file; `NullLedger` keeps in memory what those rules need.
 """
 
 import threading
@@ -14,8 +12,8 @@ from enum import Enum
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.ledger.accounts import Book
-from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_name, refusal
+from eigenfed.privacy.ledger.accounts import LedgerState
+from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_name, make_refusal
 from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
     Aborted,
@@ -32,36 +30,36 @@ from eigenfed.privacy.release import Release
 from eigenfed.privacy.secagg.differencing import isolated_by
 
 RUNS_ALLOWED = 1000
-"""How many runs a data set may take part in, where nothing else is said."""
+"""Default limit on the number of runs on a data set."""
 REFUSALS_RECORDED = 20
-"""How many refusals are written down for each run on a data set."""
+"""Number of refusals that are recorded for each run on a data set."""
 
 
 class Spending(Enum):
-    """Whether a spend was written now or stood in the ledger already."""
+    """Whether a spend was recorded now or had been recorded before."""
 
     NEW = "new"
     KNOWN = "known"
 
 
 class SiteLedger(ABC):
-    """The judge of what may leave a site, and the record of what did."""
+    """Decides what may leave a site, and records what has left."""
 
     @abstractmethod
-    def _transaction(self, *, write: bool) -> AbstractContextManager[Book]:
-        """Give the book as it stands, and keep what is added, or nothing."""
+    def _transaction(self, *, write: bool) -> AbstractContextManager[LedgerState]:
+        """Yield the current state; keep all appended events, or none if an error is raised."""
 
     @abstractmethod
     def _append(self, what: What) -> None:
-        """Add an event."""
+        """Append an event."""
 
     @abstractmethod
     def set_budget(self, dataset: str, budget: Budget) -> None:
-        """Set the most that may be spent on a data set, over all runs."""
+        """Set the total budget of a data set, over all runs."""
 
     @abstractmethod
     def budget(self, dataset: str) -> Budget | None:
-        """Return the budget in force on a data set."""
+        """Return the current budget of a data set."""
 
     @abstractmethod
     def spend(
@@ -78,7 +76,7 @@ class SiteLedger(ABC):
 
     @abstractmethod
     def spend_unsound(self, key: ReplyKey, *, mechanism: str, allowed: bool) -> Spending:
-        """Let a reply through for which nothing holds, or refuse."""
+        """Allow a reply without a privacy guarantee, or refuse."""
 
     @abstractmethod
     def commit(
@@ -91,52 +89,52 @@ class SiteLedger(ABC):
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
     ) -> bytes:
-        """Put a reply on record and return what is to be sent."""
+        """Record a reply and return what to send."""
 
     @abstractmethod
     def reply(self, key: ReplyKey) -> bytes | None:
-        """Return the reply that was committed for this key, if it is kept."""
+        """Return the reply that was committed for this key, if it is stored."""
 
     @abstractmethod
     def forget_replies(self, run: str, *, before: int | None = None) -> int:
-        """Remove the kept replies of a run, or of its rounds before one; return how many."""
+        """Delete the stored replies of a run, or of its rounds before one; return how many."""
 
     @abstractmethod
     def meter(self, dataset: str) -> bytes | None:
-        """Return the leakage meter of a data set, as the last commit left it, if it is kept."""
+        """Return the leakage meter of a data set as of the last commit, if it is stored."""
 
     def refuse(self, key: ReplyKey, code: str) -> None:
-        """Record that the site refused an ask for a reason of its own.
+        """Record that the site refused a request for a reason outside the ledger.
 
-        Of each run, the first `REFUSALS_RECORDED` are written down, and then one event that says
-        that no more are: whoever is refused must not be able to fill the disk.
+        The first `REFUSALS_RECORDED` of a run are recorded, then one event that no more are: a
+        refused coordinator must not be able to fill the disk.
         """
         refused = Refused(key, code)
-        with self._transaction(write=True) as book:
-            self._record(refused, book)
+        with self._transaction(write=True) as state:
+            self._record(refused, state)
 
-    def _record(self, refused: Refused, book: Book) -> None:
+    def _record(self, refused: Refused, state: LedgerState) -> None:
         dataset, run = refused.key.dataset, refused.key.run
-        in_run, in_all = book.refusals(dataset, run)
-        # Names of runs are the asker's to choose: all of them together have a limit too.
+        in_run, in_all = state.refusals(dataset, run)
+        # The coordinator chooses the names of runs, so there is a limit over all of them too.
         if in_run > REFUSALS_RECORDED or in_all >= RUNS_ALLOWED * (REFUSALS_RECORDED + 1):
             return
         self._append(refused if in_run < REFUSALS_RECORDED else RefusedMore(dataset, run))
 
     def summed(self, key: ReplyKey, sites: frozenset[str], *, fewest: int = 3) -> None:
-        """Record that the site takes part in a secure sum, before its share leaves.
+        """Record that the site takes part in a secure aggregation, before its reply leaves.
 
-        Beside the sums of other runs on the data set, a sum over other sites may give a few of
-        them away: that is refused. Sums of the same run are not compared, as a site that is lost
-        changes them.
+        Sums over different rosters can be combined into a sum over a few sites only (see
+        `differencing`): that is refused. Sums within one run are not compared, because their
+        rosters differ when a site drops out.
 
         Parameters
         ----------
-        key : Key
+        key : ReplyKey
         sites : frozenset of str
             All sites of the sum.
         fewest : int, default=3
-            No combination of the sums may be about fewer sites; 0 sets no limit.
+            Least number of sites that a combination of sums may cover; 0 sets no limit.
 
         Raises
         ------
@@ -145,38 +143,38 @@ class SiteLedger(ABC):
         """
         check_count("fewest", fewest, "Pass 0 to set no limit.", least=0)
         what = Summed(key, sites)
-        with self._transaction(write=True) as book:
-            slot = book.slot(key)
+        with self._transaction(write=True) as state:
+            slot = state.slot(key)
             if slot is not None and slot.summed == what:
                 return
             taken = slot is not None and (slot.key != key or slot.summed or slot.replied)
-            others = {past.sites for past in book.sums(key.dataset) if past.key.run != key.run}
+            others = {past.sites for past in state.sums(key.dataset) if past.key.run != key.run}
             code = "answered" if taken else ""
             if not code and isolated_by(sites, others, fewest):
                 code = "roster"
             if code:
-                self._record(Refused(key, code), book)
+                self._record(Refused(key, code), state)
             else:
                 self._append(what)
         refuse_with(code)
 
     def sums(self, dataset: str) -> tuple[Summed, ...]:
-        """Return the secure sums that a data set was part of, in order."""
-        with self._transaction(write=False) as book:
-            return book.sums(dataset)
+        """Return the secure aggregations that a data set was part of, in order."""
+        with self._transaction(write=False) as state:
+            return state.sums(dataset)
 
     def affords(self, dataset: str, mu: float, relation: str) -> bool:
-        """Tell whether a data set's budget allows spends that come to `mu` in all.
+        """Return whether a data set's budget allows spends with a total of `mu`.
 
-        Without a budget nothing is too much.
+        Without a budget any total is allowed.
         """
-        with self._transaction(write=False) as book:
-            return book.affords(dataset, mu, relation)
+        with self._transaction(write=False) as state:
+            return state.affords(dataset, mu, relation)
 
     def open_run(
         self, dataset: str, run: str, *, study: str, coordinator: str, most: int = RUNS_ALLOWED
     ) -> bool:
-        """Begin to take part in a run, before anything of it is answered.
+        """Join a run, before any of its requests is answered.
 
         Parameters
         ----------
@@ -186,7 +184,7 @@ class SiteLedger(ABC):
         coordinator : str
             The coordinator's key, in hexadecimal.
         most : int, default=1000
-            How many runs the data set may take part in.
+            Largest number of runs on the data set.
 
         Returns
         -------
@@ -196,58 +194,59 @@ class SiteLedger(ABC):
         Raises
         ------
         Refusal
-            With the code ``held`` if the data set is held, ``reopened`` if the run is known with
-            another study or coordinator, or ``runs`` if there were as many runs as may be. It is
-            not recorded.
+            With the code ``held`` if the data set is on hold, ``reopened`` if the run was opened
+            with another study or coordinator, or ``runs`` if the limit is reached. It is not
+            recorded.
         """
-        check_count("most", most, "Pass how many runs the data set may take part in.", least=0)
+        check_count("most", most, "Pass the largest number of runs on the data set.", least=0)
         what = RunOpened(dataset, run, study, coordinator)
-        with self._transaction(write=True) as book:
-            known = book.runs(dataset).get(run)
-            code = _objection_to_run(what, book, most)
+        with self._transaction(write=True) as state:
+            known = state.runs(dataset).get(run)
+            code = _check_run(what, state, most)
             if not code and known is None:
                 self._append(what)
         if code:
-            raise refusal(code)
+            raise make_refusal(code)
         return known is None
 
     def abort(self, dataset: str, run: str, round_: int, op: str) -> None:
-        """Record that a run ended because something failed after rows were touched.
+        """Record that a run ended because an operation failed after it had read rows.
 
-        A run is aborted once; another time changes nothing.
+        Aborting a run again changes nothing.
         """
         what = Aborted(dataset, run, round_, op)
-        with self._transaction(write=True) as book:
-            if not book.is_aborted(dataset, run):
+        with self._transaction(write=True) as state:
+            if not state.is_aborted(dataset, run):
                 self._append(what)
 
     def is_aborted(self, dataset: str, run: str) -> bool:
-        """Say whether a run was aborted, released or not."""
-        with self._transaction(write=False) as book:
-            return book.is_aborted(dataset, run)
+        """Return whether a run was aborted, whether or not the hold was released since."""
+        with self._transaction(write=False) as state:
+            return state.is_aborted(dataset, run)
 
     def held(self, dataset: str) -> bool:
-        """Say whether a data set waits for a person.
+        """Return whether a data set is on hold until a person reviews its aborted runs.
 
-        It does once more than `accounts.ABORTS_ALLOWED` of its runs were aborted since the last
-        release: what fails or not after rows were touched may tell of the rows.
+        That is so when more than `accounts.ABORTS_ALLOWED` of its runs were aborted since the last
+        release: whether an operation fails after it has read rows may depend on the rows, so each
+        abort can reveal a bit about them.
         """
-        with self._transaction(write=False) as book:
-            return book.is_held(dataset)
+        with self._transaction(write=False) as state:
+            return state.is_held(dataset)
 
     def release(self, dataset: str, reason: str) -> tuple[Aborted, ...]:
-        """Forgive a data set's aborted runs, so that new ones may begin.
+        """Release the hold on a data set, so that new runs may be opened.
 
         Parameters
         ----------
         dataset : str
         reason : str
-            Why, in the words of the person who looked into it.
+            The reason, in the words of the person who reviewed the aborted runs.
 
         Returns
         -------
         tuple of Aborted
-            What was forgiven. Those runs stay ended.
+            The aborted runs that no longer count. They remain aborted.
 
         Raises
         ------
@@ -256,20 +255,21 @@ class SiteLedger(ABC):
         """
         check_name("reason", reason)
         what = Released(dataset, reason)
-        with self._transaction(write=True) as book:
-            forgiven = book.unforgiven(dataset)
+        with self._transaction(write=True) as state:
+            forgiven = state.unforgiven(dataset)
             if not forgiven:
                 raise DataError(
                     f"No run on the data set {dataset!r} was aborted since it was last released. "
-                    "Check its name: eigenfed ledger show lists what there is."
+                    "Check its name: eigenfed ledger show lists the data sets."
                 )
             self._append(what)
         return forgiven
 
 
-def _objection_to_run(what: RunOpened, book: Book, most: int) -> str:
-    runs = book.runs(what.dataset)
-    if book.is_held(what.dataset):
+def _check_run(what: RunOpened, state: LedgerState, most: int) -> str:
+    """Return the code with which a run is refused; empty if it is not."""
+    runs = state.runs(what.dataset)
+    if state.is_held(what.dataset):
         return "held"
     if what.run in runs:
         return "" if runs[what.run] == what else "reopened"
@@ -277,21 +277,21 @@ def _objection_to_run(what: RunOpened, book: Book, most: int) -> str:
 
 
 def refuse_with(code: str) -> None:
-    """Refuse with a code that is recorded, unless it is empty."""
+    """Raise the refusal of a code that was recorded; do nothing if the code is empty."""
     if code:
-        raise refusal(code, recorded=True)
+        raise make_refusal(code, recorded=True)
 
 
-_WHY = "Noise is paid for in a ledger, and the site has none."
+_NO_LEDGER = "Replies with noise must be paid for in a ledger, and the site has none."
 
 
 class NullLedger(SiteLedger):
-    """A ledger of nothing but what the rules on runs and secure sums need, in memory.
+    """Stands in for a ledger at a site without one; keeps runs and rosters in memory.
 
-    Nothing can be spent, so that no reply with noise leaves. Exact replies pass as they are: they
-    are not kept, copied or hashed, and neither is the meter, which the site has in memory. Sets of
-    sites that were summed over, runs, and how many of them were aborted are remembered while the
-    object lives; a data set that is held stays so until the site is started again.
+    Nothing can be spent, so no reply with noise leaves. Exact replies pass unchanged: they are not
+    stored, copied or hashed, and neither is the meter, which the site has in memory. Rosters of
+    secure aggregations, runs and aborted runs are remembered for the lifetime of the object; a
+    data set on hold stays so until the site is restarted.
 
     Examples
     --------
@@ -302,31 +302,31 @@ class NullLedger(SiteLedger):
     >>> ledger.spend_unsound(key, mechanism="DPdisPCA", allowed=True)
     Traceback (most recent call last):
     ...
-    eigenfed.errors.Refusal: Noise is paid for in a ledger, and the site has none.
+    eigenfed.errors.Refusal: Replies with noise must be paid for in a ledger, and the site has none.
     """
 
     def __init__(self) -> None:
-        self._book = Book()
+        self._state = LedgerState()
         self._lock = threading.RLock()
 
     @contextmanager
-    def _transaction(self, *, write: bool) -> Iterator[Book]:
-        # Every rule adds its one event last: there is nothing to undo.
+    def _transaction(self, *, write: bool) -> Iterator[LedgerState]:
+        # Every method appends its one event last, so there is never anything to undo.
         with self._lock:
-            yield self._book
+            yield self._state
 
     def _append(self, what: What) -> None:
-        self._book.add(Event(self._book.number + 1, "", what), BEFORE_FIRST)
+        self._state.add(Event(self._state.number + 1, "", what), BEFORE_FIRST)
 
     def set_budget(self, dataset: str, budget: Budget) -> None:
-        """Remember a budget, of which nothing can be spent."""
+        """Remember a budget; nothing can be spent of it."""
         with self._transaction(write=True):
             self._append(Budgeted(dataset, budget))
 
     def budget(self, dataset: str) -> Budget | None:
         """Return the budget that was set."""
-        with self._transaction(write=False) as book:
-            return book.budget(dataset)
+        with self._transaction(write=False) as state:
+            return state.budget(dataset)
 
     def spend(
         self,
@@ -339,11 +339,11 @@ class NullLedger(SiteLedger):
         mechanism: str,
     ) -> Spending:
         """Refuse, with the code ``ledger``."""
-        raise Refusal("ledger", _WHY)
+        raise Refusal("ledger", _NO_LEDGER)
 
     def spend_unsound(self, key: ReplyKey, *, mechanism: str, allowed: bool) -> Spending:
         """Refuse, with the code ``ledger``."""
-        raise Refusal("ledger", _WHY)
+        raise Refusal("ledger", _NO_LEDGER)
 
     def commit(
         self,
@@ -355,19 +355,19 @@ class NullLedger(SiteLedger):
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
     ) -> bytes:
-        """Return an exact reply itself; refuse one that should be paid for."""
+        """Return an exact reply unchanged; refuse one that requires payment."""
         if paid:
-            raise refusal("unspent")
+            raise make_refusal("unspent")
         return reply
 
     def reply(self, key: ReplyKey) -> bytes | None:
-        """Return None: no reply is kept."""
+        """Return None: no reply is stored."""
         return None
 
     def forget_replies(self, run: str, *, before: int | None = None) -> int:
-        """Return 0: no reply is kept."""
+        """Return 0: no reply is stored."""
         return 0
 
     def meter(self, dataset: str) -> bytes | None:
-        """Return None: no meter is kept."""
+        """Return None: no meter is stored."""
         return None

@@ -1,22 +1,19 @@
-"""The chain of hashes that ties a ledger's events together, and what checking it can find.
+"""The SQLite file of a ledger: the hash chain, error translation, and durable storage.
 
-A change, a removal, an insertion or a swap anywhere breaks the chain there or one event later.
-Two things it cannot find by itself: events cut off at the end, and a chain written anew by
-somebody who may write to the file. Both are found against a head that was noted elsewhere, as the
-head file is (see `witness`): a ledger only grows, so every head it ever had stays in it.
+**Chain.** Events are linked by hashes. Changing, removing, inserting or swapping events breaks the
+chain there or one event later. The chain alone does not detect events removed at the end, or a
+whole chain rewritten by somebody with write access. Both are detected against a head stored
+elsewhere, such as the head file (see `witness`): a ledger only grows, so every head it ever had
+stays in it.
 
-How the files of a ledger are opened by SQLite, and how SQLite's errors are told.
+**Durability.** The journal is SQLite's rollback journal with ``synchronous=EXTRA``: a transaction
+is on disk, including its directory entry, before COMMIT returns, so that not even a power failure
+undoes it. A write-ahead log would be faster, but leaves three files at rest, needs shared memory,
+and cannot always be read from a read-only folder. Writers take their lock before they read (BEGIN
+IMMEDIATE), so that the state they decide on cannot change meanwhile.
 
-A ledger's SQLite file: how it is made, recognised, locked and written.
-
-The journal is SQLite's rollback journal with ``synchronous=EXTRA``: a transaction has reached the
-disk, its directory entry included, before COMMIT returns, so that not even a power cut undoes it.
-A write-ahead log would be faster, but leaves three files at rest, needs shared memory, and cannot
-always be read from a read-only folder. Writers take their lock before they read (BEGIN IMMEDIATE),
-so that what they decide on cannot change under them.
-
-Events can be added and nothing else: triggers refuse to change or remove one, or to add one out of
-turn. They stop accidents; the chain of hashes finds what goes past them.
+**Append-only.** Triggers refuse to change or delete an event, or to insert one out of order. They
+prevent accidents; the hash chain detects what bypasses them.
 """
 
 import hashlib
@@ -27,16 +24,16 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from shlex import quote as quoted
+from shlex import quote as quote_for_shell
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from eigenfed.errors import DataError, Refusal
-from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chained
+from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chain_hash
 
 
 class Row(NamedTuple):
-    """An event as it is stored."""
+    """An event as stored in the file."""
 
     number: int
     body: bytes
@@ -44,7 +41,7 @@ class Row(NamedTuple):
 
 
 class Link(NamedTuple):
-    """An event whose place in the chain was checked, and its hash."""
+    """An event whose place in the chain was verified, and its hash."""
 
     event: Event
     hash: bytes
@@ -52,20 +49,20 @@ class Link(NamedTuple):
 
 @dataclass(frozen=True)
 class ChainVerdict:
-    """What checking a ledger found.
+    """The result of verifying a ledger.
 
     Attributes
     ----------
     events : int
-        How many events are sound, from the first on.
+        Number of intact events, from the first on.
     head : str
-        Hash of the last of them, to be noted elsewhere.
+        Hash of the last of them, to be stored elsewhere.
     broken_at : int or None
-        Number of the first event that is not.
+        Number of the first event that is not intact.
     why : str
-        Empty if all is sound.
+        The defect; empty if the ledger is intact.
     witnessed : bool
-        Whether a head file was there to compare with.
+        Whether it was compared with a head file.
 
     Examples
     --------
@@ -81,24 +78,24 @@ class ChainVerdict:
 
     @property
     def sound(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the ledger is intact."""
         return not self.why
 
     @property
     def text(self) -> str:
         """The verdict as a sentence."""
         if self.sound:
-            return f"{self.events} events, sound, up to head {self.head}."
+            return f"{self.events} events, intact, up to head {self.head}."
         return f"Broken at event {self.broken_at}: {self.why}."
 
 
 class Broken(DataError):
-    """The ledger is not what it was: nothing may leave until a person has acted.
+    """The ledger was damaged or altered: nothing may leave until a person has restored it.
 
     Attributes
     ----------
     number : int
-        Of the first event that does not fit.
+        Number of the first defective event.
     why : str
     """
 
@@ -112,41 +109,43 @@ class Broken(DataError):
         )
 
 
-def links(rows: Iterable[Row], number: int = 0, head: bytes = BEFORE_FIRST) -> Iterator[Link]:
-    """Check events in order, those that follow event `number` of hash `head`.
+def verify_chain(
+    rows: Iterable[Row], number: int = 0, head: bytes = BEFORE_FIRST
+) -> Iterator[Link]:
+    """Verify events in order, beginning after event `number` with hash `head`, and yield them.
 
     Raises
     ------
     Broken
-        At the first that does not fit.
+        At the first defective event.
 
     Examples
     --------
     >>> body = Event(1, "2026-11-15T12:00:00+00:00", Opened(1, "an id")).to_bytes()
-    >>> row = Row(1, body, chained(BEFORE_FIRST, body))
-    >>> [link.event.number for link in links([row])]
+    >>> row = Row(1, body, chain_hash(BEFORE_FIRST, body))
+    >>> [link.event.number for link in verify_chain([row])]
     [1]
     """
     for row in rows:
         number += 1
         if row.number != number:
-            raise Broken(number, "it is not there")
+            raise Broken(number, "it is missing")
         try:
             event = Event.from_bytes(row.body)
         except DataError as error:
-            raise Broken(number, "its bytes are not those of an event") from error
+            raise Broken(number, "its bytes are not a valid event") from error
         if event.number != number:
             raise Broken(number, f"it was written as event {event.number}")
-        if chained(head, row.body) != row.hash:
+        if chain_hash(head, row.body) != row.hash:
             raise Broken(number, "it, or the event before it, was changed")
         if isinstance(event.what, Opened) != (number == 1):
-            raise Broken(number, "a ledger opens with its first event and no other")
+            raise Broken(number, "only the first event may create a ledger")
         head = row.hash
         yield Link(event, head)
 
 
 def digest(data: bytes) -> str:
-    """Return SHA-256 of what is kept beside the chain, as events hold it.
+    """Return the SHA-256 of a stored reply or meter, in hexadecimal, as events record it.
 
     Examples
     --------
@@ -160,25 +159,25 @@ _NOT_OURS = ("SQLITE_NOTADB", "SQLITE_CORRUPT", "SQLITE_ERROR")
 
 
 class Missing(Refusal):
-    """There is no ledger where one should be.
+    """There is no ledger at the given path.
 
     Examples
     --------
     >>> str(Missing("/books/north.ledger"))
-    'There is no ledger at /books/north.ledger. Check the path; a new ledger is begun with: \
+    'There is no ledger at /books/north.ledger. Check the path; a new ledger is created with: \
 eigenfed ledger create /books/north.ledger'
     """
 
     def __init__(self, path: str) -> None:
         super().__init__(
             "ledger",
-            f"There is no ledger at {path}. Check the path; a new ledger is begun with: eigenfed "
-            f"ledger create {quoted(path)}",
+            f"There is no ledger at {path}. Check the path; a new ledger is created with: "
+            f"eigenfed ledger create {quote_for_shell(path)}",
         )
 
 
 def connect(path: str | None, timeout_s: float, **parameters: str) -> sqlite3.Connection:
-    """Open a file, or a database in memory, that begins no transaction by itself.
+    """Open an SQLite file, or a database in memory, without implicit transactions.
 
     Parameters
     ----------
@@ -186,51 +185,52 @@ def connect(path: str | None, timeout_s: float, **parameters: str) -> sqlite3.Co
     timeout_s : float
         How long to wait for another process that is writing.
     **parameters : str
-        Of SQLite's address: ``mode="ro"``, ``modeof=...``.
+        Query parameters of the SQLite URI: ``mode="ro"``, ``modeof=...``.
     """
-    asked = "&".join(f"{name}={quote(value)}" for name, value in parameters.items())
-    uri = ":memory:" if path is None else f"file:{'//' * path.startswith('/')}{quote(path)}?{asked}"
+    query = "&".join(f"{name}={quote(value)}" for name, value in parameters.items())
+    uri = ":memory:" if path is None else f"file:{'//' * path.startswith('/')}{quote(path)}?{query}"
     return sqlite3.connect(
         uri, uri=True, timeout=timeout_s, isolation_level=None, check_same_thread=False
     )
 
 
 @contextmanager
-def refusing(shown: str) -> Iterator[None]:
-    """Tell SQLite's errors as ours: a file that is not sound is broken, any other one refuses.
+def translate_errors(shown: str) -> Iterator[None]:
+    """Translate SQLite's errors: `Broken` for an invalid file, `Refusal` for any other.
 
     Parameters
     ----------
     shown : str
-        Where the file is, for people.
+        Location of the file, for the message.
     """
     try:
         yield
     except sqlite3.Error as error:
         name = error_name(error)
         if name.startswith(_NOT_OURS):
-            why = f"the file is no sound SQLite file ({name})"
+            why = f"the file is not a valid SQLite file ({name})"
             text = (
-                f"The file {shown} is no sound SQLite file ({name}). Pass the ledger's path, or "
+                f"The file {shown} is not a valid SQLite file ({name}). Pass the ledger's path, or "
                 "restore the last copy that verifies."
             )
             raise Broken(1, why, text) from error
         raise Refusal(
             "ledger",
-            f"The ledger {shown} cannot be used ({name}), so nothing may leave. See that it is "
-            "there, that its folder is writable and not full, and that no other process holds it.",
+            f"The ledger {shown} cannot be used ({name}), so nothing may leave. Check that it "
+            "exists, that its folder is writable and not full, and that no other process locks it.",
         ) from error
 
 
 def error_name(error: sqlite3.Error) -> str:
-    """Return SQLite's own name of an error, or Python's where it has none."""
+    """Return SQLite's name of an error, or the Python class if it has none."""
     return str(getattr(error, "sqlite_errorname", type(error).__name__))
 
 
 def is_absent(path: str, error: sqlite3.Error) -> bool:
-    """Say whether SQLite could not open a file because there is none.
+    """Return whether SQLite could not open a file because it does not exist.
 
-    Only then is the file tried: closing one that SQLite holds too would end SQLite's locks.
+    The file is opened only after SQLite failed to: closing a file that SQLite has open in the same
+    process would release SQLite's POSIX locks.
     """
     if not error_name(error).startswith("SQLITE_CANTOPEN"):
         return False
@@ -269,20 +269,20 @@ _SCHEMA = {
 
 
 class PathLike(Protocol):
-    """What can be turned into a path."""
+    """An object with a file system path."""
 
     def __fspath__(self) -> str: ...
 
 
 class LedgerFile:
-    """Events, kept replies and kept meters in one SQLite file, or in memory.
+    """Events, stored replies and stored meters in one SQLite file, or in memory.
 
     Parameters
     ----------
     path : str or None
     readonly : bool
     create : bool
-        Whether to begin a ledger where there is none.
+        Whether to create a ledger if there is none.
     timeout_s : float
         How long to wait for another process that is writing.
 
@@ -298,26 +298,26 @@ class LedgerFile:
         self.lock = threading.RLock()
         self._readonly = readonly
         self._create = create or path is None
-        with refusing(self._shown):
-            self._connection = _connected(path, readonly, create, timeout_s)
+        with translate_errors(self._shown):
+            self._connection = _open_connection(path, readonly, create, timeout_s)
             self.close = weakref.finalize(self, self._connection.close)
             for pragma in ("trusted_schema = OFF", "secure_delete = ON", "synchronous = EXTRA"):
                 self._connection.execute(f"PRAGMA {pragma}")
 
-    def recognised(self) -> bool:
-        """Make the tables where there is nothing, or check that a ledger that we know is there.
+    def recognise(self) -> bool:
+        """Create the tables in an empty file, or check that the file is a ledger we can read.
 
         To be called inside a transaction.
 
         Returns
         -------
         bool
-            False if there was nothing.
+            False if the file was empty.
 
         Raises
         ------
         DataError
-            If the file is something else.
+            If the file is not a ledger that this release reads.
         """
         schema = self._schema()
         if not (schema or self._pragma("application_id") or self._readonly):
@@ -328,7 +328,7 @@ class LedgerFile:
         if schema != _SCHEMA or journal not in ("delete", "memory"):
             raise DataError(
                 f"The tables or the journal of the ledger {self._shown} are not those of format "
-                f"{VERSION}: somebody changed them. Restore the last copy that verifies."
+                f"{VERSION}: they were changed. Restore the last copy that verifies."
             )
         if not self._readonly:
             self._connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -364,7 +364,7 @@ class LedgerFile:
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[None]:
-        """Run what is inside on one state of the file; all of it is kept, or nothing.
+        """Run the body on a consistent state of the file, and commit all of it or nothing.
 
         Raises
         ------
@@ -373,7 +373,7 @@ class LedgerFile:
         """
         if write and self._readonly:
             raise Refusal("ledger", f"The ledger {self._shown} was opened for reading only.")
-        with self.lock, refusing(self._shown):
+        with self.lock, translate_errors(self._shown):
             self._connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             try:
                 yield
@@ -384,26 +384,26 @@ class LedgerFile:
 
     @contextmanager
     def rows(self, since: int) -> Iterator[Iterator[Row]]:
-        """Give the events from number `since` on, in order.
+        """Yield an iterator over the events from number `since` on, in order.
 
-        A reader that is not closed holds its lock beyond the transaction.
+        It is a context manager because an open cursor would hold its lock beyond the transaction.
         """
         sql = "SELECT number, body, hash FROM events WHERE number >= ? ORDER BY number"
         with closing(self._connection.execute(sql, (since,))) as cursor:
             yield map(Row._make, cursor)
 
     def hash_of(self, number: int) -> bytes | None:
-        """Return the hash of an event, if it is there."""
+        """Return the hash of an event, if it exists."""
         sql = "SELECT hash FROM events WHERE number = ?"
         found = self._connection.execute(sql, (number,)).fetchone()
         return None if found is None else bytes(found[0])
 
     def append(self, row: Row) -> None:
-        """Add an event."""
+        """Append an event."""
         self._connection.execute("INSERT INTO events VALUES (?, ?, ?)", row)
 
     def keep_reply(self, slot: tuple[str, str, int], reply: bytes) -> None:
-        """Store a reply, in parts that SQLite can hold."""
+        """Store a reply, in parts below SQLite's size limit."""
         view = memoryview(reply)
         for part, start in enumerate(range(0, len(reply), _PART_BYTES) or [0]):
             row = (*slot, part, view[start : start + _PART_BYTES])
@@ -415,7 +415,7 @@ class LedgerFile:
         return b"".join(parts) if parts else None
 
     def reply_digest(self, slot: tuple[str, str, int]) -> str | None:
-        """Return SHA-256 of a stored reply without holding all of it."""
+        """Return the SHA-256 of a stored reply without loading all of it."""
         digest, found = hashlib.sha256(), False
         for part in self._parts(slot):
             digest.update(part)
@@ -432,7 +432,7 @@ class LedgerFile:
         return set(self._connection.execute("SELECT DISTINCT dataset, run, round FROM replies"))
 
     def forget_replies(self, run: str, before: int | None) -> int:
-        """Remove a run's stored replies, or those of its earlier rounds; say how many."""
+        """Delete a run's stored replies, or those of its earlier rounds; return how many."""
         where = "WHERE run = ? AND round < coalesce(?, round + 1)"
         sql = f"SELECT count(*) FROM (SELECT DISTINCT dataset, round FROM replies {where})"
         (count,) = self._connection.execute(sql, (run, before)).fetchone()
@@ -440,11 +440,11 @@ class LedgerFile:
         return int(count)
 
     def keep_meter(self, dataset: str, meter: bytes) -> None:
-        """Store a data set's meter in place of the one before."""
+        """Store a data set's meter, replacing the previous one."""
         self._connection.execute("REPLACE INTO meters VALUES (?, ?)", (dataset, meter))
 
     def meters(self) -> Iterator[tuple[str, bytes]]:
-        """Give every data set's stored meter."""
+        """Yield the stored meter of every data set."""
         yield from self._connection.execute("SELECT dataset, data FROM meters")
 
     def meter(self, dataset: str) -> bytes | None:
@@ -454,7 +454,7 @@ class LedgerFile:
         return None if found is None else bytes(found[0])
 
 
-def _connected(
+def _open_connection(
     path: str | None, readonly: bool, create: bool, timeout_s: float
 ) -> sqlite3.Connection:
     if path is None:
@@ -466,8 +466,8 @@ def _connected(
             if is_absent(path, error):
                 raise Missing(path) from error
             raise
-    # A new file gets the mode of a temporary one, 0600, and so do its journals. SQLite makes it
-    # on the first read, which must come while the temporary file is there.
+    # modeof: a new file gets the mode of a temporary one, 0600, and so do its journals. SQLite
+    # creates it on the first read, which must happen while the temporary file exists.
     with tempfile.NamedTemporaryFile() as private:
         connection = connect(path, timeout_s, mode="rwc", modeof=private.name)
         try:

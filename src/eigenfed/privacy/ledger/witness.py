@@ -1,17 +1,18 @@
-"""A ledger's head, kept in a file of its own: what shows that a ledger was put back or replaced.
+"""The head file, which reveals whether a ledger was rolled back, replaced or removed.
 
-The chain of hashes cannot tell an older copy of a ledger from the ledger. A second file can: small,
-by default beside the first, with the ledger's identity and the number and hash of its last event.
+The hash chain cannot tell an older copy of a ledger from the current one. A second, small file can.
+It has the ledger's identity and the number and hash of its last event, and is beside the ledger by
+default.
 
-- It is written after every event is on disk, and before the call that added the event returns. So
-  whatever has left the site is covered.
-- Before another event is added it is brought up to the last. So a crash leaves it at most one event
-  behind the ledger, and never ahead.
-- It never goes back.
+- It is written after an event is on disk, and before the call that appended the event returns. So
+  it covers everything that has left the site.
+- Before another event is appended, it is brought up to date. So after a crash it is at most one
+  event behind the ledger, and never ahead.
+- Its number never decreases.
 
-In every transaction the ledger is compared with it, and with whatever file has the ledger's name
-now. Whoever puts back both files at once is not found this way: place the head file on another
-disk, or note the head elsewhere.
+In every transaction the ledger is compared with it, and with the file that has the ledger's name at
+that time. Rolling back both files together is not detected: place the head file on another disk, or
+store the head elsewhere.
 """
 
 import sqlite3
@@ -20,16 +21,16 @@ from contextlib import closing
 from typing import NamedTuple
 
 from eigenfed.errors import Refusal
-from eigenfed.privacy.ledger.accounts import Book
+from eigenfed.privacy.ledger.accounts import LedgerState
 from eigenfed.privacy.ledger.events import BEFORE_FIRST
-from eigenfed.privacy.ledger.storage import Broken, connect, error_name, is_absent, refusing
+from eigenfed.privacy.ledger.storage import Broken, connect, error_name, is_absent, translate_errors
 
 _UPDATE = "UPDATE head SET ledger = ?, number = ?, hash = ? WHERE number < ?"
 _TABLE = "CREATE TABLE IF NOT EXISTS head (ledger TEXT, number INTEGER, hash BLOB)"
 
 
 class Head(NamedTuple):
-    """Which ledger, and its last event."""
+    """Identity of a ledger, and number and hash of its last event."""
 
     ledger: str
     number: int
@@ -37,23 +38,23 @@ class Head(NamedTuple):
 
 
 class Mismatch(Broken):
-    """A ledger is not the one that its head file is about, or not all of it.
+    """A ledger does not match its head file.
 
     Examples
     --------
-    >>> print(Mismatch("l", "l.head", 9, "it is not there any more"))
-    The ledger at l and its head in l.head do not go together: of event 9, it is not there any \
-more. One of them was put back, replaced or removed. Nothing may leave. Find out by whom, restore \
-the right file, and start again.
+    >>> print(Mismatch("l", "l.head", 9, "it is missing"))
+    The ledger at l does not match its head file l.head at event 9: it is missing. One of them \
+was rolled back, replaced or removed. Nothing may leave. Find out by whom, restore the right file, \
+and restart.
     """
 
     def __init__(self, path: str, witness: str, number: int, why: str) -> None:
         super().__init__(
             number,
             why,
-            f"The ledger at {path} and its head in {witness} do not go together: of event "
-            f"{number}, {why}. One of them was put back, replaced or removed. Nothing may leave. "
-            "Find out by whom, restore the right file, and start again.",
+            f"The ledger at {path} does not match its head file {witness} at event {number}: "
+            f"{why}. One of them was rolled back, replaced or removed. Nothing may leave. Find out "
+            "by whom, restore the right file, and restart.",
         )
 
 
@@ -64,7 +65,7 @@ class Witness:
     ----------
     path : str
     ledger : str
-        Path of the ledger, whose mode the file gets.
+        Path of the ledger; the head file gets its mode.
     timeout_s : float
 
     Examples
@@ -85,16 +86,16 @@ class Witness:
         self._timeout_s = timeout_s
 
     def read(self, mode: str = "rw") -> Head | None:
-        """Return the head, or None where there is none.
+        """Return the head, or None if there is no head file.
 
         Raises
         ------
         Broken
-            If the file is something else.
+            If the file is not a head file.
         Refusal
             If it cannot be read.
         """
-        with refusing(f"at {self.path}"):
+        with translate_errors(f"at {self.path}"):
             try:
                 connection = connect(self.path, self._timeout_s, mode=mode)
             except sqlite3.Error as error:
@@ -106,18 +107,18 @@ class Witness:
         if not rows:
             return None
         if [tuple(map(type, row)) for row in rows] != [(str, int, bytes)]:
-            raise Broken(1, "its head file is something else")
+            raise Broken(1, "its head file is not a valid head file")
         return Head(*rows[0])
 
     def peek(self) -> Head | None:
-        """Return the head if there is one that may be read, and leave the file as it is."""
+        """Return the head if it exists and can be read, without writing to the file."""
         try:
             return self.read(mode="ro")
         except Refusal:
             return None
 
     def keep(self, head: Head) -> None:
-        """Write a head that is further on than the one that is there; on disk when this returns.
+        """Write a head, unless the file has a later one; on disk when this returns.
 
         Raises
         ------
@@ -126,14 +127,14 @@ class Witness:
         """
         opened = {"mode": "rwc", "modeof": self._ledger}
         with (
-            refusing(f"at {self.path}"),
+            translate_errors(f"at {self.path}"),
             closing(connect(self.path, self._timeout_s, **opened)) as connection,
         ):
             connection.execute("PRAGMA synchronous = EXTRA")
             if not _rows(connection):
                 _begin(connection, head)
-            # Two small pages lie in one block of the disk, and whichever of them is written the
-            # file is sound: a journal would cost time and save nothing.
+            # The two 512-byte pages lie in one block of the disk, and the file is valid whichever
+            # of them is written: a journal would cost time without adding safety.
             connection.execute("PRAGMA journal_mode = MEMORY")
             connection.execute(_UPDATE, (*head, head.number))
 
@@ -165,26 +166,28 @@ class Last(NamedTuple):
 
 
 class Unguarded:
-    """Lets everything pass: for a ledger in memory, or one that is only looked at."""
+    """No protection: for a ledger in memory, or one that is only read."""
 
     def look(self) -> Last:
-        """Find nothing."""
+        """Return an empty ledger's last event."""
         return Last()
 
-    def compare(self, book: Book, hash_of: Callable[[int], bytes | None], last: Last) -> None:
-        """Compare with nothing."""
+    def compare(
+        self, state: LedgerState, hash_of: Callable[[int], bytes | None], last: Last
+    ) -> None:
+        """Do nothing."""
 
-    def keep(self, book: Book) -> None:
-        """Write nothing."""
+    def keep(self, state: LedgerState) -> None:
+        """Do nothing."""
 
 
 class Guard(Unguarded):
-    """Sees to it that a ledger is all of what it was, in every transaction.
+    """Checks in every transaction that a ledger still has all its events.
 
     Parameters
     ----------
     path : str
-        Of the ledger.
+        Path of the ledger.
     witness : Witness
     timeout_s : float
     """
@@ -199,72 +202,77 @@ class Guard(Unguarded):
     def look(self) -> Last:
         """Return the last event of the file that has the ledger's name now.
 
-        To be called before the ledger is locked: a reader that is let in and then wants to come
-        in a second time would wait for the writer that waits for it to leave.
+        It may be another file than the one that is open, if the ledger was renamed or deleted. To
+        be called before the ledger is locked: a second read lock, requested while a writer waits
+        for the first to be released, would be a deadlock.
 
         Raises
         ------
         Mismatch
-            If it has not all that was seen before.
+            If it lacks an event that was seen before.
         """
-        with refusing(f"at {self._path}"):
+        with translate_errors(f"at {self._path}"):
             try:
                 with closing(connect(self._path, self._timeout_s, mode="ro")) as connection:
                     sql = "SELECT number, hash FROM events ORDER BY number DESC LIMIT 1"
                     found = connection.execute(sql).fetchone()
             except sqlite3.Error as error:
                 if is_absent(self._path, error):
-                    raise self._mismatch(self._seen.number, "the file is gone") from error
+                    raise self._mismatch(self._seen.number, "the ledger is missing") from error
                 raise
         last = Last() if found is None else Last._make(found)
         if last != self._seen and last.number <= self._seen.number:
-            raise self._mismatch(self._seen.number, "it was there before and is not any more")
+            raise self._mismatch(self._seen.number, "it was present before and is missing now")
         return last
 
-    def compare(self, book: Book, hash_of: Callable[[int], bytes | None], last: Last) -> None:
-        """Compare a ledger that is locked with what has its name, and with its head.
+    def compare(
+        self, state: LedgerState, hash_of: Callable[[int], bytes | None], last: Last
+    ) -> None:
+        """Compare a locked ledger with the file that has its name, and with its head file.
 
         Parameters
         ----------
-        book : Book
-            Of all its events.
+        state : LedgerState
+            The state after all its events.
         hash_of : callable
-            Gives the hash of the event of a number.
+            Returns the hash of an event, given its number.
         last : Last
-            What `look` found.
+            The result of `look`.
 
         Raises
         ------
         Mismatch
-            If they do not go together.
+            If they do not match.
         """
         if last.number and hash_of(last.number) != last.hash:
-            raise self._mismatch(last.number, "another file has the ledger's name")
+            raise self._mismatch(last.number, "another file has replaced the ledger")
         head = self._witness.read()
         if head is None:
-            if self._kept or not book.may_lack_head:
-                raise self._mismatch(book.number, "the head file is gone")
+            if self._kept or not state.may_lack_head:
+                raise self._mismatch(state.number, "the head file is missing")
         else:
-            self._check(head, book, hash_of)
+            self._check(head, state, hash_of)
             self._kept = head.number
-        self._seen = Last(book.number, book.head)
-        if book.version > 1:
-            self.keep(book)
+        self._seen = Last(state.number, state.head)
+        if state.version > 1:
+            self.keep(state)
 
-    def _check(self, head: Head, book: Book, hash_of: Callable[[int], bytes | None]) -> None:
-        if head.ledger != book.ledger:
-            raise self._mismatch(1, "the head is another ledger's")
+    def _check(
+        self, head: Head, state: LedgerState, hash_of: Callable[[int], bytes | None]
+    ) -> None:
+        if head.ledger != state.ledger:
+            raise self._mismatch(1, "the head file belongs to another ledger")
         if hash_of(head.number) != head.hash:
-            raise self._mismatch(head.number, "the head has it, and the ledger has not")
-        if head.number < max(self._kept, book.number - 1):
-            raise self._mismatch(head.number, "it was the last long ago, and the head has it still")
+            raise self._mismatch(head.number, "it is in the head file but not in the ledger")
+        if head.number < max(self._kept, state.number - 1):
+            raise self._mismatch(head.number, "the head file is out of date")
 
-    def keep(self, book: Book) -> None:
-        """Write the head of a ledger as it is on disk."""
-        self._seen = Last(book.number, book.head)
-        if book.number > self._kept:
-            self._witness.keep(Head(book.ledger, *self._seen))
-            self._kept = book.number
+    def keep(self, state: LedgerState) -> None:
+        """Write the head file for the state on disk."""
+        self._seen = Last(state.number, state.head)
+        if state.number > self._kept:
+            self._witness.keep(Head(state.ledger, *self._seen))
+            self._kept = state.number
 
     def _mismatch(self, number: int, why: str) -> Mismatch:
         return Mismatch(self._path, self._witness.path, number, why)

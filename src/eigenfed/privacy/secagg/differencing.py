@@ -1,9 +1,10 @@
-"""Which sites can be told apart from the others by sums over different sets of sites.
+"""Differencing attacks: which sites are isolated by sums over different rosters.
 
-Two sums over sets that differ by one site give that site away. So do three sums that differ by
-three sites or more from one another: over {1..7}, {1, 2, 3} and {5, 6, 7} the first less the two
-others is site 4 alone. What weighted combinations of the sums reach is the span of the sets'
-indicator vectors, and a few sites are exposed when a vector of that span is zero everywhere else.
+The difference of two sums whose rosters differ by one site is that site's own term. Comparing pairs
+is not enough: with {1..7}, {1, 2, 3} and {5, 6, 7}, of which any two differ by at least three
+sites, the first sum minus the other two is that of site 4 alone. Linear combinations of the sums
+form the span of the rosters' indicator vectors, and a small group of sites is isolated if a vector
+of that span is zero outside the group.
 """
 
 from collections.abc import Collection, Iterator
@@ -15,22 +16,22 @@ _Vector = dict[str, Fraction]
 
 
 def isolated_by(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[Sites]:
-    """Return the groups of few sites about which a sum over `roster` tells more than there is.
+    """Return the small groups of sites that a sum over `roster` would newly isolate.
 
     Parameters
     ----------
     roster : frozenset of str
-        The sites of the sum that is asked for.
+        The sites of the requested sum.
     earlier : collection of frozenset of str
-        Those of the sums before.
+        The rosters of earlier sums.
     fewest : int
-        The size from which on a group is large enough to be summed over.
+        Least size of a group over which a sum may be known.
 
     Returns
     -------
     list of frozenset of str
-        Groups of fewer sites, over which some combination of all sums can be formed that could
-        not be formed before.
+        Groups of fewer sites for which the new sum permits a combination that the earlier sums
+        did not.
 
     Examples
     --------
@@ -40,60 +41,66 @@ def isolated_by(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[
     []
     """
     rosters = {roster, *earlier}
-    before, after = _reduced(set(earlier)), _reduced(rosters)
+    before, after = _reduce_rosters(set(earlier)), _reduce_rosters(rosters)
     groups = _small_groups(rosters, fewest)
-    return [group for group in groups if _reach(after, group) > _reach(before, group)]
+    return [
+        group
+        for group in groups
+        if _count_combinations(after, group) > _count_combinations(before, group)
+    ]
 
 
 def _small_groups(rosters: Collection[Sites], fewest: int) -> Iterator[Sites]:
-    """Give the groups of fewer than `fewest` sites that a combination can be about.
+    """Yield the groups of fewer than `fewest` sites that a combination could isolate.
 
-    Sites that are always summed over together stay together in every combination.
+    Sites that are in the same rosters have the same weight in every combination, so groups are
+    unions of such classes.
     """
-    always: dict[tuple[bool, ...], set[str]] = {}
+    classes: dict[tuple[bool, ...], set[str]] = {}
     for site in sorted(frozenset().union(*rosters)):
-        always.setdefault(tuple(site in roster for roster in rosters), set()).add(site)
-    small = [sites for sites in always.values() if len(sites) < fewest]
+        classes.setdefault(tuple(site in roster for roster in rosters), set()).add(site)
+    small = [sites for sites in classes.values() if len(sites) < fewest]
     for count in range(1, fewest):
-        for together in combinations(small, count):
-            group = frozenset().union(*together)
+        for chosen in combinations(small, count):
+            group = frozenset().union(*chosen)
             if len(group) < fewest:
                 yield group
 
 
-def _reach(reduced: dict[str, _Vector], group: Sites) -> int:
-    """Return how many independent combinations are zero outside a group.
+def _count_combinations(reduced: dict[str, _Vector], group: Sites) -> int:
+    """Return the number of independent combinations that are zero outside a group.
 
-    In reduced form a combination shows the weight of each row at that row's pivot. One that is
-    zero outside the group thus takes only rows whose pivots are inside.
+    In reduced echelon form, the entry of a combination at a pivot is the weight of that row. A
+    combination that is zero outside the group thus uses only rows whose pivots are inside it.
     """
     inside = [row for pivot, row in reduced.items() if pivot in group]
     outside = [{s: x for s, x in row.items() if s not in group} for row in inside]
-    return len(inside) - len(_echelon(outside))
+    return len(inside) - len(_row_reduce(outside))
 
 
-def _reduced(rosters: Collection[Sites]) -> dict[str, _Vector]:
-    return _echelon([dict.fromkeys(roster, Fraction(1)) for roster in rosters])
+def _reduce_rosters(rosters: Collection[Sites]) -> dict[str, _Vector]:
+    return _row_reduce([dict.fromkeys(roster, Fraction(1)) for roster in rosters])
 
 
-def _echelon(vectors: Collection[_Vector]) -> dict[str, _Vector]:
-    """Return the rows of the reduced echelon form by their pivots, exactly."""
-    found: dict[str, _Vector] = {}
+def _row_reduce(vectors: Collection[_Vector]) -> dict[str, _Vector]:
+    """Return the rows of the reduced echelon form by pivot, in exact rational arithmetic."""
+    reduced: dict[str, _Vector] = {}
     for vector in vectors:
         row = vector
-        for pivot, known in found.items():
-            row = _less(row, known, row.get(pivot))
+        for pivot, known in reduced.items():
+            row = _subtract(row, known, row.get(pivot))
         if row:
             pivot = min(row)
             row = {site: x / row[pivot] for site, x in row.items()}
-            found = {p: _less(known, row, known.get(pivot)) for p, known in found.items()}
-            found[pivot] = row
-    return found
+            reduced = {p: _subtract(known, row, known.get(pivot)) for p, known in reduced.items()}
+            reduced[pivot] = row
+    return reduced
 
 
-def _less(row: _Vector, other: _Vector, times: Fraction | None) -> _Vector:
-    """Return a row less so many times another, without the entries that become zero."""
+def _subtract(row: _Vector, other: _Vector, times: Fraction | None) -> _Vector:
+    """Return ``row - times * other`` without the entries that become zero."""
     if times is None:
         return row
-    less = {s: row.get(s, Fraction(0)) - times * other.get(s, Fraction(0)) for s in {*row, *other}}
-    return {site: x for site, x in less.items() if x}
+    zero = Fraction(0)
+    result = {s: row.get(s, zero) - times * other.get(s, zero) for s in {*row, *other}}
+    return {site: x for site, x in result.items() if x}

@@ -1,7 +1,7 @@
-"""Who is who: each site's signing key, and the list of them that every site has pinned.
+"""Identities: each site's Ed25519 signing key, and the roster of public keys that every site pins.
 
-Keys are Ed25519. A roster is agreed on outside of the protocol, as certificates are: whoever may
-change it may add sites that are its own.
+The roster is agreed on outside the protocol, as certificates are: whoever can change it can add
+sites of their own, and so defeat secure aggregation.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.secagg.masking import context
 
 LEAST_SITES = 3
-"""In a sum over two sites each knows the other's part."""
+"""Least number of sites in a secure aggregation: of two, each could compute the other's term."""
 
 SIGNATURE_BYTES = 64
 
@@ -38,18 +38,18 @@ class Identity:
 
     @classmethod
     def generate(cls) -> "Identity":
-        """Draw a key from the operating system's randomness."""
+        """Generate a key from the operating system's random generator."""
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> "Identity":
-        """Take the 32 bytes of `to_bytes`."""
+        """Read the 32 bytes of `to_bytes`."""
         if len(data) != 32:
-            raise InputError(f"The key has {len(data)} bytes and must have 32. Pass a whole key.")
+            raise InputError(f"The key has {len(data)} bytes and must have 32. Pass a full key.")
         return cls(Ed25519PrivateKey.from_private_bytes(data))
 
     def to_bytes(self) -> bytes:
-        """Return the private key: whoever has it can play the site."""
+        """Return the private key: whoever has it can impersonate the site."""
         return self._key.private_bytes_raw()
 
     @property
@@ -58,17 +58,17 @@ class Identity:
         return self._key.public_key().public_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
-        """Return the signature of a statement, 64 bytes; the same one every time."""
+        """Return the signature of a statement, 64 bytes; it is deterministic."""
         return self._key.sign(statement)
 
 
 def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Tell whether the owner of a public key has signed a statement.
+    """Return whether the owner of a public key has signed a statement.
 
     Examples
     --------
     >>> mine = Identity.generate()
-    >>> is_signed(mine.public, b"so", mine.sign(b"so")), is_signed(mine.public, b"so", bytes(64))
+    >>> is_signed(mine.public, b"yes", mine.sign(b"yes")), is_signed(mine.public, b"yes", bytes(64))
     (True, False)
     """
     try:
@@ -79,21 +79,21 @@ def is_signed(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 class Roster:
-    """The sites that sum together, with their public keys, in sorted order of names.
+    """The sites of a secure aggregation with their public keys, sorted by name.
 
     Parameters
     ----------
     keys : mapping of str to bytes
-        Public Ed25519 key of each site; three sites at least.
+        Public Ed25519 key of each site; at least three sites.
 
     Attributes
     ----------
     sites : tuple of str
     digest : bytes
-        SHA-256 of names and keys: sites that name the same digest have the same roster.
+        SHA-256 of names and keys: sites with the same digest have the same roster.
     threshold : int
-        How many sites must be there to the end: more than two thirds of all, so that any two such
-        groups share more than a third.
+        Least number of sites that must complete the aggregation: more than two thirds of all, so
+        that any two such groups have more than a third of the sites in common.
 
     Examples
     --------
@@ -101,18 +101,18 @@ class Roster:
     >>> roster = Roster.of(identities)
     >>> roster.sites, roster.threshold, roster.place("c")
     (('a', 'b', 'c', 'd'), 3, 2)
-    >>> roster.signed("a", b"so", identities["b"].sign(b"so"))
+    >>> roster.signed("a", b"yes", identities["b"].sign(b"yes"))
     False
     """
 
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         if len(keys) < LEAST_SITES:
             raise InputError(
-                f"The roster has {len(keys)} sites and secure sums need {LEAST_SITES} at least: "
-                "of two, each could tell the other's part. Bring more sites."
+                f"The roster has {len(keys)} sites and secure aggregation needs at least "
+                f"{LEAST_SITES}: of two, each could compute the other's term. Add more sites."
             )
         if len(set(keys.values())) < len(keys):
-            raise InputError("Two sites of the roster have one key. Let every site make its own.")
+            raise InputError("Two sites of the roster have the same key. Generate one for each.")
         self._keys = {name: _public(name, keys[name]) for name in sorted(keys)}
         self._bytes = {name: keys[name] for name in self._keys}
         self.sites = tuple(self._keys)
@@ -123,7 +123,7 @@ class Roster:
 
     @classmethod
     def of(cls, identities: Mapping[str, Identity]) -> "Roster":
-        """Make the roster of identities that are all at hand, as they are in one process."""
+        """Return the roster of identities that are all in this process."""
         return cls({name: identity.public for name, identity in identities.items()})
 
     @property
@@ -133,18 +133,18 @@ class Roster:
 
     @cached_property
     def threshold(self) -> int:
-        """How many sites must be there to the end."""
+        """Least number of sites that must complete the aggregation."""
         return 2 * len(self.sites) // 3 + 1
 
     def __len__(self) -> int:
         return len(self.sites)
 
     def place(self, site: str) -> int:
-        """Return where a site stands in the roster, from 0."""
+        """Return the index of a site in the roster, from 0."""
         return self._places[site]
 
     def signed(self, site: str, statement: bytes, signature: bytes) -> bool:
-        """Say whether a site has signed a statement."""
+        """Return whether a site has signed a statement."""
         try:
             self._keys[site].verify(signature, statement)
         except InvalidSignature:
@@ -157,5 +157,6 @@ def _public(name: str, key: bytes) -> Ed25519PublicKey:
         return Ed25519PublicKey.from_public_bytes(key)
     except ValueError:
         raise InputError(
-            f"The key of site {name!r} is no public Ed25519 key of 32 bytes. Ask the site for it."
+            f"The key of site {name!r} is not a public Ed25519 key of 32 bytes. Get it from the "
+            "site."
         ) from None

@@ -1,8 +1,14 @@
-"""Keys that two sites agree on, and streams of random words that hide what they are added to.
+"""Pairwise masking: key agreement between sites, and the key streams that hide their replies.
 
-X25519 gives two sites a common secret, HKDF-SHA-256 turns it into a key for one purpose (all of
-the purpose is in its context), and ChaCha20 stretches the key to as many words as are needed. All
-are those of the `cryptography` package.
+X25519 gives two sites a shared secret, HKDF-SHA-256 derives from it a key for one purpose (which is
+spelled out in its context), and ChaCha20 expands the key to as many 64-bit words as are needed. One
+of the two sites adds the words to its reply and the other subtracts them, so that they cancel in
+the sum (Bonawitz et al., 2017).
+
+All primitives are those of the `cryptography` package. The masking is our own because the secure
+aggregation of federated learning frameworks is built for clipped gradients: Flower's SecAgg+ clips
+at 8 by default and quantises coarsely, while sums of products in PCA need the full 64-bit word.
+Tests compare the masks with the plain ChaCha20 stream.
 """
 
 from collections.abc import Iterable
@@ -24,34 +30,34 @@ KEY_BYTES = 32
 TAG_BYTES = 16
 
 _DOMAIN = b"eigenfed secure sum 1"
-# A part of the words that stays in the cache while all streams are added to it.
+# Words are masked in chunks that stay in the cache while all streams are added to them.
 _CHUNK_WORDS = 1 << 14
 _ZEROS = bytes(8 * _CHUNK_WORDS)
 
 
 def context(*parts: str | bytes | int) -> bytes:
-    """Write down what a key or a signature is for, so that no two purposes look alike.
+    """Encode the purpose of a key or signature, injectively: no two purposes have equal bytes.
 
     Examples
     --------
     >>> context("mask", "ab", "c") == context("mask", "a", "bc")
     False
     """
-    written = [_DOMAIN]
+    encoding = [_DOMAIN]
     for part in parts:
         kind = type(part).__name__[:1].encode()
         data = part if isinstance(part, bytes) else str(part).encode()
-        written.append(kind + len(data).to_bytes(8, "little") + data)
-    return b"".join(written)
+        encoding.append(kind + len(data).to_bytes(8, "little") + data)
+    return b"".join(encoding)
 
 
 def derived(secret: bytes, purpose: bytes) -> bytes:
-    """Return a key of 32 bytes for one purpose."""
+    """Derive a key of 32 bytes for one purpose."""
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
 
 
 class KeyPair:
-    """An X25519 key; the private half shows only where it is asked for by name.
+    """An X25519 key pair; the private key is not part of its repr.
 
     Examples
     --------
@@ -66,50 +72,52 @@ class KeyPair:
 
     @classmethod
     def generate(cls) -> "KeyPair":
-        """Draw a key from the operating system's randomness."""
+        """Generate a key from the operating system's random generator."""
         return cls(X25519PrivateKey.generate().private_bytes_raw())
 
     @property
     def private(self) -> bytes:
-        """The private half, 32 bytes."""
+        """The private key, 32 bytes."""
         return self._key.private_bytes_raw()
 
     def agreed(self, public: bytes) -> bytes:
-        """Return the secret in common with the owner of a public key.
+        """Return the secret shared with the owner of a public key.
 
         Raises
         ------
         DataError
-            If that key is one with which nothing would be secret.
+            If the public key is malformed or of low order, so that the secret would be known.
         """
         try:
             return self._key.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise DataError("A public key is malformed or of low order. Make a new one.") from None
+            raise DataError(
+                "A public key is malformed or of low order. Generate a new one."
+            ) from None
 
 
 def sealed(key: bytes, text: bytes, purpose: bytes) -> bytes:
-    """Encrypt and authenticate; a key is for one text, so there is no nonce to choose."""
+    """Encrypt and authenticate a text. A key is used once, so the nonce can be constant."""
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, purpose)
 
 
 def unsealed(key: bytes, data: bytes, purpose: bytes) -> bytes:
-    """Undo `sealed`.
+    """Decrypt the output of `sealed`.
 
     Raises
     ------
     DataError
-        If the data were not made with this key for this purpose.
+        If the data were not encrypted with this key for this purpose.
     """
     try:
         return ChaCha20Poly1305(key).decrypt(bytes(12), data, purpose)
     except InvalidTag:
-        raise DataError("A sealed message was changed, or is for somebody else.") from None
+        raise DataError("A sealed message was changed, or is for another recipient.") from None
 
 
 @dataclass(frozen=True, repr=False)
 class Mask:
-    """A key's stream of words, and whether it is added or taken away.
+    """The key stream of a key, and whether it is added or subtracted.
 
     Attributes
     ----------
@@ -123,13 +131,13 @@ class Mask:
 
 
 def add_masks(masks: Iterable[Mask], words: Iterable[npt.NDArray[Any]]) -> None:
-    """Add streams to arrays of 64-bit words in place, or take them away; words wrap round.
+    """Add key streams to arrays of 64-bit words in place, or subtract them, modulo 2^64.
 
     Parameters
     ----------
     masks : iterable of Mask
     words : iterable of ndarray of int64
-        C-contiguous; one stream runs through all of them, in order.
+        C-contiguous; each stream continues through all of them, in order.
 
     Examples
     --------
@@ -148,11 +156,12 @@ def add_masks(masks: Iterable[Mask], words: Iterable[npt.NDArray[Any]]) -> None:
         for mask in masks
     ]
     buffer = bytearray(8 * _CHUNK_WORDS)
-    made, zeros = np.frombuffer(buffer, "<u8"), memoryview(_ZEROS)
+    # Encrypting zeros gives the key stream itself, here without an allocation for each chunk.
+    stream_words, zeros = np.frombuffer(buffer, "<u8"), memoryview(_ZEROS)
     for array in words:
         flat = array.reshape(-1).view(np.uint64)
         for start in range(0, flat.size, _CHUNK_WORDS):
             part = flat[start : start + _CHUNK_WORDS]
             for stream, apply in streams:
                 stream.update_into(zeros[: part.nbytes], buffer)
-                apply(part, made[: part.size], out=part)
+                apply(part, stream_words[: part.size], out=part)

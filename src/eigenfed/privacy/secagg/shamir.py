@@ -1,9 +1,12 @@
-"""Secrets in shares: any `threshold` of them bring the secret back, fewer tell nothing of it.
+"""Shamir's secret sharing: any `threshold` secret shares recover a secret, fewer reveal nothing.
 
-Shamir's scheme over the field of the first prime above 2^256, so that every secret of 32 bytes is
-an element of it. Fewer shares than the threshold are uniform whatever the secret is. The arithmetic
-is Python's and takes a time that depends on the numbers: it is no defence against somebody who
-measures the processor of a site.
+The field is that of the first prime above 2^256, so that every secret of 32 bytes is an element of
+it. Fewer shares than the threshold are distributed uniformly, whatever the secret is.
+
+The implementation is our own because `cryptography` has none, and a dependency for a few lines of
+modular arithmetic would have to be trusted with keys. Tests check recovery from every group of
+holders, and that fewer shares are consistent with every secret. Python's integer arithmetic does
+not run in constant time: it does not protect against an attacker who can time a site's processor.
 """
 
 import secrets
@@ -18,16 +21,17 @@ SHARE_BYTES = 33
 
 
 def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
-    """Cut a secret into one share for each point.
+    """Split a secret into secret shares, one for each point.
 
     Parameters
     ----------
     secret : bytes
         32 bytes.
     threshold : int
-        How many shares bring it back; at least 2.
+        Number of shares that recover it; at least 2.
     points : sequence of int
-        Where the polynomial is evaluated: distinct, from 1 on, `threshold` or more.
+        Points at which the polynomial is evaluated: distinct, at least 1, at least `threshold`
+        of them.
 
     Returns
     -------
@@ -42,53 +46,54 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
     """
     if len(secret) != SECRET_BYTES:
         raise InputError(
-            f"The secret has {len(secret)} bytes and must have {SECRET_BYTES}. Cut it."
+            f"The secret has {len(secret)} bytes and must have {SECRET_BYTES}. Pass a key."
         )
     if not 2 <= threshold <= len(points):
         raise InputError(
             f"threshold={threshold} must be at least 2 and at most {len(points)}, the number of "
-            "shares. Lower it, or make more shares."
+            "shares. Change it, or pass more points."
         )
     _check_points(points)
     coefficients = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
     constant = int.from_bytes(secret, "big")
-    return [_value(constant, coefficients, x).to_bytes(SHARE_BYTES, "big") for x in points]
+    return [_evaluate(constant, coefficients, x).to_bytes(SHARE_BYTES, "big") for x in points]
 
 
 def recovered(shares: Mapping[int, bytes], threshold: int) -> bytes:
-    """Bring a secret back from shares by point; of more than `threshold` the first are taken.
+    """Recover a secret from shares by point; of more than `threshold`, the first ones are used.
 
     Raises
     ------
     DataError
-        If there are too few shares, one is malformed, or they are not of one secret as far as that
-        shows: wrong shares mostly give a wrong secret.
+        If there are too few shares, one is malformed, or the result is not a valid secret. Wrong
+        shares usually give a wrong secret without an error.
     """
     if len(shares) < threshold:
         raise DataError(
-            f"There are {len(shares)} shares and {threshold} are needed. Wait for more of them."
+            f"There are {len(shares)} secret shares and {threshold} are needed. Wait for more."
         )
     points = tuple(sorted(shares))[:threshold]
     _check_points(points)
     total = 0
-    for x, weight in zip(points, _weights(points), strict=True):
+    for x, weight in zip(points, _lagrange_weights(points), strict=True):
         share = shares[x]
         value = int.from_bytes(share, "big")
         if len(share) != SHARE_BYTES or value >= PRIME:
-            raise DataError(f"The share at point {x} is malformed. Ask its holder again.")
+            raise DataError(f"The secret share at point {x} is malformed. Request it again.")
         total += weight * value
     secret = total % PRIME
     if secret >> (8 * SECRET_BYTES):
-        raise DataError("The shares are not of one secret. Ask their holders again.")
+        raise DataError("The secret shares do not belong together. Request them again.")
     return secret.to_bytes(SECRET_BYTES, "big")
 
 
 def _check_points(points: Sequence[int]) -> None:
     if len(set(points)) != len(points) or not all(0 < x < PRIME for x in points):
-        raise InputError("The points of shares must be distinct and from 1 on. Number the holders.")
+        raise InputError("The points must be distinct and at least 1. Number the holders from 1.")
 
 
-def _value(constant: int, coefficients: Sequence[int], x: int) -> int:
+def _evaluate(constant: int, coefficients: Sequence[int], x: int) -> int:
+    """Evaluate the polynomial at x, by Horner's rule."""
     total = 0
     for coefficient in reversed(coefficients):
         total = (total + coefficient) * x % PRIME
@@ -96,14 +101,14 @@ def _value(constant: int, coefficients: Sequence[int], x: int) -> int:
 
 
 @lru_cache(maxsize=256)
-def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
-    """Lagrange's weights of the value at 0."""
-    found = []
+def _lagrange_weights(points: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the Lagrange weights of the value at 0."""
+    weights = []
     for x in points:
-        above = below = 1
+        numerator = denominator = 1
         for other in points:
             if other != x:
-                above = above * other % PRIME
-                below = below * (other - x) % PRIME
-        found.append(above * pow(below, -1, PRIME) % PRIME)
-    return tuple(found)
+                numerator = numerator * other % PRIME
+                denominator = denominator * (other - x) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
+    return tuple(weights)

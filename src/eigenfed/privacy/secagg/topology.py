@@ -1,20 +1,22 @@
-"""Which sites mask with which: all with all where they are few, a ring of neighbours where many.
+"""The mask graph: every pair of sites if they are few, a ring of neighbours if they are many.
 
-A mask costs each of two sites a stream as long as the reply, so its number is bounded; shares are
-small and go to all. Sites stand on a ring, in an order that follows from the roster alone, and
-each masks with its ``width`` next ones on either side. What a coordinator can tell is the sum over
-each piece into which the ring falls when it is cut at the sites that dropped out, whose masks are
-opened, and at those that collude with it. A cut takes two gaps of `width` places. So with
-``2 width`` neighbours and d dropouts no ``2 width - d - 1`` colluding sites can tell more than the
-sum over all others: this holds for every choice of them and needs no randomness in the ring.
+A mask costs each of its two sites a key stream as long as the reply, so the number of masks is
+limited; secret shares are small and go to all sites. The sites form a ring, in an order that
+follows from the roster alone, and each masks with the ``width`` next ones on either side.
 
-The degree is chosen so that this covers a third colluding beside as many dropouts as the threshold
-lets pass, up to 48 sites; then it stays at 32. Sites look at who dropped out all the same, and
-refuse where fewer than eight colluding sites might cut what is left, which up to 74 sites no
-dropouts above the threshold can bring about. A random graph of the same degree, as in
-Bell et al. 2020, promises more for many thousands of sites; for tens, the chance that all of a
-site's 16 neighbours are bad would be no small one, and whoever names the runs could draw again
-until it happens.
+A coordinator learns the sum over each piece of the ring that remains connected without the sites
+that dropped out, whose masks are opened, and those that collude with it. To cut the ring takes two
+gaps of `width` places. So with ``2 width`` neighbours and d dropouts, any ``2 width - d - 1``
+colluding sites learn no more than the sum over all others: this holds for every choice of them, and
+needs no randomness in the ring.
+
+The degree is chosen so that this covers a third of the sites colluding, in addition to as many
+dropouts as the threshold permits, for up to 48 sites; beyond, it stays at 32. Sites also check who
+dropped out, and refuse if fewer than eight colluding sites could cut the remaining ring; for up to
+74 sites, no dropouts within the threshold can cause that. A random graph of the same degree, as in
+Bell et al. (2020), guarantees more for many thousands of sites. For tens of sites, the probability
+that all 16 neighbours of a site are corrupt would not be small, and a coordinator that names the
+runs could draw again until it happens.
 """
 
 from hashlib import sha256
@@ -30,7 +32,7 @@ _LEAST_TO_CUT = 8
 
 
 class Ring:
-    """The neighbours of each site of a roster.
+    """The neighbours of each site of a roster in the mask graph.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class Ring:
     Attributes
     ----------
     degree : int
-        With how many others each site masks.
+        Number of neighbours of each site.
 
     Examples
     --------
@@ -57,21 +59,21 @@ class Ring:
             enough = (size - roster.threshold) + size // 3 + 1
             self.degree = min(enough + enough % 2, _MOST_NEIGHBOURS, size - 1)
         self._is_whole = self.degree == size - 1
-        self._order = sorted(roster.sites, key=lambda name: _mark(roster, name))
-        self._where = {name: i for i, name in enumerate(self._order)}
+        self._order = sorted(roster.sites, key=lambda name: _ring_key(roster, name))
+        self._index = {name: i for i, name in enumerate(self._order)}
 
     def of(self, site: str) -> tuple[str, ...]:
-        """Return the sites that a site masks with, sorted."""
+        """Return the neighbours of a site, sorted."""
         if self._is_whole:
             return tuple(sorted(name for name in self._order if name != site))
-        here, size, width = self._where[site], len(self._order), self.degree // 2
+        here, size, width = self._index[site], len(self._order), self.degree // 2
         steps = [step for step in range(-width, width + 1) if step != 0]
         return tuple(sorted(self._order[(here + step) % size] for step in steps))
 
     def holds(self, survivors: frozenset[str]) -> bool:
-        """Say whether what is left hides single sites from a few that collude.
+        """Return whether the remaining ring hides single sites from a few that collude.
 
-        The fewest sites whose collusion could cut the ring are those left in the two emptiest
+        The fewest sites whose collusion could cut the ring are the survivors in the two emptiest
         stretches of `width` places that do not overlap.
         """
         if self._is_whole:
@@ -86,5 +88,5 @@ class Ring:
         return bool(pairs[(apart >= width) & (apart <= size - width)].min() >= least)
 
 
-def _mark(roster: Roster, site: str) -> bytes:
+def _ring_key(roster: Roster, site: str) -> bytes:
     return sha256(context("ring", roster.digest, site)).digest()

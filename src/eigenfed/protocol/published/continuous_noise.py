@@ -35,6 +35,11 @@ def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array
     -------
     ndarray of that shape
 
+    Notes
+    -----
+    Our own, because numpy's generators are not cryptographic and can be seeded. It is vectorised,
+    and tests compare its distribution with scipy's.
+
     Examples
     --------
     >>> normal((2,), 3.0, bits=lambda size: bytes(size)).round(2)
