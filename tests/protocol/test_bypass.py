@@ -174,7 +174,7 @@ def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
 
 def test_a_meter_of_other_data_is_refused() -> None:
     with pytest.raises(
-        InputError, match="The meter of 'data' is of 3 features and the rows have 6"
+        InputError, match="The leakage meter of 'data' has 3 features and the rows have 6"
     ):
         gate("a", ROWS, meter=Meter.empty(3))
 

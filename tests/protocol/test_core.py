@@ -275,9 +275,9 @@ def test_a_study_that_a_site_does_not_take_is_refused_before_anything_is_asked()
     ("second", "message"),
     [
         ({"x": np.zeros(3)}, r"'b' has 'x' of shape \(3,\) where others have \(2,\)"),
-        ({"y": np.zeros(2)}, "'b' has other fields"),
-        ({"x": np.zeros(2), "y": np.zeros(2)}, "'b' has other fields"),
-        ({}, "'b' has other fields"),
+        ({"y": np.zeros(2)}, "'b' has different fields"),
+        ({"x": np.zeros(2), "y": np.zeros(2)}, "'b' has different fields"),
+        ({}, "'b' has different fields"),
     ],
 )
 def test_replies_that_do_not_fit_are_refused(second: Arrays, message: str) -> None:
@@ -435,7 +435,7 @@ def test_no_rows_at_all_are_refused() -> None:
     ],
 )
 def test_a_reply_of_another_type_is_refused_by_its_site(reply: Arrays, who: str) -> None:
-    with pytest.raises(ProtocolError, match=f"{who} to 'x' does not have the fields"):
+    with pytest.raises(ProtocolError, match=f"{who} to 'x' does not have fields of the expected"):
         drive(replying(x()), Scripted({"a": reply, "b": one(1.0)}))
     with pytest.raises(ProtocolError, match="The sum of the replies to 'x' does not have"):
         drive(summing(x()), Scripted({"a": reply}))

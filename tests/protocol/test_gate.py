@@ -393,7 +393,7 @@ def test_a_failure_ends_the_run_with_one_code_and_its_text_stays(
     assert SECRET.encode() not in data
     assert len(talking.site.egress) == 1
     (record,) = caplog.records
-    assert record.getMessage() == "op counting of round 5 failed; the run ends here"
+    assert record.getMessage() == "op counting of round 5 failed; the run is aborted"
     assert SECRET in caplog.text
     assert talking.code(CountRequest(), round_=6) == "aborted"
     assert talking.code(CountRequest(fails=which), round_=5) == "aborted"

@@ -355,7 +355,7 @@ def sound_reply() -> Arrays:
     [
         ({"vt": np.eye(5)[:1]}, "do not fit 5 features"),
         ({"mean": np.zeros(4)}, "do not fit 5 features"),
-        ({"more": np.zeros(1)}, "does not have the fields"),
+        ({"more": np.zeros(1)}, "does not have fields"),
         ({"n": np.array([np.nan])}, "not finite"),
         ({"vt": np.ones((2, 5))}, "not orthonormal"),
     ],

@@ -229,10 +229,10 @@ MOMENTS = Call(MomentsRequest(entry=2, weight=3))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (replace(MOMENTS, to=("s00",)), "addressed to some sites"),
+        (replace(MOMENTS, to=("s00",)), "goes to some sites only"),
         (
             replace(MOMENTS, each={"s00": MomentsRequest(entry=3, weight=3)}),
-            "brings one site what others do not",
+            "differs between sites",
         ),
         (replace(MOMENTS, quorum=4), "quorum=4 must be from 5 to 7"),
         (replace(MOMENTS, quorum=8), "quorum=8 must be from 5 to 7"),
@@ -248,7 +248,7 @@ def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
     federation = secured(TABLES)
     transport = federation.transport()
     total = federation.total(transport)
-    with pytest.raises(InputError, match="summed before magnitudes were agreed on"):
+    with pytest.raises(InputError, match="summed before limits were agreed on"):
         drive(total(MOMENTS), transport)
     total.agree(Limits(4.0, 8.0, S, D))
     with pytest.raises(InputError, match=message):
@@ -281,13 +281,13 @@ def test_another_roster_at_a_site_ends_the_run() -> None:
     keys = {**federation.roster.keys, "s06": identified("x")["x"].public}
     identity = federation.identities["s00"]
     federation.sites["s00"] = gate("s00", TABLES["s00"], identity=identity, roster=Roster(keys))
-    with pytest.raises(ProtocolError, match="said to be of site 's00' are not signed with its key"):
+    with pytest.raises(ProtocolError, match="Site 's00' has not signed its keys for this run"):
         first_sum(federation)
 
 
 def test_another_name_of_the_run_ends_it() -> None:
     federation = secured(TABLES)
-    with pytest.raises(ProtocolError, match="name the run as the transport does"):
+    with pytest.raises(ProtocolError, match="the transport's name of the run"):
         drive(moments_sum(SecureSum(federation.roster, run="x")), federation.transport())
 
 
@@ -317,7 +317,7 @@ def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody()
         moments = yield from all_moments(total, study)
         yield from total(Call(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
 
-    with pytest.raises(ProtocolError, match="Sites were asked different things as 'product'"):
+    with pytest.raises(ProtocolError, match="Sites received different requests for 'product'"):
         drive(protocol(), transport)
     # A coordinator that does not care is left with words that have nothing to do with s00.
     for site in federation.sites.values():
@@ -384,7 +384,7 @@ def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch
     for size, masks in ((16, 16), (17, 13), (30, 21), (50, 33)):
         made.clear()
         federation = secured(in_sites(np.ones((size, 2)), size))
-        with pytest.raises(ProtocolError, match="no sum of replies"):
+        with pytest.raises(ProtocolError, match="not a sum of replies"):
             drive(moments_sum(federation.total(t := federation.transport(), 1)), t)
         assert made == [masks] * size
 
