@@ -45,7 +45,7 @@ def test_a_method_is_registered_for_a_while_and_under_one_name_only() -> None:
     with registered(Counting):
         assert list(all_methods()) == [*NAMES, "counting"]
         assert as_method("counting") == Counting()
-        with pytest.raises(InputError, match="There is a method 'counting' already"):
+        with pytest.raises(InputError, match="A method named 'counting' is already"):
             register(Counting)
     assert list(all_methods()) == NAMES
     with pytest.raises(RuntimeError), registered(Counting):
@@ -57,7 +57,7 @@ def test_no_method_is_named_auto() -> None:
     class Auto(Counting):
         name = "auto"
 
-    with pytest.raises(InputError, match="There is a method 'auto' already"), registered(Auto):
+    with pytest.raises(InputError, match="A method named 'auto' is already"), registered(Auto):
         pass
 
 
