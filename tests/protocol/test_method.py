@@ -158,7 +158,7 @@ def test_options_are_read_as_people_type_them(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_names_only_operations_that_the_study_has(name: str) -> None:
-    """Whatever the script may ask next, at any point of some walks through it, can be answered."""
+    """Whatever the script may have next, at any point of some walks through it, can be answered."""
     for settings in ({}, {"scale": True}, {"by_site": True}, {"certify": False}):
         study = study_of("ab", 3, name, max_rounds=3, **settings)
         known, everything = operations_of(study), all_operations()

@@ -365,8 +365,8 @@ def test_a_reply_that_is_no_summary_is_refused_by_the_name_of_its_site(
 ) -> None:
     study, moments = study_of("ab", 2, "merge"), Moments(30.0, np.zeros(5), np.ones(5))
     run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-    asking = one_shot_basis(run, 2, Merge())
-    next(asking)
+    protocol = one_shot_basis(run, 2, Merge())
+    next(protocol)
     with pytest.raises(ProtocolError, match=match) as caught:
-        asking.send({"a": sound_reply(), "b": sound_reply() | changed})
+        protocol.send({"a": sound_reply(), "b": sound_reply() | changed})
     assert "'b'" in str(caught.value)

@@ -634,7 +634,7 @@ def swapped(name: str, array: Array | object) -> Spoil:
         ("sum_unmask", swapped("signatures", np.zeros((2, 64), dtype=np.uint8))),
     ],
 )
-def test_malformed_asks_are_refused_and_change_nothing(op_name: str, spoil: Spoil) -> None:
+def test_malformed_requests_are_refused_and_change_nothing(op_name: str, spoil: Spoil) -> None:
     it = coordinator()
     site = it.names[0]
 
@@ -696,7 +696,7 @@ def test_a_reply_beyond_its_bound_ends_the_run_and_nothing_leaves() -> None:
 
 
 def test_a_bound_that_is_told_too_low_ends_the_run_and_still_counts_in_the_meter() -> None:
-    """It says something of the product: who asks often enough must not get past the meter."""
+    """It depends on the product: repeated requests must not get past the meter."""
     it = coordinator()
     shares = it.shared(it.keyed(count=4))
     it.masked(shares)
@@ -798,7 +798,7 @@ def test_identity_and_roster_go_together_and_fit() -> None:
         gate("d", rows, identity=identities["a"], roster=roster)
 
 
-def test_asks_for_keys_do_not_count_as_rounds() -> None:
+def test_requests_for_keys_do_not_count_as_rounds() -> None:
     it = coordinator(Policy(secure_only=True, max_rounds=2))
     it.begun()
     signatures = it.signed(it.names)

@@ -110,7 +110,7 @@ def test_many_sites_survive_as_many_losses_as_the_threshold_allows(size: int) ->
 
 
 def row(quorum: int | None = None) -> Call[Any]:
-    """An ask for the sum of the sites' first rows."""
+    """A call for the sum of the sites' first rows."""
     return Call(ShownRequest(form=0, bound=np.array([8.0])), quorum=quorum)
 
 
@@ -205,10 +205,14 @@ def random_words(arrays: Arrays) -> Arrays:
 
 LAST_BIT = np.eye(1, 33, 32, dtype=np.uint8)
 GARBAGE: list[tuple[str, Callable[[Arrays], Arrays], str]] = [
-    ("sum_keys", lambda a: {**a, "keys": a["keys"][:-1]}, "The keys of site 's03'.*malformed"),
+    (
+        "sum_keys",
+        lambda a: {**a, "keys": a["keys"][:-1]},
+        "The field 'keys' of site 's03'.*malformed",
+    ),
     ("sum_keys", lambda a: {**a, "keys": a["keys"] ^ 1}, "Site 's03' has not signed its keys"),
     ("sum_keys", lambda a: {}, "The reply of site 's03' to 'sum_keys' does not have"),
-    ("sum_shares", lambda a: {"shares": a["shares"][:, :-1]}, "The shares of site 's03'"),
+    ("sum_shares", lambda a: {"shares": a["shares"][:, :-1]}, "The field 'shares' of site 's03'"),
     ("sum_shares", lambda a: {}, "The reply of site 's03' to 'sum_shares' does not have"),
     ("sum_shares", lambda a: {"shares": a["shares"] ^ 1}, "'shares'"),
     ("moments", lambda a: {**a, "n": a["n"].astype(float)}, "'s03' has 'n' of type float64"),
@@ -237,7 +241,11 @@ GARBAGE: list[tuple[str, Callable[[Arrays], Arrays], str]] = [
         "Site 's03' has not signed its list of survivors",
     ),
     ("sum_survivors", lambda a: {**a, "asked": a["asked"] ^ 1}, "received different requests"),
-    ("sum_unmask", lambda a: {"shares": a["shares"][:2]}, "The shares of site 's03'.*malformed"),
+    (
+        "sum_unmask",
+        lambda a: {"shares": a["shares"][:2]},
+        "The field 'shares' of site 's03'.*malformed",
+    ),
     ("sum_unmask", lambda a: {"shares": a["shares"] ^ 1}, "cannot be recovered"),
     ("sum_unmask", lambda a: {"shares": np.full_like(a["shares"], 255)}, "cannot be recovered"),
     ("sum_unmask", lambda a: {"shares": a["shares"] ^ LAST_BIT}, "cannot be recovered"),

@@ -92,8 +92,8 @@ def test_every_shape_is_summed_and_whole_numbers_stay_whole() -> None:
     tables = in_sites(10 * np.random.default_rng(1).standard_normal((5, 6)), 5)
     federation = secured(tables)
     plain = np.stack([table[0] for table in tables.values()])
-    asks = [*(form(which, 64.0) for which in range(5)), Call(WholeRequest(bound=64))]
-    found = [answer.x for answer in summed(federation, *asks)]
+    calls = [*(form(which, 64.0) for which in range(5)), Call(WholeRequest(bound=64))]
+    found = [answer.x for answer in summed(federation, *calls)]
     np.testing.assert_allclose(found[0], plain.sum(axis=0), atol=1e-14)
     np.testing.assert_array_equal(found[1], found[0].reshape(2, 3))
     assert found[2].shape == ()
@@ -242,7 +242,7 @@ MOMENTS = Call(MomentsRequest(entry=2, weight=3))
     ],
     ids=range(7),
 )
-def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
+def test_calls_that_cannot_be_summed_are_refused_before_anything_is_sent(
     call: Call[Any], message: str
 ) -> None:
     federation = secured(TABLES)

@@ -49,7 +49,7 @@ class ToyReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ToyRequest(FramedRequest):
-    """Ask for a block of columns of the scatter, the one after the last."""
+    """Request for a block of columns of the scatter, the one after the last."""
 
     first: int
 

@@ -320,7 +320,7 @@ class Site:
             # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
             if charge is not None and charge.parties:
                 reply = charge.noise.added(reply, charge.mu, charge.parties)
-            # 8. Mask the reply: without masks the coordinator would see it beside the sum.
+            # 8. Mask the reply: the coordinator learns the sum over sites and no single reply.
             if place is not None:
                 reply = self._mask(run, admitted, place, state, reply, charge)
             # 9. Record reply and meter durably; only what is recorded may leave.
@@ -406,7 +406,7 @@ class Site:
         """Pay for the reply as the study says; no amount is taken from the request."""
         op, privacy = admitted.op, run.terms.study.privacy
         if op.release.leaves is Leaves.PUBLISHED:
-            self._records.spend_unsound(key)
+            self._records.spend_unproven(key)
             return None
         noise = request.noise(run.terms, run.state)
         if op.release.leaves is not Leaves.NOISED:

@@ -384,16 +384,16 @@ class SecureSum:
             ) from None
 
 
-def _row(site: str, what: str, array: Bytes, size: int) -> bytes:
+def _row(site: str, field: str, array: Bytes, size: int) -> bytes:
     """Return an array of `size` bytes of a reply as bytes."""
     if array.shape != (size,):
-        raise _malformed(site, what)
+        raise _malformed(site, field)
     return array.tobytes()
 
 
-def _malformed(site: str, what: str) -> ProtocolError:
+def _malformed(site: str, field: str) -> ProtocolError:
     return ProtocolError(
-        f"The {what} of site {site!r} for secure aggregation are malformed. "
+        f"The field {field!r} of site {site!r} in secure aggregation is malformed. "
         "Use the same release of eigenfed everywhere."
     )
 

@@ -316,8 +316,8 @@ class Participant:
     def _purpose(self, run: str) -> Purpose:
         return Purpose(run, self.roster)
 
-    # Round 1, keys. Pairwise masks need keys that only the two sites can combine. The signature
-    # stops the coordinator from showing each site keys of its own and so learning every mask.
+    # Round 1, keys. The two sites of a pairwise mask need a common secret. The signature stops a
+    # coordinator from replacing the keys by its own, with which it could compute every mask.
 
     def _make_keys(self, purpose: Purpose, run: _SumRun, request: KeysRequest) -> KeysReply:
         first, count = request.first, request.count
@@ -355,7 +355,8 @@ class Participant:
         run.keyed = _Keyed.SHARED
         return SharesReply(shares=shares)
 
-    # Round 3, masking (`prepare` and `mask`). The gate calls it in place of a request of its own.
+    # Round 3, masking: `prepare` and `mask` above, which the gate calls for each request of the
+    # method. Masks hide a reply from the coordinator; the pairwise ones cancel in the sum.
 
     def _receive(
         self,
