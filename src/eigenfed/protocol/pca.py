@@ -31,8 +31,8 @@ def check_summable(method: Method) -> None:
     if not method.sums_only():
         raise PrivacyError(
             method.as_argument(),
-            " needs replies of single sites, or sets their precision, which secure aggregation does "
-            "not support",
+            " needs replies of single sites, or sets their precision, which secure aggregation "
+            "does not support",
             remedy=method.instead_of(),
         )
 

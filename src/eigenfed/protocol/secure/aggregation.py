@@ -196,7 +196,7 @@ class SecureSum:
             fixed_point.check_bound(name, bound, most)
         return bounds
 
-    def _part(
+    def _send(
         self, call: Call[Any], request: Request[R], to: Iterable[str], quorum: int
     ) -> Protocol[dict[str, R]]:
         """Send a request of secure aggregation itself, and return the replies by site."""
@@ -209,11 +209,13 @@ class SecureSum:
         self._keyed += self._ahead
         wanted = KeysRequest(first=first, count=self._ahead)
         remaining = [name for name in self._roster.sites if name not in self._lost]
-        replies = yield from self._part(call, wanted, remaining, needed)
+        replies = yield from self._send(call, wanted, remaining, needed)
         size = form.keys_bytes(self._ahead)
-        shown = {name: _row(name, "keys", reply.keys, size) for name, reply in replies.items()}
+        shown = {
+            name: _read_bytes(name, "keys", reply.keys, size) for name, reply in replies.items()
+        }
         signatures = {
-            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            name: _read_bytes(name, "signature", reply.signature, SIGNATURE_BYTES)
             for name, reply in replies.items()
         }
         for name, keys in shown.items():
@@ -225,7 +227,7 @@ class SecureSum:
             keys=form.stack_rows(list(shown.values())),
             signatures=form.stack_rows(list(signatures.values())),
         )
-        shared = yield from self._part(call, request, replies, needed)
+        shared = yield from self._send(call, request, replies, needed)
         public = {n: PublicKeys.from_bytes(keys, self._ahead) for n, keys in shown.items()}
         shape = (len(public), form.sealed_bytes(self._ahead))
         for name, reply in shared.items():
@@ -288,15 +290,15 @@ class SecureSum:
             number=masked.number, survivors=form.encode_sites(masked.survivors, self._roster)
         )
         least = self._roster.threshold
-        replies = yield from self._part(call, request, masked.survivors, least)
-        digests = {_row(name, "asked", reply.asked, 32) for name, reply in replies.items()}
+        replies = yield from self._send(call, request, masked.survivors, least)
+        digests = {_read_bytes(name, "asked", reply.asked, 32) for name, reply in replies.items()}
         if len(digests) > 1:
             raise ProtocolError(
                 f"Sites received different requests for {call.op!r}. Send all of them the same."
             )
         digest = digests.pop()
         signatures = {
-            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            name: _read_bytes(name, "signature", reply.signature, SIGNATURE_BYTES)
             for name, reply in replies.items()
         }
         survivors = frozenset(masked.survivors)
@@ -316,7 +318,7 @@ class SecureSum:
             signers=form.encode_sites(signatures, self._roster),
             signatures=form.stack_rows(list(signatures.values())),
         )
-        replies = yield from self._part(call, request, signatures, self._roster.threshold)
+        replies = yield from self._send(call, request, signatures, self._roster.threshold)
         owners = masked.present
         found: dict[str, list[bytes]] = {}
         for name, reply in replies.items():
@@ -384,7 +386,7 @@ class SecureSum:
             ) from None
 
 
-def _row(site: str, field: str, array: Bytes, size: int) -> bytes:
+def _read_bytes(site: str, field: str, array: Bytes, size: int) -> bytes:
     """Return an array of `size` bytes of a reply as bytes."""
     if array.shape != (size,):
         raise _malformed(site, field)

@@ -300,7 +300,7 @@ class Participant:
         InputError
             If an entry exceeds its bound.
         """
-        fields = self._words(reply, bounds)
+        fields = self._encode_reply(reply, bounds)
         last = _Sum(place.number, place.batch, digest, place.present, bounds is None, least)
         self._add_masks(self._purpose(place.run), last, fields)
         known = self._find_run(place.run)
@@ -336,7 +336,7 @@ class Participant:
     # their holders: the coordinator carries them, and could otherwise reconstruct every secret.
 
     def _share(self, purpose: Purpose, run: _SumRun, request: SharesRequest) -> SharesReply:
-        batch = _batch(run)
+        batch = _require_batch(run)
         names = self._check_group(form.decode_sites(request.present, self.roster))
         shown = form.read_rows(request.keys, len(names), form.keys_bytes(batch.count))
         statements = {
@@ -389,7 +389,7 @@ class Participant:
             raise refusal("survivors")
         return names
 
-    def _words(self, reply: Arrays, bounds: Mapping[str, Bound] | None) -> Arrays:
+    def _encode_reply(self, reply: Arrays, bounds: Mapping[str, Bound] | None) -> Arrays:
         """Return the reply in fixed point, with zeros that reveal masks that do not cancel.
 
         A noised reply consists of integers already and is summed as it is, modulo 2**64, without
@@ -422,7 +422,7 @@ class Participant:
     # holders, collect both secrets of one site, remove both of its masks and read its reply.
 
     def _sign(self, purpose: Purpose, run: _SumRun, request: SurvivorsRequest) -> SurvivorsReply:
-        last = _current(run, request.number)
+        last = _require_current(run, request.number)
         survivors = frozenset(self._check_group(form.decode_sites(request.survivors, self.roster)))
         if not survivors <= set(last.present) or last.survivors not in (None, survivors):
             raise refusal("survivors")
@@ -445,7 +445,7 @@ class Participant:
     # left of its pairwise masks can be. With enough shares the coordinator gets the sum.
 
     def _open(self, purpose: Purpose, run: _SumRun, request: UnmaskRequest) -> SharesReply:
-        last = _current(run, request.number)
+        last = _require_current(run, request.number)
         survivors = frozenset(form.decode_sites(request.survivors, self.roster))
         if survivors != last.survivors:
             raise refusal("survivors")
@@ -482,13 +482,13 @@ class Participant:
             raise refusal("isolates")
 
 
-def _batch(run: _SumRun) -> Batch:
+def _require_batch(run: _SumRun) -> Batch:
     if run.batch is None:
         raise refusal("sum")
     return run.batch
 
 
-def _current(run: _SumRun, number: int) -> _Sum:
+def _require_current(run: _SumRun, number: int) -> _Sum:
     """Return the sum that was masked last, if it has this number."""
     if run.last is None or run.last.number != number:
         raise refusal("sum")
