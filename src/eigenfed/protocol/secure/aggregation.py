@@ -162,10 +162,15 @@ class SecureSum:
                 f"{', '.join(sorted(self._lost))} missed an earlier sum of this run, and "
                 f"{call.op!r} needs {needed} sites. Run again, or allow for more dropouts."
             )
+        # Rounds 1 and 2, for several sums at a time: each sum has keys of its own, but making and
+        # sharing them is independent of the request.
         keys = self._keys
         if keys is None or self._number >= keys.end or len(keys.present) < needed:
             keys = self._keys = yield from self._make_keys(call, needed)
+        # Round 3: the replies, masked. Which sites are in the sum is known only after it.
         masked = yield from self._collect_masked(call, keys, needed)
+        # Round 4: no site opens a sum before enough sites have signed the same list for the same
+        # request; round 5 carries their signatures.
         digest, signatures = yield from self._collect_signatures(call, masked)
         shares = yield from self._collect_shares(call, masked, signatures)
         self._unmask(masked, digest, shares)
@@ -173,6 +178,7 @@ class SecureSum:
         return read_reply(call, "", self._decode(masked, call, bounds))
 
     def _check_call(self, call: Call[Any]) -> Mapping[str, Bound]:
+        """Check that a call can be aggregated; return the bounds of its reply, empty if noised."""
         if call.to is not None or call.differs:
             raise InputError(
                 f"{call.op!r} goes to some sites only, or differs between sites: its sum would "
@@ -218,6 +224,7 @@ class SecureSum:
             name: _read_bytes(name, "signature", reply.signature, SIGNATURE_BYTES)
             for name, reply in replies.items()
         }
+        # The sites check these signatures too; checked here, the error names the site.
         for name, keys in shown.items():
             statement = self._purpose.keys(name, first, keys)
             if not self._roster.signed(name, statement, signatures[name]):
