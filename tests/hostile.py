@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import Any
 
 from eigenfed.arrays import Arrays
-from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, run_probed, seen
+from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, observe, run_probed
 from eigenfed.data.source import Source
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
@@ -55,7 +55,7 @@ class Lone:
     def open(self, run: str = RUN, study: Study | None = None) -> Outcome:
         """Open a run."""
         self.run, study = run, study or self.study
-        return seen(self.site.answer(open_message(run, study, study.method, COORDINATOR)))
+        return observe(self.site.answer(open_message(run, study, study.method, COORDINATOR)))
 
     def send(self, op: str, arrays: Arrays) -> bytes:
         """Send a message of the next round."""
@@ -64,7 +64,7 @@ class Lone:
 
     def request(self, request: Request[Any]) -> Outcome:
         """Send a request, and return what can be seen of the answer."""
-        return seen(self.send(request.op, pack(request)))
+        return observe(self.send(request.op, pack(request)))
 
     def reply(self, request: Request[Any]) -> Arrays:
         """Send a request that must be answered, and return the reply."""

@@ -38,7 +38,7 @@ from eigenfed.protocol.private.private_site import (
     private_total,
     private_within,
 )
-from eigenfed.protocol.secure.sum_format import as_rows, written
+from eigenfed.protocol.secure.sum_format import encode_sites, stack_rows
 from eigenfed.protocol.study import Study, open_message
 
 
@@ -265,7 +265,7 @@ class Summing:
         return {name: message.arrays for name, message in answers.items()}
 
     def flags(self, names: Any) -> Any:
-        return written(names, self.roster)
+        return encode_sites(names, self.roster)
 
     def masked(self, request: Request[Any]) -> dict[str, Arrays]:
         """Lead all sites to where each has sent its masked reply to a request."""
@@ -304,7 +304,7 @@ class Summing:
             "number": np.array([self.number]),
             "survivors": self.flags(survivors),
             "signers": self.flags(signatures),
-            "signatures": as_rows(signed),
+            "signatures": stack_rows(signed),
         }
         return self.request("sum_unmask", dict.fromkeys(to, fields))
 

@@ -27,7 +27,7 @@ from eigenfed.protocol.messages import Integers, Message, pack
 from eigenfed.protocol.method import Method
 from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
 from eigenfed.protocol.secure.aggregation import SecureSum
-from eigenfed.protocol.secure.sum_format import Envelope, as_rows, written
+from eigenfed.protocol.secure.sum_format import Envelope, encode_sites, stack_rows
 from eigenfed.protocol.study import Study
 from eigenfed.transport.local import Answering, LocalTransport
 from federation import Testing, gate, opened, opening, study_of
@@ -277,7 +277,7 @@ class Coordinator:
         return self.federation.roster.sites
 
     def flags(self, names: Iterable[str]) -> Any:
-        return written(names, self.federation.roster)
+        return encode_sites(names, self.federation.roster)
 
     def keyed(self, first: int = 0, count: int = 2) -> Arrays:
         """Have keys made by all, and return what all are to be sent of them."""
@@ -338,5 +338,5 @@ class Coordinator:
     ) -> Arrays:
         return self.survivors(names, number) | {
             "signers": self.flags(signatures),
-            "signatures": as_rows(list(signatures.values())),
+            "signatures": stack_rows(list(signatures.values())),
         }

@@ -13,10 +13,10 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.audit.epsilon import (
     Audit,
     Mechanism,
-    at_least,
-    at_most,
     audit_epsilon,
     likelihood_ratio,
+    lower_bound,
+    upper_bound,
 )
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.accounting import delta_of, epsilon_of, mu_of
@@ -62,7 +62,10 @@ def gaussian(first: Array, second: Array, sd: float, seed: int = 0) -> Mechanism
 @pytest.mark.parametrize("level", [0.0125, 0.3])
 def test_bounds_are_those_of_clopper_and_pearson(trials: int, level: float) -> None:
     hits = np.arange(trials + 1)
-    low, high = at_least(hits, trials, level), at_most(hits, trials, level)
+    low, high = (
+        lower_bound(hits, trials, level),
+        upper_bound(hits, trials, level),
+    )
     np.testing.assert_allclose(low[1:], beta.ppf(level, hits[1:], trials - hits[1:] + 1))
     np.testing.assert_allclose(binom.sf(hits[1:] - 1, trials, low[1:]), level, rtol=1e-9)
     np.testing.assert_allclose(binom.cdf(hits[:-1], trials, high[:-1]), level, rtol=1e-9)
@@ -73,8 +76,8 @@ def test_bounds_are_those_of_clopper_and_pearson(trials: int, level: float) -> N
 def test_bounds_hold_as_often_as_they_say() -> None:
     rng, p, trials = np.random.default_rng(1), 0.03, 400
     hits = rng.binomial(trials, p, 20_000)
-    assert np.mean(at_least(hits, trials, 0.05) > p) <= 0.05
-    assert np.mean(at_most(hits, trials, 0.05) < p) <= 0.05
+    assert np.mean(lower_bound(hits, trials, 0.05) > p) <= 0.05
+    assert np.mean(upper_bound(hits, trials, 0.05) < p) <= 0.05
 
 
 def test_an_audit_of_nothing_certifies_nothing() -> None:
@@ -139,7 +142,7 @@ def test_an_audit_says_what_it_found() -> None:
     found = audit_epsilon(shifted(3.0), 1e-5, trials=50_000, claimed=1.0, theory=2.0)
     assert "Certified at least epsilon" in found.text
     assert "95% confidence, 50000 runs" in found.text
-    assert "If its curve is a Gaussian's" in found.text
+    assert "If its privacy curve is Gaussian" in found.text
     assert "Theory: 2." in found.text
     assert "which is refuted" in found.text
     kept = Audit(1e-5, 0.5, 0.1, 0.6, 0.95, 1000, claimed=1.0)

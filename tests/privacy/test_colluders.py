@@ -122,7 +122,7 @@ def opened_sum(study: Study, monkeypatch: pytest.MonkeyPatch, lost: tuple[str, .
         replies = yield from call_each(Call(RowsRequest()))
         held = {site: reply.n for site, reply in replies.items() if reply.n is not None}
         spender = Spender(study, total, held)
-        found = yield from spender.sum_of(request, noise, 1.0, float(request.grid(D)) ** 2)
+        found = yield from spender.request_sum(request, noise, 1.0, float(request.grid(D)) ** 2)
         return found
 
     found = drive(protocol(), transport)

@@ -177,7 +177,7 @@ def test_a_site_that_does_not_trust_its_peers_wants_more_noise() -> None:
 
 
 def test_a_scale_that_noise_has_swallowed_is_refused() -> None:
-    with pytest.raises(ProtocolError, match="under three deviations"):
+    with pytest.raises(ProtocolError, match="below three standard deviations"):
         FederatedPCA(2, scale=True, privacy=Privacy(1.0, 1e-5, trust="central")).fit(DIGITS)
 
 

@@ -11,8 +11,8 @@ from eigenfed.audit.membership import (
     Fitted,
     Membership,
     audit_membership,
-    captured,
-    most_advantage,
+    captured_fraction,
+    max_advantage,
 )
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.accounting import delta_of, mu_of
@@ -57,7 +57,7 @@ def test_the_same_attack_on_private_components_stays_within_the_claim() -> None:
     claimed = (1.0, 1e-3)
     found = attack(private(*claimed, clip=8.0), claimed=claimed)
     assert (
-        found.allowed == pytest.approx(most_advantage(*claimed)) == pytest.approx(0.4627, abs=1e-4)
+        found.allowed == pytest.approx(max_advantage(*claimed)) == pytest.approx(0.4627, abs=1e-4)
     )
     assert not found.refutes
     assert found.estimate < 0.4627
@@ -80,7 +80,7 @@ def test_among_many_rows_one_is_hardly_seen() -> None:
 
 def test_a_record_that_is_pushed_away_is_seen_as_well() -> None:
     """A score that falls where the record is in is turned round by the attack."""
-    found = attack(exact, score=lambda fitted, record: -captured(fitted, record))
+    found = attack(exact, score=lambda fitted, record: -captured_fraction(fitted, record))
     assert found.advantage > 0.6
 
 
@@ -109,7 +109,7 @@ def test_the_certificate_is_below_the_advantage_as_often_as_it_says() -> None:
 @pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 5.0, 800.0])
 def test_the_bound_is_that_of_the_claim_and_no_gaussian_exceeds_it(epsilon: float) -> None:
     delta = 1e-3
-    bound = most_advantage(epsilon, delta)
+    bound = max_advantage(epsilon, delta)
     if epsilon < 100:
         odds = math.exp(epsilon)
         assert bound == pytest.approx((odds - 1 + 2 * delta) / (odds + 1))
@@ -118,9 +118,9 @@ def test_the_bound_is_that_of_the_claim_and_no_gaussian_exceeds_it(epsilon: floa
 
 def test_captured_is_one_in_the_span_and_nothing_outside() -> None:
     fitted = Decomposition(np.eye(2, 3), np.ones(2), np.ones(3), np.ones(3), 9.0, 2.0, 1)
-    assert captured(fitted, np.array([3.0, -2.0, 1.0])) == pytest.approx(1.0)
-    assert captured(fitted, np.array([1.0, 1.0, 7.0])) == 0.0
-    assert captured(fitted, np.ones(3)) == 1.0
+    assert captured_fraction(fitted, np.array([3.0, -2.0, 1.0])) == pytest.approx(1.0)
+    assert captured_fraction(fitted, np.array([1.0, 1.0, 7.0])) == 0.0
+    assert captured_fraction(fitted, np.ones(3)) == 1.0
 
 
 def test_what_was_found_is_said() -> None:

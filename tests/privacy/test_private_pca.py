@@ -441,7 +441,7 @@ def test_scaling_needs_the_covariance() -> None:
 def test_scaling_by_variances_under_their_noise_is_refused() -> None:
     X = made()
     X[:, 3:] = 0.0  # three, as one may stand out by chance
-    with pytest.raises(ProtocolError, match="under three deviations"):
+    with pytest.raises(ProtocolError, match="below three standard deviations"):
         run(X, Privacy(1.0, DELTA, trust="central"), scale=True)
 
 
@@ -474,7 +474,7 @@ def test_zeroing_out_needs_less_noise_than_replacing() -> None:
         privacy = Privacy(1.0, DELTA, relation=relation, trust=trust)
         held = {f"s{i}": 100 for i in range(sites)}
         study = Study(tuple(held), 2, "covariance", privacy=privacy)
-        return Spender(study, plain_sum, held).deviation(Noise(1.0), 0.5)
+        return Spender(study, plain_sum, held).noise_sd(Noise(1.0), 0.5)
 
     assert deviation("replace_one") == deviation("zero_out")  # of one sensitivity
     replaced, zeroed = (_noise(relation) for relation in RELATIONS)

@@ -68,7 +68,7 @@ def test_a_component_that_only_tells_sites_apart_is_seen() -> None:
     assert explained[1] < 0.1
 
 
-def test_it_costs_one_ask_and_no_direction() -> None:
+def test_it_costs_one_request_and_no_direction() -> None:
     plain = FederatedPCA(2, method="krylov", random_state=0).fit_sites(SITES)
     asked = FederatedPCA(2, method="krylov", random_state=0).fit_sites(SITES, by_site=True)
     assert plain.by_site_ is None

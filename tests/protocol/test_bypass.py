@@ -1,4 +1,4 @@
-"""Ways round the leakage meter that an inventive asker might try, and the gate that stops them."""
+"""Ways past the leakage meter that a coordinator might try, and the gate that stops them."""
 
 import threading
 from dataclasses import replace
@@ -84,7 +84,7 @@ def test_squares_are_about_one_mean_for_all_rows(mean: Array) -> None:
     assert not talking.site.meter.diagonal
 
 
-def test_rows_that_are_not_centred_have_no_mean_of_the_asker_s_choice() -> None:
+def test_rows_that_are_not_centred_have_no_mean_of_the_coordinator_s_choice() -> None:
     talking = begun(gate("a", ROWS), center=False)
     assert talking.code(about(np.eye(D)[:, :1])) == "invalid"
     talking.reply(about(np.eye(D)[:, :1], mean=np.zeros(D)))
@@ -157,7 +157,7 @@ def test_a_site_of_few_rows_may_stay_out() -> None:
     assert Talk(gate("a", ROWS[:0]), study_of("a", 1)).opens() == "few_rows"
 
 
-def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
+def test_requests_at_the_same_time_are_answered_one_after_the_other() -> None:
     site = gate("a", ROWS)
     talks = [begun(site, f"r{i}") for i in range(D)]
     threads = [
@@ -174,7 +174,7 @@ def test_asks_at_the_same_time_are_answered_one_after_the_other() -> None:
 
 def test_a_meter_of_other_data_is_refused() -> None:
     with pytest.raises(
-        InputError, match="The meter of 'data' is of 3 features and the rows have 6"
+        InputError, match="The leakage meter of 'data' has 3 features and the rows have 6"
     ):
         gate("a", ROWS, meter=Meter.empty(3))
 

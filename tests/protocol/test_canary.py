@@ -46,25 +46,25 @@ class Leaked:
 
 
 class RowRequest(FramedRequest):
-    """Ask for a row."""
+    """Request for a row."""
 
     op, reply = "leaking_row", Leaked
 
 
 class ScoresRequest(FramedRequest):
-    """Ask for scores."""
+    """Request for scores."""
 
     op, reply = "leaking_scores", Leaked
 
 
 class SizesRequest(FramedRequest):
-    """Ask for one number for each row."""
+    """Request for one number for each row."""
 
     op, reply = "leaking_sizes", Leaked
 
 
 class FailingRequest(FramedRequest):
-    """Ask for what fails."""
+    """Request for what fails."""
 
     op, reply = "failing", Leaked
 
@@ -257,14 +257,14 @@ def test_errors_carry_no_value_to_the_coordinator(
 ) -> None:
     sites = tapped(policy=policy)
 
-    def asking() -> Protocol[None]:
+    def requesting() -> Protocol[None]:
         yield Call(MomentsRequest())
         for tap in sites.values():
             tap.replied.clear()
         yield Call(request_)
 
     with pytest.raises(EigenfedError, match=code) as caught:
-        drive(asking(), opened(sites, study(method)))
+        drive(requesting(), opened(sites, study(method)))
     assert not marked(str(caught.value).encode())
     error: BaseException | None = caught.value
     while error is not None:
@@ -343,7 +343,7 @@ def test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file(
     ("spoilt", "code"),
     [("weights", "weights"), ("budget", "budget"), ("grid", "invalid")],
 )
-def test_refusals_of_private_asks_carry_no_value(
+def test_refusals_of_private_requests_carry_no_value(
     spoilt: str, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     X = tables()["a"]
@@ -354,12 +354,12 @@ def test_refusals_of_private_asks_carry_no_value(
     of = study_of("a", 1, privacy=Privacy(8.0, 1e-3, trust="local", clip=3.0))
     n = 2**62 if spoilt == "grid" else len(X)
 
-    def asking() -> Protocol[None]:
+    def requesting() -> Protocol[None]:
         yield Call(RowsRequest())
         yield Call(TotalRequest(center=np.zeros(D), radius=3.0, n=n))
 
     with caplog.at_level(logging.DEBUG), pytest.raises(EigenfedError, match=code) as caught:
-        drive(asking(), opened({"a": tap}, of))
+        drive(requesting(), opened({"a": tap}, of))
     assert not marked(str(caught.value).encode())
     assert all(len(data) < 512 and not marked(data) for data in tap.replied)
     assert not marked(caplog.text.encode())
@@ -373,10 +373,10 @@ def test_a_missing_entry_changes_nothing_that_could_be_seen(tmp_path: Path) -> N
     tap = Tapped(gate("a", X, policy=Policy(budget=Budget(8.0, 1e-3)), ledger=ledger))
     of = study_of("a", 1, privacy=Privacy(8.0, 1e-3, trust="local", clip=3.0))
 
-    def asking() -> Protocol[None]:
+    def requesting() -> Protocol[None]:
         yield Call(RowsRequest())
         yield Call(TotalRequest(center=np.zeros(D), radius=3.0, n=len(X)))
 
-    drive(asking(), opened({"a": tap}, of))
+    drive(requesting(), opened({"a": tap}, of))
     assert [line.op for line in tap.site.egress] == ["rows", "private_total"]
     assert not any(marked(data) for data in tap.replied)

@@ -84,7 +84,7 @@ def test_a_reply_that_was_damaged_on_the_way_is_refused() -> None:
         dict(transport(Elsewhere(damaged=True)).exchange(0, CALL))
 
 
-def test_an_ask_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
+def test_a_request_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
     talking = talk(gate("a", ROWS), 1, "covariance")
     call = Message("request", "r", 0, "moments", {"x": np.ones(1)}).to_bytes()
     refused = talking.answered(turned(call))

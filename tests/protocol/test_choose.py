@@ -95,7 +95,7 @@ def test_split_by_features_is_by_products() -> None:
 def test_a_method_that_is_named_is_taken(method: Method) -> None:
     study = study_of("ab", 2, method)
     none = (Policy(methods=frozenset()),)
-    assert choose_method(study, shape(200, 2000), none) == (method, "asked for by name")
+    assert choose_method(study, shape(200, 2000), none) == (method, "requested by name")
 
 
 def test_auto_never_stands_for_options() -> None:

@@ -1,4 +1,4 @@
-"""The loop that runs a protocol: sums, losses, quorums, records, and the digest of an ask."""
+"""The loop that runs a protocol: sums, losses, quorums, records, and the digest of a call."""
 
 import threading
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Numbers:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Plain(Request[Numbers]):
-    """Bring numbers, or none, and ask for some."""
+    """Carries numbers, or none, and requests some."""
 
     x: Array | None = None
     y: Array | None = None
@@ -90,11 +90,11 @@ class Fixed:
 
     def __init__(self, reply: Arrays | None) -> None:
         self.reply = reply
-        self.asks: list[Message] = []
+        self.calls: list[Message] = []
 
     def answer(self, data: bytes) -> bytes:
         call = Message.from_bytes(data, "request")
-        self.asks.append(call)
+        self.calls.append(call)
         if self.reply is None:
             raise ConnectionError
         return Message("reply", call.run, call.round_, call.label, self.reply).to_bytes()
@@ -105,7 +105,7 @@ def one(value: float) -> Arrays:
 
 
 def x(value: float | None = None, **how: Any) -> Call[Numbers]:
-    """An ask for numbers, which may bring one."""
+    """A call for numbers, which may carry one."""
     return Call(Plain(x=None if value is None else np.array([value])), **how)
 
 
@@ -186,13 +186,13 @@ def test_a_lost_site_that_is_not_survived_ends_the_run() -> None:
 @pytest.mark.parametrize(("quorum", "enough"), [(1, True), (2, True), (3, False), (None, False)])
 def test_a_quorum_says_how_many_are_enough(quorum: int | None, enough: bool) -> None:
     sites = {"a": Fixed(one(1.0)), "b": Fixed(None), "c": Fixed(one(4.0))}
-    asking = x(quorum=quorum)
+    call = x(quorum=quorum)
     if enough:
-        assert drive(summing(asking), LocalTransport(sites)) == 5.0
-        assert list(drive(replying(asking), LocalTransport(sites))) == ["a", "c"]
+        assert drive(summing(call), LocalTransport(sites)) == 5.0
+        assert list(drive(replying(call), LocalTransport(sites))) == ["a", "c"]
     else:
         with pytest.raises(SiteLost, match="No answer from b"):
-            drive(summing(asking), LocalTransport(sites))
+            drive(summing(call), LocalTransport(sites))
 
 
 def test_a_site_past_its_deadline_is_lost() -> None:
@@ -213,10 +213,10 @@ def test_only_those_named_are_asked_and_each_gets_its_own() -> None:
     own = Plain(x=np.array([7.0]), y=np.array([8.0]))
     call = replace(x(7.0, to=("a", "c")), each={"c": own}, each_envelope={"c": one(9.0)})
     assert list(drive(replying(call), LocalTransport(sites))) == ["a", "c"]
-    assert sites["b"].asks == []
-    assert list(sites["a"].asks[0].arrays) == ["x"]
-    assert list(sites["c"].asks[0].arrays) == ["x", "y"]
-    np.testing.assert_array_equal(sites["c"].asks[0].arrays["x"], [9.0])
+    assert sites["b"].calls == []
+    assert list(sites["a"].calls[0].arrays) == ["x"]
+    assert list(sites["c"].calls[0].arrays) == ["x", "y"]
+    np.testing.assert_array_equal(sites["c"].calls[0].arrays["x"], [9.0])
     np.testing.assert_array_equal(call.for_site("c")["y"], [8.0])
 
 
@@ -275,9 +275,9 @@ def test_a_study_that_a_site_does_not_take_is_refused_before_anything_is_asked()
     ("second", "message"),
     [
         ({"x": np.zeros(3)}, r"'b' has 'x' of shape \(3,\) where others have \(2,\)"),
-        ({"y": np.zeros(2)}, "'b' has other fields"),
-        ({"x": np.zeros(2), "y": np.zeros(2)}, "'b' has other fields"),
-        ({}, "'b' has other fields"),
+        ({"y": np.zeros(2)}, "'b' has different fields"),
+        ({"x": np.zeros(2), "y": np.zeros(2)}, "'b' has different fields"),
+        ({}, "'b' has different fields"),
     ],
 )
 def test_replies_that_do_not_fit_are_refused(second: Arrays, message: str) -> None:
@@ -344,7 +344,7 @@ class Other(Plain):
     op = "y"
 
 
-def asks() -> list[Call[Any]]:
+def some_calls() -> list[Call[Any]]:
     v: Array = np.array([1.0, 2.0])
     plain = Call(Plain(x=v))
     same, turned = Plain(x=v), Plain(x=-v)
@@ -374,13 +374,13 @@ def asks() -> list[Call[Any]]:
 
 
 def test_the_digest_changes_with_everything_that_is_asked() -> None:
-    digests = [call.digest() for call in asks()]
+    digests = [call.digest() for call in some_calls()]
     assert len(set(digests)) == len(digests)
-    assert digests == [call.digest() for call in asks()]
+    assert digests == [call.digest() for call in some_calls()]
 
 
 def test_the_digest_does_not_change_with_what_is_never_sent() -> None:
-    plain = asks()[0]
+    plain = some_calls()[0]
     kept = replace(plain, quorum=2, deadline_s=5.0, residual=0.1, mu=1.0, largest=8)
     assert kept.digest() == plain.digest()
 
@@ -395,7 +395,7 @@ def test_a_transport_counts_what_crosses() -> None:
     transport = LocalTransport(sites)
     drive(summing(x(1.0)), transport)
     assert (transport.rounds, transport.floats_up) == (1, 12)
-    run = sites["a"].asks[0].run
+    run = sites["a"].calls[0].run
     reply = Message("reply", run, 0, "x", {"x": np.zeros((2, 3))}).to_bytes()
     call = Message("request", run, 0, "x", one(1.0)).to_bytes()
     assert (transport.bytes_up, transport.bytes_down) == (2 * len(reply), 2 * len(call))
@@ -415,7 +415,7 @@ class Elsewhere:
         return Message("reply", call.run, call.round_ + 1, call.label, one(1.0)).to_bytes()
 
 
-def test_a_reply_to_another_ask_is_refused() -> None:
+def test_a_reply_to_another_request_is_refused() -> None:
     with pytest.raises(
         ProtocolError, match="Site 'a' answered a request other than 'x' of round 0"
     ):
@@ -437,7 +437,7 @@ def test_no_rows_at_all_are_refused() -> None:
     ],
 )
 def test_a_reply_of_another_type_is_refused_by_its_site(reply: Arrays, who: str) -> None:
-    with pytest.raises(ProtocolError, match=f"{who} to 'x' does not have the fields"):
+    with pytest.raises(ProtocolError, match=f"{who} to 'x' does not have fields of the expected"):
         drive(replying(x()), Scripted({"a": reply, "b": one(1.0)}))
     with pytest.raises(ProtocolError, match="The sum of the replies to 'x' does not have"):
         drive(summing(x()), Scripted({"a": reply}))

@@ -67,7 +67,7 @@ class HiddenReply:
 
 @dataclass(frozen=True, kw_only=True)
 class HiddenRequest(Request[HiddenReply]):
-    """Ask for directions without saying which."""
+    """Request for directions without saying which."""
 
     op, reply = "undeclared", HiddenReply
 
@@ -283,7 +283,7 @@ def test_a_reply_carries_run_round_and_operation() -> None:
     np.testing.assert_allclose(reply.arrays["total"], ROWS.sum(axis=0), rtol=1e-14)
 
 
-def test_bytes_that_are_no_ask_are_malformed() -> None:
+def test_bytes_that_are_not_a_request_are_malformed() -> None:
     site = site_of()
     whole = Message("request", "r", 0, "moments", {}).to_bytes()
     for data in (b"", b"GET /", whole[:-1], Message("reply", "r", 0, "moments", {}).to_bytes()):
@@ -334,7 +334,7 @@ def test_secure_sums_have_no_place_in_a_run_of_plain_ones() -> None:
     assert talking.code(KeysRequest(first=0, count=1)) == "script"
 
 
-def test_the_same_ask_twice_brings_the_same_bytes_and_counts_once() -> None:
+def test_the_same_request_twice_brings_the_same_bytes_and_counts_once() -> None:
     talking = begun(site_of(Policy(max_rounds=2)))
     data = talking.written(about(np.eye(D)[:, :1]), 1)
     first = talking.site.answer(data)
@@ -344,7 +344,7 @@ def test_the_same_ask_twice_brings_the_same_bytes_and_counts_once() -> None:
     assert len(talking.site.egress) == 2
 
 
-def test_another_ask_in_an_answered_round_is_refused() -> None:
+def test_another_request_in_an_answered_round_is_refused() -> None:
     talking = begun(site_of())
     talking.request(about(np.eye(D)[:, :1]), round_=2)
     before = talking.site.meter.to_bytes()
@@ -393,7 +393,7 @@ def test_a_failure_ends_the_run_with_one_code_and_its_text_stays(
     assert SECRET.encode() not in data
     assert len(talking.site.egress) == 1
     (record,) = caplog.records
-    assert record.getMessage() == "op counting of round 5 failed; the run ends here"
+    assert record.getMessage() == "op counting of round 5 failed; the run is aborted"
     assert SECRET in caplog.text
     assert talking.code(CountRequest(), round_=6) == "aborted"
     assert talking.code(CountRequest(fails=which), round_=5) == "aborted"
@@ -432,7 +432,7 @@ def test_refusals_hold_a_code_the_run_and_the_round_and_nothing_else() -> None:
 def test_a_refused_product_leaves_no_state_behind() -> None:
     talking = begun(site_of(Policy(max_rank_fraction=0.25)))
     assert talking.code(about(np.eye(D))) == "leakage"
-    # Mean and scale came with the refused ask: without them the next one cannot be answered.
+    # Mean and scale came with the refused request: without them the next one cannot be answered.
     assert talking.code(ProductRequest(basis=np.eye(D)[:, :1])) == "invalid"
     talking.reply(about(np.eye(D)[:, :1]))
 

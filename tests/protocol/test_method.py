@@ -45,7 +45,7 @@ def test_a_method_is_registered_for_a_while_and_under_one_name_only() -> None:
     with registered(Counting):
         assert list(all_methods()) == [*NAMES, "counting"]
         assert as_method("counting") == Counting()
-        with pytest.raises(InputError, match="There is a method 'counting' already"):
+        with pytest.raises(InputError, match="A method named 'counting' is already"):
             register(Counting)
     assert list(all_methods()) == NAMES
     with pytest.raises(RuntimeError), registered(Counting):
@@ -57,7 +57,7 @@ def test_no_method_is_named_auto() -> None:
     class Auto(Counting):
         name = "auto"
 
-    with pytest.raises(InputError, match="There is a method 'auto' already"), registered(Auto):
+    with pytest.raises(InputError, match="A method named 'auto' is already"), registered(Auto):
         pass
 
 
@@ -158,7 +158,7 @@ def test_options_are_read_as_people_type_them(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_script_names_only_operations_that_the_study_has(name: str) -> None:
-    """Whatever the script may ask next, at any point of some walks through it, can be answered."""
+    """Whatever the script may have next, at any point of some walks through it, can be answered."""
     for settings in ({}, {"scale": True}, {"by_site": True}, {"certify": False}):
         study = study_of("ab", 3, name, max_rounds=3, **settings)
         known, everything = operations_of(study), all_operations()

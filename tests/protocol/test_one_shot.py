@@ -355,7 +355,7 @@ def sound_reply() -> Arrays:
     [
         ({"vt": np.eye(5)[:1]}, "do not match 5 features"),
         ({"mean": np.zeros(4)}, "do not match 5 features"),
-        ({"more": np.zeros(1)}, "does not have the fields"),
+        ({"more": np.zeros(1)}, "does not have fields"),
         ({"n": np.array([np.nan])}, "not finite"),
         ({"vt": np.ones((2, 5))}, "not orthonormal"),
     ],
@@ -365,8 +365,8 @@ def test_a_reply_that_is_no_summary_is_refused_by_the_name_of_its_site(
 ) -> None:
     study, moments = study_of("ab", 2, "merge"), Moments(30.0, np.zeros(5), np.ones(5))
     run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-    asking = request_merged_basis(run, 2, Merge())
-    next(asking)
+    protocol = request_merged_basis(run, 2, Merge())
+    next(protocol)
     with pytest.raises(ProtocolError, match=match) as caught:
-        asking.send({"a": sound_reply(), "b": sound_reply() | changed})
+        protocol.send({"a": sound_reply(), "b": sound_reply() | changed})
     assert "'b'" in str(caught.value)

@@ -26,10 +26,10 @@ from eigenfed.protocol.secure.sum_format import (
     Envelope,
     PublicKeys,
     Purpose,
-    as_rows,
-    flat,
-    seal_of,
-    sign,
+    as_bytes_array,
+    mask_sign,
+    seed_digest,
+    stack_rows,
 )
 from federation import Talk, gate, in_sites, opening, study_of
 from secured import (
@@ -80,7 +80,7 @@ def test_an_honest_sum_opens_with_self_mask_shares_of_all() -> None:
     shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in it.names}
     for i in range(S):
         held = {j + 1: shares[name][i].tobytes() for j, name in enumerate(it.names)}
-        assert seal_of(recovered(held, THRESHOLD)) == keys_of(keys, i).seals[0]
+        assert seed_digest(recovered(held, THRESHOLD)) == keys_of(keys, i).seals[0]
 
 
 def test_masked_replies_change_with_every_sum_and_look_random() -> None:
@@ -117,7 +117,7 @@ def test_what_opens_a_sum_holds_one_kind_of_share_for_each_site() -> None:
         assert {reply["shares"].shape for reply in shares.values()} == {(S, SHARE_BYTES)}
         secret, public = recovered(held, THRESHOLD), keys_of(keys, i)
         assert (KeyPair(secret).public == public.masks[0]) == (owner in gone)
-        assert (seal_of(secret) == public.seals[0]) == (owner in there)
+        assert (seed_digest(secret) == public.seals[0]) == (owner in there)
 
 
 def both_kinds(it: Coordinator, site: str, steps: tuple[str, ...]) -> list[Arrays]:
@@ -148,7 +148,7 @@ def asked_digest(it: Coordinator, site: str) -> bytes:
     """What the site holds to have been asked, read from its own memory."""
     last = participant(it, site)._runs[it.run].last
     assert last is not None
-    return last.asked
+    return last.digest
 
 
 STEPS = ["sign all", "sign some", "open all", "open some"]
@@ -187,7 +187,7 @@ def test_swapped_keys_are_refused() -> None:
     it = coordinator()
     keys = it.keyed()
     own = keys["keys"].copy()
-    own[2, 32:64] = flat(KeyPair.generate().public)
+    own[2, 32:64] = as_bytes_array(KeyPair.generate().public)
     assert it.code(it.names[0], "sum_shares", keys | {"keys": own}) == "signature"
 
 
@@ -206,7 +206,7 @@ def test_a_coordinator_cannot_play_a_site() -> None:
     made = PublicKeys(KeyPair.generate().public, (b"m" * 32,) * 2, (b"s" * 32,) * 2)
     statement = Purpose(it.run, it.federation.roster).keys(played, 0, made.to_bytes())
     shown, signatures = keys["keys"].copy(), keys["signatures"].copy()
-    shown[3], signatures[3] = flat(made.to_bytes()), flat(false.sign(statement))
+    shown[3], signatures[3] = as_bytes_array(made.to_bytes()), as_bytes_array(false.sign(statement))
     forged = keys | {"keys": shown, "signatures": signatures}
     assert it.code(it.names[0], "sum_shares", forged) == "signature"
 
@@ -256,7 +256,7 @@ def test_keys_signed_under_another_roster_are_refused() -> None:
     other = Roster({**it.federation.roster.keys, it.names[6]: Identity.generate().public})
     statement = Purpose(it.run, other).keys(name, 0, keys["keys"][1].tobytes())
     signatures = keys["signatures"].copy()
-    signatures[1] = flat(it.federation.identities[name].sign(statement))
+    signatures[1] = as_bytes_array(it.federation.identities[name].sign(statement))
     refused = it.code(it.names[0], "sum_shares", keys | {"signatures": signatures})
     assert refused == "signature"
 
@@ -443,7 +443,7 @@ def take_pair_masks(it: Coordinator, words: Words, owner: str, key: bytes, keys:
             agreed = KeyPair(key).agreed(keys_of(keys, i).masks[0])
             asked = asked_digest(it, owner)
             purpose = Purpose(it.run, it.federation.roster).pair(0, asked, owner, name)
-            add_masks([Mask(derived(agreed, purpose), -sign(owner, name))], [words])
+            add_masks([Mask(derived(agreed, purpose), -mask_sign(owner, name))], [words])
 
 
 def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
@@ -634,7 +634,7 @@ def swapped(name: str, array: Array | object) -> Spoil:
         ("sum_unmask", swapped("signatures", np.zeros((2, 64), dtype=np.uint8))),
     ],
 )
-def test_malformed_asks_are_refused_and_change_nothing(op_name: str, spoil: Spoil) -> None:
+def test_malformed_requests_are_refused_and_change_nothing(op_name: str, spoil: Spoil) -> None:
     it = coordinator()
     site = it.names[0]
 
@@ -696,7 +696,7 @@ def test_a_reply_beyond_its_bound_ends_the_run_and_nothing_leaves() -> None:
 
 
 def test_a_bound_that_is_told_too_low_ends_the_run_and_still_counts_in_the_meter() -> None:
-    """It says something of the product: who asks often enough must not get past the meter."""
+    """It depends on the product: repeated requests must not get past the meter."""
     it = coordinator()
     shares = it.shared(it.keyed(count=4))
     it.masked(shares)
@@ -788,17 +788,17 @@ def test_methods_that_need_single_replies_are_refused_at_the_door() -> None:
 def test_identity_and_roster_go_together_and_fit() -> None:
     identities = identified("abc")
     roster, rows = Roster.of(identities), np.ones((3, 2))
-    with pytest.raises(InputError, match="'a' has an identity or a roster"):
+    with pytest.raises(InputError, match="'a' has only one of identity and roster"):
         gate("a", rows, identity=identities["a"])
-    with pytest.raises(InputError, match="'a' has an identity or a roster"):
+    with pytest.raises(InputError, match="'a' has only one of identity and roster"):
         gate("a", rows, roster=roster)
-    with pytest.raises(InputError, match="does not have site 'a' with the key"):
+    with pytest.raises(InputError, match="does not list site 'a' with the public key"):
         gate("a", rows, identity=identities["b"], roster=roster)
-    with pytest.raises(InputError, match="does not have site 'd' with the key"):
+    with pytest.raises(InputError, match="does not list site 'd' with the public key"):
         gate("d", rows, identity=identities["a"], roster=roster)
 
 
-def test_asks_for_keys_do_not_count_as_rounds() -> None:
+def test_requests_for_keys_do_not_count_as_rounds() -> None:
     it = coordinator(Policy(secure_only=True, max_rounds=2))
     it.begun()
     signatures = it.signed(it.names)
@@ -843,6 +843,6 @@ def test_rows_of_signatures_are_read_in_the_order_of_the_roster() -> None:
     it = coordinator()
     it.begun()
     signatures = it.signed(it.names)
-    turned = as_rows(list(reversed(signatures.values())))
+    turned = stack_rows(list(reversed(signatures.values())))
     opening = {**it.opening(it.names, signatures), "signatures": turned}
     assert it.code(it.names[0], "sum_unmask", opening) == "signature"

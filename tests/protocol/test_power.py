@@ -39,33 +39,33 @@ from oracles import pooled, power_law
 
 
 class Recording(LocalTransport):
-    """Keeps every ask."""
+    """Keeps every call."""
 
     def __init__(self, sites: dict[str, Answering]) -> None:
         super().__init__(sites)
-        self.asks: list[Call[Any]] = []
+        self.calls: list[Call[Any]] = []
 
     def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
-        self.asks.append(call)
+        self.calls.append(call)
         return super().exchange(round_, call)
 
     def sent(self, op: str, field: str) -> list[Any]:
         """Return what requests for an operation brought in a field."""
-        found = (getattr(call.request, field) for call in self.asks if call.op == op)
+        found = (getattr(call.request, field) for call in self.calls if call.op == op)
         return [value for value in found if value is not None]
 
 
 class Flaky:
-    """A site that is away in some of its asks for averages."""
+    """A site that is away in some of the calls for averages."""
 
     def __init__(self, site: Site, away: Callable[[int], bool]) -> None:
-        self._site, self._away, self._asked = site, away, 0
+        self._site, self._away, self._count = site, away, 0
         self.missed = 0
 
     def answer(self, data: bytes) -> bytes:
         if Message.from_bytes(data, "request", "open").label in ("local_walk", "local_product"):
-            self._asked += 1
-            if self._away(self._asked):
+            self._count += 1
+            if self._away(self._count):
                 self.missed += 1
                 raise ConnectionError
         return self._site.answer(data)
@@ -157,10 +157,10 @@ def test_one_step_is_the_distributed_power_method_iterate_by_iterate() -> None:
         z = np.linalg.qr(covariance @ z)[0]
 
 
-def test_one_step_asks_for_nothing_but_sums() -> None:
+def test_one_step_requests_nothing_but_sums() -> None:
     _, transport, _ = fitted(uneven(), 2, Power(local_steps=1), certify=True)
-    assert {call.op for call in transport.asks} == {"moments", "product", "remainder"}
-    assert all(call.summed for call in transport.asks)
+    assert {call.op for call in transport.calls} == {"moments", "product", "remainder"}
+    assert all(call.summed for call in transport.calls)
 
 
 def test_one_step_stops_on_the_residual_and_its_certificate_is_true() -> None:
@@ -203,7 +203,7 @@ def test_steps_fall_to_one_as_in_equation_3_15() -> None:
 
 def test_the_baseline_is_the_site_with_most_rows() -> None:
     _, transport, sites = fitted(uneven(), 2, Power(local_steps=3))
-    shown = [set(call.each) for call in transport.asks if call.op == "local_walk"]
+    shown = [set(call.each) for call in transport.calls if call.op == "local_walk"]
     assert shown == [{"s01"}] * 2
     released = {
         name: [e.shapes for e in site.egress if e.op == "local_walk"]
@@ -254,7 +254,7 @@ def test_what_is_declared_is_the_scatter_times_the_directions() -> None:
 def test_full_participation_without_alignment_runs_on_sums_alone() -> None:
     parts = uneven()
     result, transport, _ = fitted(parts, 2, Power(3, "none"))
-    assert all(call.summed for call in transport.asks)
+    assert all(call.summed for call in transport.calls)
     assert error(result, np.concatenate(parts)) < 1e-6
 
 
@@ -315,7 +315,7 @@ def test_sampled_sites_come_to_a_neighbourhood(scheme: str, align: str) -> None:
     result, transport, _ = fitted(parts, 2, options, max_rounds=25)
     assert error(result, np.concatenate(parts)) < 0.03
     assert result.products == 25
-    averages = [call for call in transport.asks if call.op == "local_product"]
+    averages = [call for call in transport.calls if call.op == "local_product"]
     assert all(call.to is not None and 1 <= len(call.to) <= 4 for call in averages)
     assert len({call.to for call in averages}) > 3
     if scheme == "scheme2":
@@ -383,7 +383,7 @@ def test_an_average_that_nobody_answers_is_left_out() -> None:
 
 
 def started(options: Power, weights: Sequence[float]) -> Protocol[Decomposition]:
-    """Bring a run to its first ask for a matrix, by hand."""
+    """Bring a run to its first call for a matrix, by hand."""
     moments = Moments(float(sum(weights)), np.zeros(3), np.ones(3))
     study = planned("abcdef"[: len(weights)], 1, options, tol=1e-8, max_rounds=20)
     run = options.run(Run(study, moments, study.sites, np.random.default_rng(0), plain_sum))

@@ -113,7 +113,7 @@ def crowd() -> Iterator[ProcessTransport]:
 
 
 def begin(transport: ProcessTransport, method: str = "krylov") -> None:
-    """Have another run of the crowd's study opened with the next ask."""
+    """Have another run of the crowd's study opened with the next call."""
     transport._run = uuid.uuid4().hex
     transport._open.clear()
     study = study_of(CROWD, 3, method, scale=True, wire="float32")
@@ -222,7 +222,7 @@ def test_a_killed_child_is_lost_by_name_and_the_other_goes_on(crowd: ProcessTran
     assert tuple(asked(crowd, Call(MomentsRequest(), to=two))) == two
     process = children()["killed"]
     os.kill(process.pid or 0, signal.SIGSTOP)
-    # The ask is under way when the timer ends the child that never reads it.
+    # The call is under way when the timer ends the child that never reads it.
     timer = threading.Timer(0.2, process.kill)
     timer.start()
     for _ in range(2):
@@ -261,12 +261,12 @@ def test_policies_and_meters_arrive_and_refusals_come_back(
 ) -> None:
     begin(crowd, method)
 
-    def asking() -> None:
+    def requesting() -> None:
         for each in (MomentsRequest(), request_):
             asked(crowd, Call(each, to=("limited",)))
 
     with pytest.raises(SiteRefused) as caught:
-        asking()
+        requesting()
     assert (caught.value.site, caught.value.code) == ("limited", code)
 
 

@@ -94,5 +94,5 @@ def test_only_the_scree_may_be_free_of_charge() -> None:
 
 
 def test_a_study_without_privacy_has_no_schedule() -> None:
-    with pytest.raises(InputError, match="no terms of differential privacy"):
+    with pytest.raises(InputError, match="no differential privacy"):
         spending(study_of("a", 1))

@@ -110,7 +110,7 @@ def test_many_sites_survive_as_many_losses_as_the_threshold_allows(size: int) ->
 
 
 def row(quorum: int | None = None) -> Call[Any]:
-    """An ask for the sum of the sites' first rows."""
+    """A call for the sum of the sites' first rows."""
     return Call(ShownRequest(form=0, bound=np.array([8.0])), quorum=quorum)
 
 
@@ -205,34 +205,50 @@ def random_words(arrays: Arrays) -> Arrays:
 
 LAST_BIT = np.eye(1, 33, 32, dtype=np.uint8)
 GARBAGE: list[tuple[str, Callable[[Arrays], Arrays], str]] = [
-    ("sum_keys", lambda a: {**a, "keys": a["keys"][:-1]}, "The keys of site 's03'.*malformed"),
-    ("sum_keys", lambda a: {**a, "keys": a["keys"] ^ 1}, "said to be of site 's03' are not signed"),
+    (
+        "sum_keys",
+        lambda a: {**a, "keys": a["keys"][:-1]},
+        "The field 'keys' of site 's03'.*malformed",
+    ),
+    ("sum_keys", lambda a: {**a, "keys": a["keys"] ^ 1}, "Site 's03' has not signed its keys"),
     ("sum_keys", lambda a: {}, "The reply of site 's03' to 'sum_keys' does not have"),
-    ("sum_shares", lambda a: {"shares": a["shares"][:, :-1]}, "The shares of site 's03'"),
+    ("sum_shares", lambda a: {"shares": a["shares"][:, :-1]}, "The field 'shares' of site 's03'"),
     ("sum_shares", lambda a: {}, "The reply of site 's03' to 'sum_shares' does not have"),
     ("sum_shares", lambda a: {"shares": a["shares"] ^ 1}, "'shares'"),
     ("moments", lambda a: {**a, "n": a["n"].astype(float)}, "'s03' has 'n' of type float64"),
     ("moments", lambda a: {**a, "n": np.append(a["n"], 1)}, r"'s03' has 'n' of shape \(2,\)"),
-    ("moments", lambda a: {"n": a["n"]}, "'s03' has other fields"),
+    ("moments", lambda a: {"n": a["n"]}, "'s03' has different fields"),
     (
         "moments",
         lambda a: {**a, "secure.place": 2 * a["secure.place"]},
-        "each written their own place",
+        "flags of the sites in a sum are inconsistent",
     ),
     (
         "moments",
         lambda a: {**a, "secure.place": 0 * a["secure.place"]},
-        "each written their own place",
+        "flags of the sites in a sum are inconsistent",
     ),
-    ("moments", lambda a: {**a, "secure.place": np.roll(a["secure.place"], 1)}, "their own place"),
-    ("moments", random_words, "no sum of replies within their bounds"),
-    ("moments", lambda a: {**a, "secure.check": 1 + a["secure.check"]}, "no sum of replies"),
-    ("sum_survivors", lambda a: {**a, "signature": a["signature"] ^ 1}, "'s03' are not signed"),
-    ("sum_survivors", lambda a: {**a, "asked": a["asked"] ^ 1}, "asked different things"),
-    ("sum_unmask", lambda a: {"shares": a["shares"][:2]}, "The shares of site 's03'.*malformed"),
-    ("sum_unmask", lambda a: {"shares": a["shares"] ^ 1}, "do not bring it back"),
-    ("sum_unmask", lambda a: {"shares": np.full_like(a["shares"], 255)}, "do not bring it back"),
-    ("sum_unmask", lambda a: {"shares": a["shares"] ^ LAST_BIT}, "do not bring it back"),
+    (
+        "moments",
+        lambda a: {**a, "secure.place": np.roll(a["secure.place"], 1)},
+        "flags of the sites",
+    ),
+    ("moments", random_words, "not a sum of replies within their bounds"),
+    ("moments", lambda a: {**a, "secure.check": 1 + a["secure.check"]}, "not a sum of replies"),
+    (
+        "sum_survivors",
+        lambda a: {**a, "signature": a["signature"] ^ 1},
+        "Site 's03' has not signed its list of survivors",
+    ),
+    ("sum_survivors", lambda a: {**a, "asked": a["asked"] ^ 1}, "received different requests"),
+    (
+        "sum_unmask",
+        lambda a: {"shares": a["shares"][:2]},
+        "The field 'shares' of site 's03'.*malformed",
+    ),
+    ("sum_unmask", lambda a: {"shares": a["shares"] ^ 1}, "cannot be recovered"),
+    ("sum_unmask", lambda a: {"shares": np.full_like(a["shares"], 255)}, "cannot be recovered"),
+    ("sum_unmask", lambda a: {"shares": a["shares"] ^ LAST_BIT}, "cannot be recovered"),
 ]
 
 
@@ -256,15 +272,15 @@ def test_wrong_shares_of_the_key_of_a_lost_site_are_found_out() -> None:
 
     bad = Failing(federation.sites["s01"], change=changed("sum_unmask", spoiled))
     away = Failing(federation.sites["s06"], "moments")
-    with pytest.raises(ProtocolError, match="of site 's06' do not bring it back"):
+    with pytest.raises(ProtocolError, match="The secret of site 's06' cannot be recovered"):
         summed(federation, THRESHOLD, s01=bad, s06=away)
 
 
 @pytest.mark.parametrize(
     ("spoiled", "message"),
     [
-        (lambda a: {**a, "n": a["n"].astype(float)}, "have the arrays of a masked reply, as words"),
-        (lambda a: {n: a[n] for n in a if n != "n"}, "no sum of replies within their bounds"),
+        (lambda a: {**a, "n": a["n"].astype(float)}, "have the arrays of a masked reply"),
+        (lambda a: {n: a[n] for n in a if n != "n"}, "not a sum of replies within their bounds"),
     ],
     ids=["floats", "a field less"],
 )

@@ -116,7 +116,7 @@ def test_features_of_very_different_size_keep_their_scales() -> None:
     np.testing.assert_allclose(safe.variances, even.variances, rtol=1e-9)
 
 
-def test_plain_runs_ask_what_they_always_did() -> None:
+def test_plain_runs_request_what_they_always_did() -> None:
     tables = in_sites(DENSE, 4)
     for method, rounds in (("covariance", 2), ("krylov", 4)):
         _, transport, sites = run(tables, 3, method, max_rounds=2, seed=1)
@@ -257,7 +257,7 @@ def test_the_magnitude_of_odd_tables(X: Any, entry: int, weight: int) -> None:
 
 
 def test_the_total_deviation_is_told_once_about_a_scale_that_the_study_has() -> None:
-    """With scales of the asker's choice it would be the deviation of single features."""
+    """With scales chosen by the coordinator it would be that of single features."""
     it = Coordinator(secured(in_sites(DENSE, 3)), "covariance")
     shares = it.shared(it.keyed())
     it.masked(shares)

@@ -93,8 +93,8 @@ def test_every_shape_is_summed_and_whole_numbers_stay_whole() -> None:
     tables = in_sites(10 * np.random.default_rng(1).standard_normal((5, 6)), 5)
     federation = secured(tables)
     plain = np.stack([table[0] for table in tables.values()])
-    asks = [*(form(which, 64.0) for which in range(5)), Call(WholeRequest(bound=64))]
-    found = [answer.x for answer in summed(federation, *asks)]
+    calls = [*(form(which, 64.0) for which in range(5)), Call(WholeRequest(bound=64))]
+    found = [answer.x for answer in summed(federation, *calls)]
     np.testing.assert_allclose(found[0], plain.sum(axis=0), atol=1e-14)
     np.testing.assert_array_equal(found[1], found[0].reshape(2, 3))
     assert found[2].shape == ()
@@ -233,10 +233,10 @@ MOMENTS = Call(MomentsRequest(entry=2, weight=3))
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (replace(MOMENTS, to=("s00",)), "addressed to some sites"),
+        (replace(MOMENTS, to=("s00",)), "goes to some sites only"),
         (
             replace(MOMENTS, each={"s00": MomentsRequest(entry=3, weight=3)}),
-            "brings one site what others do not",
+            "differs between sites",
         ),
         (replace(MOMENTS, quorum=4), "quorum=4 must be from 5 to 7"),
         (replace(MOMENTS, quorum=8), "quorum=8 must be from 5 to 7"),
@@ -246,13 +246,13 @@ MOMENTS = Call(MomentsRequest(entry=2, weight=3))
     ],
     ids=range(7),
 )
-def test_asks_that_cannot_be_summed_are_refused_before_anything_is_asked(
+def test_calls_that_cannot_be_summed_are_refused_before_anything_is_sent(
     call: Call[Any], message: str
 ) -> None:
     federation = secured(TABLES)
     transport = federation.transport()
     total = federation.total(transport)
-    with pytest.raises(InputError, match="summed before magnitudes were agreed on"):
+    with pytest.raises(InputError, match="summed before limits were agreed on"):
         drive(total(MOMENTS), transport)
     total.agree(Limits(4.0, 8.0, S, D))
     with pytest.raises(InputError, match=message):
@@ -287,13 +287,13 @@ def test_another_roster_at_a_site_ends_the_run() -> None:
     keys = {**federation.roster.keys, "s06": identified("x")["x"].public}
     identity = federation.identities["s00"]
     federation.sites["s00"] = gate("s00", TABLES["s00"], identity=identity, roster=Roster(keys))
-    with pytest.raises(ProtocolError, match="said to be of site 's00' are not signed with its key"):
+    with pytest.raises(ProtocolError, match="Site 's00' has not signed its keys for this run"):
         first_sum(federation)
 
 
 def test_another_name_of_the_run_ends_it() -> None:
     federation = secured(TABLES)
-    with pytest.raises(ProtocolError, match="name the run as the transport does"):
+    with pytest.raises(ProtocolError, match="the transport's name of the run"):
         drive(moments_sum(SecureSum(federation.roster, run="x")), federation.transport())
 
 
@@ -323,7 +323,7 @@ def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody()
         moments = yield from all_moments(total, study)
         yield from total(Call(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
 
-    with pytest.raises(ProtocolError, match="Sites were asked different things as 'product'"):
+    with pytest.raises(ProtocolError, match="Sites received different requests for 'product'"):
         drive(protocol(), transport)
     # A coordinator that does not care is left with words that have nothing to do with s00.
     for site in federation.sites.values():
@@ -390,7 +390,7 @@ def test_neighbours_bound_the_masks_of_each_site(monkeypatch: pytest.MonkeyPatch
     for size, masks in ((16, 16), (17, 13), (30, 21), (50, 33)):
         made.clear()
         federation = secured(in_sites(np.ones((size, 2)), size))
-        with pytest.raises(ProtocolError, match="no sum of replies"):
+        with pytest.raises(ProtocolError, match="not a sum of replies"):
             drive(moments_sum(federation.total(t := federation.transport(), 1)), t)
         assert made == [masks] * size
 

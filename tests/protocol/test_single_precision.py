@@ -188,7 +188,7 @@ def test_a_matrix_agrees_on_the_directions_asked_about_and_stays_beyond_them() -
 
 def test_secure_sums_have_a_precision_of_their_own() -> None:
     pca_ = FederatedPCA(2, method=SINGLE, secure=True)
-    with pytest.raises(PrivacyError, match=r"precision of its own.*Pass method='covariance'"):
+    with pytest.raises(PrivacyError, match=r"sets their precision.*Pass method='covariance'"):
         pca_.fit_sites(in_sites(ROWS, 3))
     double = FederatedPCA(2, method=Covariance(), secure=True).fit_sites(in_sites(ROWS, 3))
     assert double.method_ == "covariance"

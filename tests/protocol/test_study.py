@@ -21,8 +21,8 @@ from eigenfed.protocol.study import (
     Opening,
     Study,
     open_message,
-    opened_method,
     opening_statement,
+    read_method,
 )
 
 PLAIN = Study(("a", "b"), 2)
@@ -173,7 +173,7 @@ TERMS = json.loads(replace(PLAIN, privacy=OTHERS["privacy"]).to_bytes())["privac
     ids=range(69),
 )
 def test_hostile_bytes_are_no_study(data: bytes) -> None:
-    with pytest.raises(DataError, match="no study as this release writes it"):
+    with pytest.raises(DataError, match="not a study as written by this release"):
         Study.from_bytes(data)
 
 
@@ -197,9 +197,9 @@ def test_a_changed_byte_is_another_study_or_none(at: int, byte: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"components": 0}, "a site, a component and a round"),
-        ({"max_rounds": 0}, "a site, a component and a round"),
-        ({"sites": ()}, "a site, a component and a round"),
+        ({"components": 0}, "at least one site, one component"),
+        ({"max_rounds": 0}, "at least one site, one component"),
+        ({"sites": ()}, "at least one site, one component"),
         ({"split": "rows"}, "split of a study must be one of samples, features"),
         ({"method": "none"}, "method='none' must be one of 'auto', 'covariance'"),
     ],
@@ -231,7 +231,7 @@ def test_an_opening_is_signed_for_its_run_study_and_method() -> None:
     assert opening.coordinator.tobytes() == coordinator.public
     signed = opening.study.tobytes(), opening.method.tobytes()
     assert Study.from_bytes(signed[0]) == PLAIN
-    assert opened_method(signed[1]) == Power(2)
+    assert read_method(signed[1]) == Power(2)
     signature = opening.signature.tobytes()
     assert is_signed(coordinator.public, opening_statement("r1", *signed), signature)
     assert not is_signed(coordinator.public, opening_statement("r2", *signed), signature)
@@ -241,8 +241,8 @@ def test_an_opening_is_signed_for_its_run_study_and_method() -> None:
     "data", [b"", b"null", b"[]", b'{"name": "x"}', b'{"name": "power"}', b"[" * 9999, b"\xff"]
 )
 def test_an_opening_of_no_method_is_refused(data: bytes) -> None:
-    with pytest.raises(DataError, match="names no method"):
-        opened_method(data)
+    with pytest.raises(DataError, match="does not name a known method"):
+        read_method(data)
 
 
 def test_an_opening_that_lacks_a_field_is_refused() -> None:

@@ -49,7 +49,7 @@ class ToyReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ToyRequest(FramedRequest):
-    """Ask for a block of columns of the scatter, the one after the last."""
+    """Request for a block of columns of the scatter, the one after the last."""
 
     first: int
 
@@ -260,4 +260,4 @@ def test_a_report_tells_how_to_repeat_it(
     exec(python(facts).rpartition("\n")[0], scope)
     assert scope["pca"].method == Toy(block=5)
     pages = write_pages(tmp_path / "again")
-    assert f"toy with block = 5: {Toy.summary} (asked for by name)" in pages.shared.read_text()
+    assert f"toy with block = 5: {Toy.summary} (requested by name)" in pages.shared.read_text()

@@ -33,7 +33,7 @@ D, ROUNDS = 20, 6
 X = power_law(90, D, 1.0, seed=2)
 STUDY = study_of("abc", 4, "krylov", tol=1e-9, max_rounds=3, scale=True)
 PRODUCT = Call(ProductRequest(basis=np.eye(3)))
-ASKS: tuple[Call[Any], ...] = (
+CALLS: tuple[Call[Any], ...] = (
     Call(MomentsRequest(), summed=True),
     PRODUCT,
     Call(RemainderRequest(last=True), to=("a",)),
@@ -102,13 +102,13 @@ def assert_same(got: Replies | SiteLost | None, expected: Replies | SiteLost) ->
             assert got[site][name].tobytes() == array.tobytes()
 
 
-def written(path: Path, count: int = len(ASKS)) -> list[int]:
+def written(path: Path, count: int = len(CALLS)) -> list[int]:
     """Write the first of the sample rounds; return the file's length after each record."""
     lengths = []
     with Transcript(path, run="sample") as record:
         lengths.append(path.stat().st_size)
         for round_ in range(count):
-            record.keep(round_, ASKS[round_], OUTCOMES[round_])
+            record.keep(round_, CALLS[round_], OUTCOMES[round_])
             lengths.append(path.stat().st_size)
     return lengths
 
@@ -269,11 +269,11 @@ def test_of_a_sum_only_the_total_is_kept(path: Path) -> None:
     assert not any(array.tobytes() in data for array in summed if array.size > 1)
 
 
-def test_single_replies_to_an_ask_for_a_sum_are_not_taken(path: Path) -> None:
+def test_single_replies_to_a_call_for_a_sum_are_not_taken(path: Path) -> None:
     with Transcript(path) as record:
         size = path.stat().st_size
         with pytest.raises(ProtocolError, match=r"^Round 0 requested a sum of 'moments'"):
-            record.keep(0, ASKS[0], {"a": {"n": np.ones(1)}, "b": {"n": np.ones(1)}})
+            record.keep(0, CALLS[0], {"a": {"n": np.ones(1)}, "b": {"n": np.ones(1)}})
         assert path.stat().st_size == size
         assert record.rounds == 0
 
@@ -281,25 +281,25 @@ def test_single_replies_to_an_ask_for_a_sum_are_not_taken(path: Path) -> None:
 def test_what_could_not_be_read_again_is_not_written(path: Path) -> None:
     with Transcript(path) as record:
         with pytest.raises(InputError, match="has dtype complex128"):
-            record.keep(0, ASKS[1], {"a": {"z": np.ones(2, dtype=np.complex128)}})
-        record.keep(0, ASKS[1], OUTCOMES[1])
+            record.keep(0, CALLS[1], {"a": {"z": np.ones(2, dtype=np.complex128)}})
+        record.keep(0, CALLS[1], OUTCOMES[1])
     with Transcript(path) as record:
         assert record.rounds == 1
 
 
 def test_rounds_are_kept_once_and_in_order() -> None:
     with Transcript(None) as record:
-        record.keep(0, ASKS[0], OUTCOMES[0])
+        record.keep(0, CALLS[0], OUTCOMES[0])
         for round_ in (0, 2):
             with pytest.raises(ProtocolError, match=rf"^Round {round_} cannot follow the 1 rounds"):
-                record.keep(round_, ASKS[0], OUTCOMES[0])
+                record.keep(round_, CALLS[0], OUTCOMES[0])
 
 
 def test_a_replayed_total_is_its_caller_s_own() -> None:
     with Transcript(None) as record:
-        record.keep(0, ASKS[0], OUTCOMES[0])
+        record.keep(0, CALLS[0], OUTCOMES[0])
         for _ in range(2):
-            replies = record.replay(0, ASKS[0])
+            replies = record.replay(0, CALLS[0])
             assert isinstance(replies, dict)
             assert replies[TOTAL]["n"][0] == 3.0
             replies[TOTAL]["n"] += 1.0
@@ -356,10 +356,10 @@ def test_a_torn_last_record_is_cut_off_and_written_again(share: float, tmp_path:
         assert record.rounds == whole
         assert path.stat().st_size == lengths[whole]
         for round_ in range(whole):
-            assert_same(record.replay(round_, ASKS[round_]), OUTCOMES[round_])
-        for round_ in range(whole, len(ASKS)):
-            assert record.replay(round_, ASKS[round_]) is None
-            record.keep(round_, ASKS[round_], OUTCOMES[round_])
+            assert_same(record.replay(round_, CALLS[round_]), OUTCOMES[round_])
+        for round_ in range(whole, len(CALLS)):
+            assert record.replay(round_, CALLS[round_]) is None
+            record.keep(round_, CALLS[round_], OUTCOMES[round_])
     fresh = tmp_path / "fresh"
     fresh.unlink(missing_ok=True)
     written(fresh)
@@ -423,7 +423,7 @@ def test_an_empty_file_becomes_a_transcript(path: Path) -> None:
     path.touch()
     written(path)
     with Transcript(path) as record:
-        assert record.rounds == len(ASKS)
+        assert record.rounds == len(CALLS)
 
 
 def test_the_run_keeps_its_name_and_another_s_is_refused(path: Path) -> None:
@@ -443,15 +443,15 @@ def test_only_the_owner_can_read_it(path: Path) -> None:
 
 def test_it_keeps_what_it_is_about_and_the_account_that_ends_it(path: Path) -> None:
     with Transcript(path, about={"study": "9f86"}) as record:
-        record.keep(0, ASKS[0], OUTCOMES[0])
+        record.keep(0, CALLS[0], OUTCOMES[0])
         assert record.account is None
         record.finish({"bytes": 9})
         with pytest.raises(ProtocolError, match=r"^Round 1 cannot follow the 1 rounds"):
-            record.keep(1, ASKS[1], OUTCOMES[1])
+            record.keep(1, CALLS[1], OUTCOMES[1])
     with Transcript(path, about={"study": "other"}) as record:
         assert (record.about, record.account) == ({"study": "9f86"}, {"bytes": 9})
         assert record.rounds == 1
-        assert_same(record.replay(0, ASKS[0]), OUTCOMES[0])
+        assert_same(record.replay(0, CALLS[0]), OUTCOMES[0])
 
 
 def test_nothing_may_follow_the_end(path: Path) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.hostile_coordinator import seen
-from eigenfed.audit.lies import lies_about
+from eigenfed.audit.hostile_coordinator import observe
+from eigenfed.audit.lies import generate_lies
 from eigenfed.errors import EigenfedError
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
@@ -72,11 +72,11 @@ def requests_of(study: Study, rows: Array, seed: int) -> list[bytes]:
 
         def answer(self, data: bytes) -> bytes:
             message = Message.from_bytes(data, "request", "open")
-            if message.kind == "ask":
-                lies = [lie for how, lie in lies_about(data) if _may_pass(how)]
+            if message.kind == "request":
+                lies = [lie for how, lie in generate_lies(data) if _may_pass(how)]
                 for lie in rng.permutation(np.array(lies, dtype=object))[:12]:
                     reply = self.site.answer(lie)
-                    if seen(reply).kind == "reply":
+                    if observe(reply).kind == "reply":
                         sent.append(lie)
                         return reply
             sent.append(data)

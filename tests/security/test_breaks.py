@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.hostile_coordinator import seen
+from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
@@ -157,7 +157,7 @@ def test_3_loadings_are_of_what_the_products_led_to_and_nothing_else() -> None:
     assert lone.request(LoadingsRequest(sided=np.eye(N))).code == "invalid"
 
 
-# 4 and 5. Bounds of secure sums were chosen by the asker.
+# 4 and 5. Bounds in secure aggregation were chosen by the coordinator.
 
 
 def masked(rows: Array) -> Lone:
@@ -177,7 +177,7 @@ def test_4_bounds_are_no_fields_of_a_request() -> None:
             "secure.present": np.ones(3, dtype=np.uint8),
             name: np.array([1e-3]),
         }
-        assert seen(lone.send("moments", sent)).code == "malformed"
+        assert observe(lone.send("moments", sent)).code == "malformed"
 
 
 def test_4_magnitudes_below_what_the_site_declared_are_refused_without_the_rows() -> None:
@@ -188,7 +188,7 @@ def test_4_magnitudes_below_what_the_site_declared_are_refused_without_the_rows(
         entry, weight = int(own["entry"][0]), int(own["weight"][0])
         for told in ((entry - 1, weight), (entry, weight - 1), (-1074, -1074)):
             request = MomentsRequest(entry=told[0], weight=told[1])
-            assert seen(lone.send("moments", pack(request) | envelope)).code == "invalid"
+            assert observe(lone.send("moments", pack(request) | envelope)).code == "invalid"
 
 
 def test_5_no_magnitude_makes_the_step_so_coarse_that_single_values_are_rounded_away() -> None:
@@ -198,7 +198,7 @@ def test_5_no_magnitude_makes_the_step_so_coarse_that_single_values_are_rounded_
     entry, weight = int(own["entry"][0]), int(own["weight"][0])
     for told in ((59, weight), (entry + 21, weight), (entry, weight + 41), (1023, 1023)):
         request = MomentsRequest(entry=told[0], weight=told[1])
-        assert seen(lone.send("moments", pack(request) | envelope)).code == "invalid"
+        assert observe(lone.send("moments", pack(request) | envelope)).code == "invalid"
 
 
 def test_4_a_mean_beyond_the_magnitudes_agreed_on_is_refused_without_the_rows() -> None:
@@ -219,7 +219,7 @@ def test_4_replies_leave_a_secure_study_inside_sums_only() -> None:
     assert lone.request(SpreadRequest(**frame())).code == "script"
 
 
-# 6. Noise was as much as the asker said, and without a budget nothing was charged.
+# 6. Noise was as much as the coordinator said, and without a budget nothing was charged.
 
 
 def test_6_the_level_of_privacy_is_no_field_of_a_request() -> None:
@@ -229,7 +229,7 @@ def test_6_the_level_of_privacy_is_no_field_of_a_request() -> None:
     within = WithinRequest(center=np.zeros(D), radius=1.0)
     for name in ("privacy.mu", "privacy.parties", "privacy.relation", "mu", "grid"):
         sent = {**pack(within), name: np.array([1e9])}
-        assert seen(lone.send("private_within", sent)).code == "malformed"
+        assert observe(lone.send("private_within", sent)).code == "malformed"
     assert ledger.totals("data").spends == 0
     lone.reply(within)
     assert ledger.totals("data").spends == 1
@@ -443,7 +443,7 @@ def test_11_a_site_takes_part_in_as_many_runs_as_its_policy_says() -> None:
 def test_a_study_that_nobody_signed_or_somebody_else_did_opens_nothing() -> None:
     lone = Lone.of(table(), study())
     stranger = open_message(RUN, lone.study, lone.study.method, Identity.generate())
-    assert seen(lone.site.answer(stranger)).code == "unsigned"
+    assert observe(lone.site.answer(stranger)).code == "unsigned"
     message = Message.from_bytes(
         open_message(RUN, lone.study, lone.study.method, COORDINATOR), "open"
     )
@@ -451,9 +451,11 @@ def test_a_study_that_nobody_signed_or_somebody_else_did_opens_nothing() -> None
         other = Study(("a",), 3, "covariance").to_bytes()
         swapped = other if name == "study" else b'{"name": "covariance", "options": {}}'
         arrays = {**message.arrays, name: np.frombuffer(swapped, np.uint8)}
-        assert seen(lone.site.answer(replace(message, arrays=arrays).to_bytes())).code == "unsigned"
+        assert (
+            observe(lone.site.answer(replace(message, arrays=arrays).to_bytes())).code == "unsigned"
+        )
     # A signature is for one run.
-    assert seen(lone.site.answer(replace(message, run="other").to_bytes())).code == "unsigned"
+    assert observe(lone.site.answer(replace(message, run="other").to_bytes())).code == "unsigned"
 
 
 def test_only_approved_studies_are_answered() -> None:
@@ -467,7 +469,7 @@ def test_only_approved_studies_are_answered() -> None:
 def test_the_method_of_a_run_is_the_one_of_its_study() -> None:
     lone = Lone.of(table(), study("krylov"))
     other = open_message(RUN, lone.study, method_named("covariance"), COORDINATOR)
-    assert seen(lone.site.answer(other)).code == "method"
+    assert observe(lone.site.answer(other)).code == "method"
 
 
 def test_nothing_is_asked_twice_or_out_of_order() -> None:

@@ -500,7 +500,7 @@ def test_settings_with_any_few_bytes_changed_give_our_error_or_none(
 
 
 def recorded(path: Path) -> list[Call[Any]]:
-    asks: list[Call[Any]] = [
+    calls: list[Call[Any]] = [
         Call(MomentsRequest(), summed=True),
         Call(MagnitudeRequest()),
         Call(SquaresRequest(mean=np.ones(2))),
@@ -511,14 +511,14 @@ def recorded(path: Path) -> list[Call[Any]]:
         {"north": {}},
     ]
     with Transcript(path, run="r") as record:
-        for place, (call, reply) in enumerate(zip(asks, replies, strict=True)):
+        for place, (call, reply) in enumerate(zip(calls, replies, strict=True)):
             record.keep(place, call, reply)
-    return asks
+    return calls
 
 
-def replayed(path: Path, asks: list[Call[Any]]) -> None:
+def replayed(path: Path, calls: list[Call[Any]]) -> None:
     with Transcript(path) as record:
-        for place, call in enumerate(asks):
+        for place, call in enumerate(calls):
             record.replay(place, call)
 
 
@@ -565,18 +565,18 @@ REPLIES: dict[str, Callable[[dict[str, Any], dict[str, Any]], object]] = {
 @pytest.mark.parametrize("how", REPLIES)
 def test_a_transcript_is_refused_where_it(tmp_path: Path, how: str) -> None:
     path = tmp_path / "run.transcript"
-    asks = recorded(path)
+    calls = recorded(path)
     rewritten(path, lambda scalars, arrays: (REPLIES[how](scalars, arrays), None)[1])
-    assert "run.transcript" in refused(lambda: replayed(path, asks))
+    assert "run.transcript" in refused(lambda: replayed(path, calls))
 
 
 def test_a_transcript_with_any_few_bytes_changed_gives_our_error_or_none(tmp_path: Path) -> None:
     path, rng, told = tmp_path / "run.transcript", np.random.default_rng(4), 0
-    asks = recorded(path)
+    calls = recorded(path)
     data = path.read_bytes()
     for _ in range(300):
         path.write_bytes(mutated(data, rng))
-        told += ours_or_none(lambda: replayed(path, asks))
+        told += ours_or_none(lambda: replayed(path, calls))
     assert told > 200
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.audit.hostile_coordinator import retell
+from eigenfed.audit.hostile_coordinator import repeat_lies
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
@@ -117,7 +117,7 @@ def test_what_is_seen_of_a_site_does_not_depend_on_its_rows(group: str) -> None:
         study = study_of(group, name)
         steps = walk(rows(1, study), study, "a", check_counted)
         other = sites_of(rows(2, study), study)["a"]
-        for step, lie, outcome in retell(steps, other):
+        for step, lie, outcome in repeat_lies(steps, other):
             lies += 1
             # What fails once rows are touched ends the run: nothing else may differ.
             if "aborted" not in (lie.outcome.code, outcome.code):

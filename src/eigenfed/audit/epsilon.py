@@ -1,20 +1,20 @@
-"""How private a mechanism is at most, measured: many runs on two neighbouring data sets.
+"""Empirical lower bound on a mechanism's epsilon, from many runs on two neighbouring data sets.
 
 ===========  ==================================================================================
 attacker     both data sets, the mechanism, and a score of what it releases
 truth        the least epsilon at which the mechanism is (epsilon, delta)-DP
 ===========  ==================================================================================
 
-Of an event E a mechanism that is (epsilon, delta)-DP has ``P1(E) <= exp(epsilon) P0(E) + delta``.
-So epsilon is at least ``log((P1(E) - delta) / P0(E))``, of every E. The event is a score beyond a
-threshold. The threshold is chosen on one half of the runs and the probabilities are bounded on the
-other half by Clopper and Pearson's intervals, which are exact. Both ways round are tried, below
-the threshold and above it, and the confidence is split over the four probabilities.
+For every event E, an (epsilon, delta)-DP mechanism has ``P1(E) <= exp(epsilon) P0(E) + delta``, so
+epsilon is at least ``log((P1(E) - delta) / P0(E))``. The event is that a score exceeds a threshold.
+The threshold is chosen on one half of the runs; on the other half the probabilities are bounded by
+Clopper-Pearson intervals, which are exact. Events below and above a threshold are both tried, and
+the confidence is split over the four probabilities.
 
-What is certified so holds for any mechanism and any score; a poor score only makes it small. It
-cannot exceed about ``log(trials)``, and never says that a mechanism is private. The same event also
-bounds mu of Gaussian DP, and that needs far fewer runs. Turned into an epsilon it holds only where
-the mechanism's curve is a Gaussian's, as it is for Gaussian noise with its likelihood ratio.
+The certified bound holds for any mechanism and any score; a poor score only makes it small. It
+cannot exceed about ``log(trials)``, and never proves that a mechanism is private. The same event
+also bounds mu of Gaussian DP, which needs far fewer runs. Converted to epsilon, that bound holds
+only if the mechanism's privacy curve is Gaussian, as with Gaussian noise and its likelihood ratio.
 """
 
 import math
@@ -31,10 +31,10 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.dp.accounting import epsilon_of
 
 Mechanism = Callable[[int, int], Array]
-"""``mechanism(which, count)`` runs on data set 0 or 1 so many times, (count, ...)."""
+"""``mechanism(which, count)`` returns `count` releases from data set 0 or 1, (count, ...)."""
 
 Score = Callable[[Array], Array]
-"""One number for each release: the larger, the more it looks like data set 1."""
+"""Returns one number per release: the larger, the more it looks like data set 1."""
 
 _LEAST_TRIALS = 100
 _BATCH = 1 << 18
@@ -45,23 +45,23 @@ _MARGIN = 100.0
 
 @dataclass(frozen=True)
 class Audit:
-    """What runs show of a mechanism's epsilon.
+    """Lower bounds on a mechanism's epsilon, from runs.
 
     Attributes
     ----------
     delta : float
     certified : float
-        Epsilon is at least this, with the confidence, whatever the mechanism.
+        Lower bound on epsilon, at the given confidence, for any mechanism.
     mu : float
-        No smaller mu of Gaussian DP holds, with the confidence.
+        Lower bound on mu of Gaussian DP, at the given confidence.
     gaussian : float
-        Epsilon is at least this if, besides, the curve is a Gaussian's.
+        Lower bound on epsilon if, in addition, the privacy curve is Gaussian.
     confidence : float
-        Of `certified`, and again of `mu`.
+        Confidence of `certified`, and separately of `mu`.
     trials : int
-        Runs on each data set; half of them certify.
+        Runs on each data set; half of them are used for the bounds.
     claimed, theory : float or None
-        What is claimed, and what theory says.
+        The claimed epsilon, and the one that theory gives.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class Audit:
     True
     >>> print(found.text)
     Certified at least epsilon 2.07 at delta 1e-05 (95% confidence, 1000 runs on each data set).
-    If its curve is a Gaussian's, at least 2.36 (mu at least 0.58).
+    If its privacy curve is Gaussian, at least 2.36 (mu at least 0.58).
     Theory: 2.371.
     Claimed: 2, which is refuted.
     """
@@ -92,11 +92,11 @@ class Audit:
 
     @property
     def text(self) -> str:
-        """What was found, as sentences."""
+        """The findings as sentences."""
         lines = [
             f"Certified at least epsilon {self.certified:.4g} at delta {self.delta:g} "
             f"({100 * self.confidence:g}% confidence, {self.trials} runs on each data set).",
-            f"If its curve is a Gaussian's, at least {self.gaussian:.4g} "
+            f"If its privacy curve is Gaussian, at least {self.gaussian:.4g} "
             f"(mu at least {self.mu:.4g}).",
         ]
         if self.theory is not None:
@@ -124,15 +124,15 @@ def audit_epsilon(
     mechanism : callable
         ``mechanism(which, count)`` runs on data set `which`, 0 or 1, `count` times, independently.
     delta : float
-        At which epsilon is wanted.
+        The delta of the epsilon to be bounded.
     trials : int
-        Runs on each data set, 100 at least. They are asked for in batches, and only scores kept.
+        Runs on each data set, at least 100. They are run in batches, and only scores are kept.
     score : callable, optional
-        Makes one number of each release; the log likelihood ratio is best (`likelihood_ratio`).
-        None takes the releases for scores.
+        Maps each release to one number; the log likelihood ratio is best (`likelihood_ratio`).
+        None uses the releases themselves.
     confidence : float, default=0.95
     claimed, theory : float, optional
-        Shown beside.
+        Shown with the result.
 
     Returns
     -------
@@ -155,7 +155,7 @@ def audit_epsilon(
         chosen.append(np.sort(scores[:half]))
         held.append(scores[half:])
     level = (1.0 - confidence) / _SIDES
-    # Chosen with a wide margin: of many thresholds the luckiest would be taken otherwise.
+    # Chosen at a stricter level: otherwise the luckiest of many thresholds would win.
     strict = level / _MARGIN
     certified, mu = 0.0, 0.0
     for is_one in (True, False):
@@ -168,12 +168,12 @@ def audit_epsilon(
 
 
 def likelihood_ratio(first: Array, second: Array, sd: npt.ArrayLike) -> Score:
-    """Return the log likelihood ratio of Gaussian noise on either of two values.
+    """Return the score that is the log likelihood ratio of two values under Gaussian noise.
 
     Parameters
     ----------
     first, second : ndarray of the same shape
-        What is released of data set 0 and of data set 1, without noise.
+        Release of data set 0 and of data set 1, without noise.
     sd : float or ndarray of that shape
         Standard deviation of the noise.
 
@@ -200,12 +200,12 @@ def likelihood_ratio(first: Array, second: Array, sd: npt.ArrayLike) -> Score:
     return score
 
 
-def at_least(hits: npt.ArrayLike, trials: int, level: float) -> Array:
-    """Return Clopper and Pearson's lower bound on a probability, wrong with chance `level` at most.
+def lower_bound(hits: npt.ArrayLike, trials: int, level: float) -> Array:
+    """Return the Clopper-Pearson lower bound, which fails with probability at most `level`.
 
     Examples
     --------
-    >>> at_least([0, 100], trials=100, level=0.05).round(4)
+    >>> lower_bound([0, 100], trials=100, level=0.05).round(4)
     array([0.    , 0.9705])
     """
     hits = np.asarray(hits, dtype=np.float64)
@@ -213,12 +213,12 @@ def at_least(hits: npt.ArrayLike, trials: int, level: float) -> Array:
     return np.where(hits > 0, found, 0.0)
 
 
-def at_most(hits: npt.ArrayLike, trials: int, level: float) -> Array:
-    """Return Clopper and Pearson's upper bound on a probability, wrong with chance `level` at most.
+def upper_bound(hits: npt.ArrayLike, trials: int, level: float) -> Array:
+    """Return the Clopper-Pearson upper bound, which fails with probability at most `level`.
 
     Examples
     --------
-    >>> at_most([0, 100], trials=100, level=0.05).round(4)
+    >>> upper_bound([0, 100], trials=100, level=0.05).round(4)
     array([0.0295, 1.    ])
     """
     hits = np.asarray(hits, dtype=np.float64)
@@ -227,12 +227,12 @@ def at_most(hits: npt.ArrayLike, trials: int, level: float) -> Array:
 
 
 _Count = tuple[npt.NDArray[np.int64], int]
-"""How often an event happened, and in how many runs."""
+"""Number of runs in which an event happened, and number of runs."""
 
 
 @dataclass(frozen=True)
 class _Event:
-    """A score at or above a threshold, which speaks for data set 1, or at or below it, for 0."""
+    """A score at or above a threshold (evidence for data set 1), or at or below it (for 0)."""
 
     threshold: float
     is_one: bool
@@ -241,7 +241,7 @@ class _Event:
     def best(
         cls, chosen: list[Array], is_one: bool, worth: Callable[[_Count, _Count], Array]
     ) -> "_Event":
-        """Choose the threshold at which sorted scores promise most."""
+        """Choose the threshold with the largest `worth` on sorted scores."""
         zero, one = chosen
         likelier, other = (one, zero) if is_one else (-zero[::-1], -one[::-1])
         thresholds = _candidates(likelier, other)
@@ -251,33 +251,33 @@ class _Event:
         return cls(best if is_one else -best, is_one)
 
     def counts(self, held: list[Array]) -> tuple[_Count, _Count]:
-        """Count it on the data set that it speaks for, and on the other one."""
+        """Count the event on the data set that it is evidence for, and on the other one."""
         zero, one = (s >= self.threshold if self.is_one else s <= self.threshold for s in held)
         hit, miss = (one, zero) if self.is_one else (zero, one)
         return (np.array([hit.sum()]), len(hit)), (np.array([miss.sum()]), len(miss))
 
 
 def _candidates(likelier: Array, other: Array) -> Array:
-    """Return thresholds: at ranks that are dense in the tails, of both sorted halves."""
+    """Return candidate thresholds, dense in the tails of both sorted sets of scores."""
     ranks = np.unique(np.geomspace(1, len(likelier), _CANDIDATES).astype(np.int64))
     pooled = [likelier[-ranks], other[-ranks], likelier[ranks - 1]]
-    # Just above the other's largest score, what the other never reached.
+    # One candidate is just above the largest score of the other data set.
     return np.concatenate([*pooled, [np.nextafter(other[-1], np.inf)]])
 
 
 def _loss(hit: _Count, miss: _Count, delta: float, level: float) -> Array:
-    """Return the epsilon that counts certify."""
-    share = np.maximum(at_least(*hit, level) - delta, 0.0)
-    over = at_most(*miss, level)
-    ratio = np.divide(share, over, out=np.ones_like(share), where=share > over)
+    """Return the lower bound on epsilon from counts."""
+    excess = np.maximum(lower_bound(*hit, level) - delta, 0.0)
+    over = upper_bound(*miss, level)
+    ratio = np.divide(excess, over, out=np.ones_like(excess), where=excess > over)
     loss: Array = np.log(ratio)
     return loss
 
 
 def _gap(hit: _Count, miss: _Count, level: float) -> Array:
-    """Return the mu that counts certify."""
-    quantiles: Array = ndtri(at_least(*hit, level))
-    gap: Array = np.maximum(quantiles - ndtri(at_most(*miss, level)), 0.0)
+    """Return the lower bound on mu from counts."""
+    quantiles: Array = ndtri(lower_bound(*hit, level))
+    gap: Array = np.maximum(quantiles - ndtri(upper_bound(*miss, level)), 0.0)
     return gap
 
 
@@ -289,11 +289,11 @@ def _scores(mechanism: Mechanism, score: Score | None, which: int, trials: int) 
         scores = releases if score is None else score(releases)
         if np.shape(scores) != (count,):
             raise InputError(
-                f"{count} runs gave scores of shape {np.shape(scores)} and must give one each. "
-                "Pass a score, such as likelihood_ratio(...)."
+                f"{count} runs gave scores of shape {np.shape(scores)}; one number per run is "
+                "needed. Pass a score, such as likelihood_ratio(...)."
             )
         if np.isnan(scores).any():
-            raise InputError("A score is NaN and must be a number. Score every release.")
+            raise InputError("A score is NaN. Return a number for every release.")
         parts.append(np.asarray(scores, dtype=np.float64))
     return np.concatenate(parts)
 
@@ -303,7 +303,7 @@ def _check(delta: float, trials: int, confidence: float) -> None:
         raise InputError(
             Argument("delta", delta),
             " must be at least 0 and below 1",
-            remedy="Pass the claimed one.",
+            remedy="Pass the delta of the claim.",
         )
     if not 0.0 < confidence < 1.0:
         raise InputError(
@@ -311,5 +311,5 @@ def _check(delta: float, trials: int, confidence: float) -> None:
             " must be above 0 and below 1",
             remedy="Pass 0.95, for example.",
         )
-    remedy = "Fewer runs show nothing."
+    remedy = "Fewer runs cannot show anything."
     check_count("trials", trials, remedy, least=_LEAST_TRIALS)

@@ -1,12 +1,18 @@
-"""A hostile coordinator against one site: what it is refused, and what it gets all the same.
+"""Attack of a hostile coordinator on one site: what it is refused, and what it learns.
 
-The site's rows, policy and study are the real ones; its ledger is one in memory and the other
-sites are made up, so that nothing is spent and nobody is asked. Three things are done:
+===========  ==================================================================================
+attacker     the coordinator's key and all replies of the site; sends any message at any time
+truth        the site's own covariance, and whether any refusal depends on the rows
+===========  ==================================================================================
 
-1. the study is run as it is;
-2. it is run by a coordinator that goes on for as long as the script allows;
-3. before every message all kinds of lies are told, to a copy of the site that is in the same
-   state, and told again to a copy with other rows: what can be seen must be the same.
+The site's rows, policy and study are the real ones. Its ledger is kept in memory and the other
+sites are simulated, so that no budget is spent and no other site is involved. The attack
+
+1. runs the study as it is;
+2. runs it with a coordinator that continues for as long as the script allows;
+3. before every message sends lies, that is, altered messages (`eigenfed.audit.lies`), to a copy of
+   the site in the same state, and sends the same lies to a copy with other rows. Whatever a
+   coordinator can observe of the answers must be the same, or it would depend on the rows.
 """
 
 import secrets
@@ -18,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.audit.lies import lies_about
+from eigenfed.audit.lies import generate_lies
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError, SiteRefused
@@ -45,7 +51,7 @@ Check = Callable[[Site, Message, Message], None]
 
 
 class Outcome(NamedTuple):
-    """What can be seen of an answer: its kind, its code, and how long it is."""
+    """What can be observed of an answer: its kind, its code and its length in bytes."""
 
     kind: str
     code: str
@@ -53,7 +59,7 @@ class Outcome(NamedTuple):
 
 
 class Lie(NamedTuple):
-    """A message that was changed: how, its bytes, and what was seen of the answer."""
+    """An altered message: what was altered, its bytes, and what was observed of the answer."""
 
     how: str
     data: bytes
@@ -61,15 +67,15 @@ class Lie(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One message of a run, and the lies that were told in its place."""
+    """One message of a run, and the lies that were sent in its place."""
 
     op: str
     data: bytes
     lies: list[Lie]
 
 
-def seen(reply: bytes) -> Outcome:
-    """Return what can be seen of an answer."""
+def observe(reply: bytes) -> Outcome:
+    """Return what can be observed of an answer."""
     message = Message.from_bytes(reply, "reply", "refusal")
     code = message.label if message.kind == "refusal" else ""
     return Outcome(message.kind, code, len(reply))
@@ -82,9 +88,9 @@ class Copies:
     Attributes
     ----------
     make : callable
-        Makes the site anew.
+        Creates the site in its initial state.
     check : callable or None
-        Called with the copy, the request and the reply, where a lie was answered.
+        Called with the copy, the request and the reply if a lie was answered.
     """
 
     make: Make
@@ -93,42 +99,42 @@ class Copies:
     _copy: Site | None = None
 
     def follow(self, data: bytes) -> None:
-        """Take the next message of the run."""
+        """Send the next message of the run to the copies."""
         self._sent.append(data)
         if self._copy is not None:
             self._copy.answer(data)
 
     def try_lie(self, data: bytes) -> Outcome:
-        """Send a lie to a copy, which is made anew once it has answered one."""
-        copy = self._copy or self._remade()
+        """Send a lie to a copy, which is replaced once it has answered one."""
+        copy = self._copy or self._make_copy()
         reply = copy.answer(data)
-        outcome = seen(reply)
+        outcome = observe(reply)
         if outcome.kind == "reply" and self.check is not None:
-            asked = Message.from_bytes(data, "request", "open")
-            self.check(copy, asked, Message.from_bytes(reply, "reply"))
+            request = Message.from_bytes(data, "request", "open")
+            self.check(copy, request, Message.from_bytes(reply, "reply"))
         over = outcome.kind == "reply" or outcome.code in _ENDED
         self._copy = None if over else copy
         return outcome
 
-    def _remade(self) -> Site:
+    def _make_copy(self) -> Site:
         copy = self.make()
         for earlier in self._sent:
-            if seen(copy.answer(earlier)).kind != "reply":
+            if observe(copy.answer(earlier)).kind != "reply":
                 raise RuntimeError("A copy of the site does not follow the run.")
         return copy
 
 
 @dataclass
 class Probe:
-    """Stands before a site: before every message that comes, lies are tried on copies.
+    """A proxy for a site that tries lies on copies of it before it passes a message on.
 
-    All kinds of them where an operation comes for the first and second time, then some.
+    All lies are tried the first two times that an operation occurs, and some of them after that.
 
     Attributes
     ----------
     copies : Copies
     steps : list of Step
-        What was sent, and what was seen.
+        The messages of the run, and the lies with what was observed.
     """
 
     copies: Copies
@@ -136,11 +142,11 @@ class Probe:
     _site: Site | None = None
 
     def answer(self, data: bytes) -> bytes:
-        """Tell lies about a message, and pass it on."""
+        """Try lies in place of a message, then pass the message on."""
         label = Message.from_bytes(data, "request", "open").label
         earlier = sum(step.op == label for step in self.steps)
-        told = list(lies_about(data))[:: 1 if earlier < 2 else _REPEATED]
-        lies = [Lie(how, lie, self.copies.try_lie(lie)) for how, lie in told]
+        tried = list(generate_lies(data))[:: 1 if earlier < 2 else _REPEATED]
+        lies = [Lie(how, lie, self.copies.try_lie(lie)) for how, lie in tried]
         self.steps.append(Step(label, data, lies))
         self.copies.follow(data)
         self._site = self._site or self.copies.make()
@@ -164,16 +170,16 @@ def run_probed(
     study : Study
         With its method.
     makers : mapping of str to callable
-        What makes each site anew, always in the same state.
+        Functions that create each site, always in the same state.
     target : str
-        The site that is lied to.
+        The site that is probed.
     coordinator : Identity
     roster : Roster, optional
-        Of the sites, where sums are secure.
+        The sites, for secure aggregation.
     rows : int, optional
-        How many rows all sites share, where features are split.
+        Number of rows, if the features are split over the sites.
     check : callable, optional
-        Called with the copy, the request and the reply, where a lie was answered.
+        Called with the copy, the request and the reply if a lie was answered.
     """
     probe = Probe(Copies(makers[target], check))
     sites: dict[str, Answering] = {
@@ -183,8 +189,8 @@ def run_probed(
     return probe.steps
 
 
-def retell(steps: Iterable[Step], make: Make) -> Iterator[tuple[Step, Lie, Outcome]]:
-    """Tell the same lies, to the byte, to another site, and give what is seen of it."""
+def repeat_lies(steps: Iterable[Step], make: Make) -> Iterator[tuple[Step, Lie, Outcome]]:
+    """Send the same lies, byte for byte, to another site, and yield what is observed."""
     copies = Copies(make)
     for step in steps:
         for lie in step.lies:
@@ -200,7 +206,7 @@ def _run(
     roster: Roster | None,
     rows: int | None,
 ) -> None:
-    """Run a study at sites at which another one, or the same, was opened."""
+    """Run `study` at sites at which `opened` was opened, which may be another study."""
     transport = LocalTransport(sites, run=_RUN, workers=1)
     transport.open_with(open_message(_RUN, opened, opened.method, coordinator))
     total = plain_sum if roster is None else SecureSum(roster, run=_RUN)
@@ -209,21 +215,21 @@ def _run(
 
 @dataclass(frozen=True)
 class Told:
-    """What a run has told of a site.
+    """What a run has revealed about a site.
 
     Attributes
     ----------
     rounds : int
-        Replies that left.
+        Number of replies that left.
     rank_fraction : float
-        Part of the directions on which the covariance is known exactly.
+        Fraction of directions along which the covariance was revealed exactly.
     variance_fraction : float
-        Part of the variance that the best guess from the replies holds.
+        Fraction of the variance that the best guess from the replies contains.
     error : float or None
-        How far that guess is from the site's own covariance, relative to its size; None where
-        nothing exact was told.
+        Distance of that guess from the site's own covariance, relative to the norm of the latter;
+        None if nothing exact was revealed.
     refused : str
-        The code with which the site ended it, if it did.
+        The code with which the site ended the run, if it did.
     """
 
     rounds: int
@@ -235,21 +241,22 @@ class Told:
 
 @dataclass(frozen=True)
 class HostileFindings:
-    """What a hostile coordinator gets of a site.
+    """What a hostile coordinator learns about a site.
 
     Attributes
     ----------
     agreed : Told
-        By the study as it is.
+        From the study as it is.
     greedy : Told
-        By going on for as long as the site lets it.
+        From continuing for as long as the site allows.
     lies : int
+        Number of altered messages sent.
     refused, answered, aborted : int
-        What became of them.
+        How many of them were refused, answered, or ended the run.
     codes : dict of str to int
-        The codes of those that were refused.
+        Number of refusals by code.
     differing : int
-        Lies of which something else was seen with other rows; 0 unless there is a fault.
+        Lies whose observed outcome differs with other rows; 0 unless there is a bug.
     """
 
     agreed: Told
@@ -276,7 +283,7 @@ def attack_site(
         The site's rows.
     policy : Policy
     filtered : bool
-        Whether the rows were chosen by what is in them.
+        Whether the rows were selected by their content.
 
     Raises
     ------
@@ -293,14 +300,15 @@ def attack_site(
     """
     scene = _Scene(study, site, policy, filtered)
     scene.check_opens(source)
-    agreed = scene.told(source, study)
-    greedy = scene.told(source, replace(study, tol=_NEVER))
-    steps = scene.probed(_some_rows(source))
+    agreed = scene.measure(source, study)
+    greedy = scene.measure(source, replace(study, tol=_NEVER))
+    steps = scene.probe(_some_rows(source))
     other = scene.maker(_other_rows(_some_rows(source)))
     differing, codes = 0, dict[str, int]()
     outcomes = []
-    for _, lie, outcome in retell(steps, other):
+    for _, lie, outcome in repeat_lies(steps, other):
         outcomes.append(lie.outcome)
+        # Whether a run aborts may depend on the rows: that is why aborts are counted and limited.
         if "aborted" not in (lie.outcome.code, outcome.code):
             differing += lie.outcome != outcome
         if lie.outcome.kind == "refusal":
@@ -320,7 +328,7 @@ def attack_site(
 
 
 class _Scene:
-    """A study with one real site, and made-up ones beside it."""
+    """A study with one real site and simulated other sites."""
 
     def __init__(self, study: Study, site: str, policy: Policy, filtered: bool) -> None:
         self._study, self._site, self._filtered = study, site, filtered
@@ -331,18 +339,18 @@ class _Scene:
         self._roster = Roster.of(self._identities) if study.masked else None
 
     def maker(self, source: Source) -> Make:
-        """Return what makes the real site, with some rows."""
-        return lambda: self._made(self._site, source, self._policy, self._filtered)
+        """Return a function that creates the attacked site, with the given rows."""
+        return lambda: self._make_site(self._site, source, self._policy, self._filtered)
 
     def check_opens(self, source: Source) -> None:
-        """Refuse to attack a site that does not take part in the study."""
+        """Raise SiteRefused if the site does not take part in the study."""
         opening = open_message(_RUN, self._study, self._study.method, self._coordinator)
-        outcome = seen(self.maker(source)().answer(opening))
+        outcome = observe(self.maker(source)().answer(opening))
         if outcome.kind == "refusal":
             raise SiteRefused(self._site, outcome.code, "open", 0, WHY.get(outcome.code, ""))
 
-    def told(self, source: Source, study: Study) -> Told:
-        """Run a study by a coordinator's own idea of it, and return what the site has told."""
+    def measure(self, source: Source, study: Study) -> Told:
+        """Run a study, which the coordinator may have changed, and return what it revealed."""
         target = self.maker(source)()
         sites: dict[str, Answering] = {**self._others(source), self._site: target}
         code = ""
@@ -361,12 +369,12 @@ class _Scene:
             code,
         )
 
-    def probed(self, source: Source) -> list[Step]:
-        """Lie to the site at every message of the study, for as long as it goes on."""
+    def probe(self, source: Source) -> list[Step]:
+        """Lie to the site at every message of the study, for as long as the run continues."""
         probe = Probe(Copies(self.maker(source)))
         sites: dict[str, Answering] = {**self._others(source), self._site: probe}
         greedy = replace(self._study, tol=_NEVER, max_rounds=min(self._study.max_rounds, 3))
-        with suppress(EigenfedError):  # a site may end the run, as its policy says
+        with suppress(EigenfedError):  # the policy of a site may end the run
             _run(greedy, self._study, sites, self._coordinator, self._roster, self._rows(source))
         return probe.steps
 
@@ -376,7 +384,7 @@ class _Scene:
     def _others(self, source: Source) -> dict[str, Answering]:
         names = [name for name in self._study.sites if name != self._site]
         return {
-            name: self._made(name, _other_rows(source, seed), self._open_policy(), False)
+            name: self._make_site(name, _other_rows(source, seed), self._open_policy(), False)
             for seed, name in enumerate(names)
         }
 
@@ -384,7 +392,7 @@ class _Scene:
         budget, trusts = self._policy.budget, self._policy.trusts_coordinator
         return Policy(budget=budget, trusts_coordinator=trusts)
 
-    def _made(self, name: str, source: Source, policy: Policy, filtered: bool) -> Site:
+    def _make_site(self, name: str, source: Source, policy: Policy, filtered: bool) -> Site:
         masked, private = self._study.masked, self._study.privacy is not None
         return Site(
             name,
@@ -401,14 +409,14 @@ class _Scene:
 
 
 def _some_rows(source: Source) -> Source:
-    """Return few enough rows for many copies of a site."""
+    """Return the first rows, few enough for many copies of a site."""
     count = min(source.n, _LIAR_ROWS)
     weights = None if source.weights is None else source.weights[:count]
     return Source(source.X[:count], weights, source.names)
 
 
 def _other_rows(source: Source, seed: int = 0) -> Source:
-    """Return made-up rows, as many as there are, of the same largest entry."""
+    """Return random rows of the same shape and the same largest entry."""
     rng = np.random.default_rng(seed)
     rows = rng.uniform(-0.5, 0.5, (source.n, source.d))
     largest = max((float(np.nanmax(np.abs(b), initial=0.0)) for b, _ in source.blocks()), default=0)
@@ -419,7 +427,7 @@ def _other_rows(source: Source, seed: int = 0) -> Source:
 
 
 def _error(meter: Meter, source: Source) -> float | None:
-    """Return how far the best guess of the scatter is from the site's own."""
+    """Return the relative error of the best guess of the scatter; None if there is none."""
     truth = _scatter(source)
     size = float(np.linalg.norm(truth))
     if meter.whole:

@@ -1,7 +1,7 @@
-"""The lies of a hostile coordinator: a message changed in every field, in every way.
+"""The lies of a hostile coordinator: a valid message, altered in one way at a time.
 
-What is changed is shape, dtype, scale and content of each array, the fields that are there, the
-operation, the round and the run. Bytes that are cut or flipped are among them too.
+Alterations cover the shape, dtype, scale and content of each array, missing and additional fields,
+the operation, the round, the run, and truncated or flipped bytes.
 """
 
 from collections.abc import Iterator
@@ -17,11 +17,11 @@ from eigenfed.protocol.methods import all_operations
 from eigenfed.protocol.secure.participant import RELEASES
 
 _ROWS = 17
-"""A number of rows that an array might pretend to be of."""
+"""Number of rows to which an array is broadcast, as if it had one entry per row."""
 
 
-def lies_about(data: bytes) -> Iterator[tuple[str, bytes]]:
-    """Give a message in every way in which a liar might change it.
+def generate_lies(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Generate all alterations of a message.
 
     Parameters
     ----------
@@ -31,14 +31,14 @@ def lies_about(data: bytes) -> Iterator[tuple[str, bytes]]:
     Yields
     ------
     how : str
-        What was changed.
+        What was altered.
     data : bytes
-        Never the message itself.
+        The altered message, never equal to the original.
     """
-    return ((how, lie) for how, lie in _all_about(data) if lie != data)
+    return ((how, lie) for how, lie in _alter_message(data) if lie != data)
 
 
-def _all_about(data: bytes) -> Iterator[tuple[str, bytes]]:
+def _alter_message(data: bytes) -> Iterator[tuple[str, bytes]]:
     message = Message.from_bytes(data, "request", "open")
     yield "cut", data[:-9]
     yield "longer", data + b"12345678"
@@ -48,7 +48,7 @@ def _all_about(data: bytes) -> Iterator[tuple[str, bytes]]:
     yield "no run", replace(message, run="").to_bytes()
     yield "long run", replace(message, run="r" * 1000).to_bytes()
     if message.kind == "open":
-        yield from _changed_arrays(message)
+        yield from _alter_arrays(message)
         return
     for round_ in (-1, 0, message.round_ - 1, 2**31, 2**40, 2**62):
         if (round_ != message.round_ and round_ < message.round_) or round_ > 2**31 - 1:
@@ -57,10 +57,10 @@ def _all_about(data: bytes) -> Iterator[tuple[str, bytes]]:
     for op in sorted({*all_operations(), *RELEASES, "open", "nonsense", ""}):
         if op != message.label:
             yield f"as {op}", replace(later, label=op).to_bytes()
-    yield from _changed_arrays(message)
+    yield from _alter_arrays(message)
 
 
-def _changed_arrays(message: Message) -> Iterator[tuple[str, bytes]]:
+def _alter_arrays(message: Message) -> Iterator[tuple[str, bytes]]:
     arrays = message.arrays
     extra = {"foreign": np.zeros(3), "mean": np.zeros(2), "secure.number": np.array([0])}
     for name, array in extra.items():
@@ -71,14 +71,14 @@ def _changed_arrays(message: Message) -> Iterator[tuple[str, bytes]]:
         yield f"without {name}", replace(message, arrays=rest).to_bytes()
         renamed = {**rest, name + "_": array}
         yield f"{name} renamed", replace(message, arrays=renamed).to_bytes()
-        for how, changed in _changed(array):
+        for how, changed in _alter_array(array):
             mutated = {n: changed if n == name else a for n, a in arrays.items()}
             yield f"{name} {how}", replace(message, arrays=mutated).to_bytes()
 
 
-def _changed(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Give an array of another shape, dtype, scale or content."""
-    yield from _shapes(array)
+def _alter_array(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Generate alterations of the shape, dtype, scale or content of an array."""
+    yield from _alter_shape(array)
     for dtype in ("f8", "f4", "i8", "u1"):
         if array.dtype != np.dtype(dtype):
             with np.errstate(all="ignore"):
@@ -92,10 +92,10 @@ def _changed(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
             yield f"all {value}", np.full_like(array, value)
         yield "one more", array + 1
     else:
-        yield from _floats(array)
+        yield from _alter_floats(array)
 
 
-def _shapes(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+def _alter_shape(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
     yield "empty", array[:0]
     yield "one axis more", array[None]
     yield "a column", array.reshape(-1, 1)
@@ -109,7 +109,7 @@ def _shapes(array: npt.NDArray[Any]) -> Iterator[tuple[str, npt.NDArray[Any]]]:
         yield "narrower", array[:, :-1]
 
 
-def _floats(array: Array) -> Iterator[tuple[str, Array]]:
+def _alter_floats(array: Array) -> Iterator[tuple[str, Array]]:
     for value in (np.nan, np.inf, -np.inf, 0.0, -1.0, 1e300, 1e-300, 2.0**59):
         changed = array.copy()
         changed.flat[:1] = value

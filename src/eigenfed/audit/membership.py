@@ -1,16 +1,16 @@
-"""Whether a record's presence shows in released components.
+"""Membership inference: whether released components show that a record was among the rows.
 
 ===========  ==================================================================================
-attacker     one record, the released components and mean, and runs of its own on like data
+attacker     one record, the released components and mean, and own runs on similar data
 truth        whether the record was among the rows
 ===========  ==================================================================================
 
-Components lean towards the rows they were made of, so a record that was among few rows lies nearer
-to their span than one that was not. The attack says "in" where the record's score is beyond a
-threshold. Its advantage is how much more often it says so rightly than wrongly. The threshold is
-chosen on one half of the runs and the advantage bounded on the other half.
+Components fit the rows they were computed from, so a record that was one of few rows lies closer
+to their span than one that was not. The attack answers "in" if the record's score is beyond a
+threshold. Its advantage is the probability of a correct "in" minus that of a wrong "in". The
+threshold is chosen on one half of the runs, and the advantage is bounded on the other half.
 
-A run that is (epsilon, delta)-DP leaves every attack an advantage of at most
+If a run is (epsilon, delta)-DP, no attack has an advantage of more than
 ``(exp(epsilon) - 1 + 2 delta) / (exp(epsilon) + 1)``.
 """
 
@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.audit.epsilon import at_least, at_most
+from eigenfed.audit.epsilon import lower_bound, upper_bound
 from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 
@@ -30,7 +30,7 @@ _LEAST_TRIALS = 20
 
 
 class Fitted(Protocol):
-    """What is released: a `Decomposition`, say."""
+    """What is released, for example a `Decomposition`."""
 
     @property
     def components(self) -> Array:
@@ -38,7 +38,7 @@ class Fitted(Protocol):
 
     @property
     def mean(self) -> Array:
-        """What was subtracted, (d,)."""
+        """Mean that was subtracted, (d,)."""
 
 
 Fit = Callable[[Array], Fitted]
@@ -50,20 +50,19 @@ Score = Callable[[Fitted, Array], float]
 
 @dataclass(frozen=True)
 class Membership:
-    """What an attack on membership gets.
+    """Result of a membership inference attack.
 
     Attributes
     ----------
     advantage : float
-        Certified: how much more often "in" is said of a record that was in than of one that was
-        not, with the confidence.
+        Lower bound on the advantage, at the given confidence.
     estimate : float
-        The same without a margin; it may be off either way.
+        Point estimate of the advantage, which may be off in either direction.
     confidence : float
     trials : int
-        Runs with the record and as many without; half of them certify.
+        Runs with the record, and as many without; half of them are used for the bound.
     allowed : float or None
-        The most that the claimed epsilon and delta allow.
+        Largest advantage that the claimed epsilon and delta allow.
 
     Examples
     --------
@@ -85,7 +84,7 @@ class Membership:
 
     @property
     def text(self) -> str:
-        """What was found, as sentences."""
+        """The findings as sentences."""
         found = (
             f"Certified advantage of at least {self.advantage:.4g} ({100 * self.confidence:g}% "
             f"confidence, {self.trials} runs with the record and {self.trials} without)."
@@ -96,27 +95,27 @@ class Membership:
         return f"{found}\nThe claim allows {self.allowed:.4g}, and {verdict}."
 
 
-def most_advantage(epsilon: float, delta: float) -> float:
+def max_advantage(epsilon: float, delta: float) -> float:
     """Return the largest advantage of any attack on an (epsilon, delta)-DP run.
 
     Examples
     --------
-    >>> round(most_advantage(1.0, 1e-5), 4)
+    >>> round(max_advantage(1.0, 1e-5), 4)
     0.4621
     """
     odds = math.exp(-epsilon)
     return min((1.0 - odds + 2.0 * delta * odds) / (1.0 + odds), 1.0)
 
 
-def captured(fitted: Fitted, record: Array) -> float:
-    """Return the share of a record's squared length about the mean that the components hold.
+def captured_fraction(fitted: Fitted, record: Array) -> float:
+    """Return the fraction of a centred record's squared length that the components capture.
 
     Examples
     --------
     >>> import numpy as np
     >>> from eigenfed.protocol.decomposition import Decomposition
     >>> found = Decomposition(np.eye(1, 2), np.ones(1), np.zeros(2), np.ones(2), 9.0, 2.0, 1)
-    >>> round(captured(found, np.array([3.0, 4.0])), 12)
+    >>> round(captured_fraction(found, np.array([3.0, 4.0])), 12)
     0.36
     """
     around = record - fitted.mean
@@ -133,30 +132,30 @@ def audit_membership(
     size: int,
     trials: int,
     rng: np.random.Generator,
-    score: Score = captured,
+    score: Score = captured_fraction,
     confidence: float = 0.95,
     claimed: tuple[float, float] | None = None,
 ) -> Membership:
-    """Attack the membership of one record in many runs, and certify the attack's advantage.
+    """Attack the membership of one record in many runs, and bound the attack's advantage.
 
     Parameters
     ----------
     fit : callable
-        The run to attack, with whatever noise it adds.
+        The run to attack, including its noise.
     pool : ndarray of shape (m, d)
-        Rows like the record, without it. Each run takes `size` of them at random; with the
-        record, it stands in the place of one.
+        Rows similar to the record, without it. Each run draws `size` of them at random; in runs
+        with the record, it replaces one of them.
     record : ndarray of shape (d,)
     size : int
-        Rows of a run.
+        Number of rows of a run.
     trials : int
-        Runs with the record, and as many without; 20 at least.
+        Runs with the record, and as many without; at least 20.
     rng : numpy Generator
-        Draws from the pool.
-    score : callable, default=captured
+        Draws rows from the pool.
+    score : callable, default=captured_fraction
     confidence : float, default=0.95
     claimed : pair of float, optional
-        Epsilon and delta, for neighbours of which one row is replaced.
+        Epsilon and delta, for neighbours that differ by the replacement of one row.
 
     Returns
     -------
@@ -184,19 +183,19 @@ def audit_membership(
             if is_in:
                 rows[-1] = record
             scores[is_in, i] = score(fit(rows), record)
-    threshold, sign = _chosen(scores[:, :half])
+    threshold, sign = _choose_threshold(scores[:, :half])
     right, wrong = (
         float(np.sum(sign * s >= threshold)) for s in (scores[1, half:], scores[0, half:])
     )
     level = (1.0 - confidence) / 2.0
-    certified = at_least(right, half, level) - at_most(wrong, half, level)
-    allowed = None if claimed is None else most_advantage(*claimed)
+    certified = lower_bound(right, half, level) - upper_bound(wrong, half, level)
+    allowed = None if claimed is None else max_advantage(*claimed)
     estimate = (right - wrong) / half
     return Membership(max(float(certified), 0.0), estimate, confidence, 2 * half, allowed)
 
 
-def _chosen(scores: Array) -> tuple[float, float]:
-    """Choose the threshold, and whether "in" is said above it or below, on half of the runs."""
+def _choose_threshold(scores: Array) -> tuple[float, float]:
+    """Choose a threshold, and whether "in" is above or below it, on half of the runs."""
     best = (-math.inf, 0.0, 1.0)
     for sign in (1.0, -1.0):
         outside, inside = np.sort(sign * scores, axis=1)
@@ -211,17 +210,17 @@ def _chosen(scores: Array) -> tuple[float, float]:
 def _check(pool: Array, record: Array, size: int, trials: int, confidence: float) -> None:
     if pool.ndim != 2 or record.shape != pool.shape[1:]:
         raise InputError(
-            f"pool has shape {pool.shape} and record {record.shape}; they must be rows x features "
-            "and one row. Pass a record of the pool's features."
+            f"pool has shape {pool.shape} and record {record.shape}; pool must have shape (m, d) "
+            "and record (d,). Pass a record with the pool's features."
         )
-    check_count("size", size, "A run needs rows.")
+    check_count("size", size, "A run needs at least one row.")
     if size > len(pool):
         raise InputError(
             Argument("size", size),
             f" must be at most {len(pool)}, the rows of the pool",
             remedy="Lower it.",
         )
-    check_count("trials", trials, "Fewer runs show nothing.", least=_LEAST_TRIALS)
+    check_count("trials", trials, "Fewer runs cannot show anything.", least=_LEAST_TRIALS)
     if not 0.0 < confidence < 1.0:
         raise InputError(
             Argument("confidence", confidence),

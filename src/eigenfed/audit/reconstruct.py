@@ -1,22 +1,23 @@
-"""Attacks on exact methods: the scatter of all rows, from the products a coordinator has seen.
+"""Attacks on exact methods: reconstruct the scatter of all rows from the products in a run.
 
 ===========  ==================================================================================
-attacker     the directions Q that it asked about and the sums M Q over all sites, as any
-             coordinator has them, secure sums or not
+attacker     the directions Q of its requests and the sums M Q over all sites, as any coordinator
+             has them, with secure aggregation or without
 truth        M, the scatter of all rows about their mean; (n - 1) times the covariance
 ===========  ==================================================================================
 
 `reconstruct` solves M Q = P for the symmetric M ([Hartebrodt2022] section 4, Proposition 4) and
-claims only what the answers fix; after d independent directions that is all of M. `nystrom` also
-guesses the rest: among the matrices without negative eigenvalues that fit the answers it takes the
-smallest, and since real scatters are nearly low rank the guess is good long before d directions.
+returns only what the replies determine; after d independent directions that is all of M. `nystrom`
+also guesses the rest: of the positive semidefinite matrices that fit the replies it returns the
+smallest. Real scatters have nearly low rank, so this guess is good long before d directions.
 
-We depart from [Hartebrodt2022], which solves for each row by itself: symmetry fixes the part across
-the span too. On power iterates that have become dependent (breast cancer, three vectors, ten
-rounds) that brings the largest error from 2e-3 down to 4e-7 of the largest entry.
+Unlike [Hartebrodt2022], which solves for each row separately, we use that M is symmetric, which
+also determines the block between the span and its complement. On power iterates that have become
+nearly dependent (breast cancer, three vectors, ten rounds) this reduces the largest error from 2e-3
+to 4e-7 of the largest entry.
 
-Products are not all that a run shows. The trace that comes with them, the diagonal where features
-are scaled, and the bound of the certificate tell of the part that `reconstruct` leaves at zero.
+A run reveals more than products: the trace that accompanies them, the diagonal if features are
+scaled, and the bound of the certificate describe the block that `reconstruct` leaves at zero.
 """
 
 import math
@@ -37,7 +38,7 @@ _INDEPENDENT = 1e-10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Seen:
-    """Directions asked about, and the scatter of all rows times them.
+    """Directions of the requests, and the scatter of all rows times them.
 
     Attributes
     ----------
@@ -49,7 +50,7 @@ class Seen:
     >>> import numpy as np
     >>> scatter = np.diag([3.0, 2.0, 1.0])
     >>> seen = Seen(np.eye(3)[:, :1], scatter[:, :1])
-    >>> seen.also(np.eye(3)[:, 1:], scatter[:, 1:]).directions.shape
+    >>> seen.append(np.eye(3)[:, 1:], scatter[:, 1:]).directions.shape
     (3, 3)
     """
 
@@ -60,18 +61,19 @@ class Seen:
         if self.directions.ndim != 2 or self.directions.shape != self.images.shape:
             raise InputError(
                 f"directions of shape {self.directions.shape} and images of shape "
-                f"{self.images.shape} must both be features x directions. Pass one image for each."
+                f"{self.images.shape} must both be features x directions. Pass one image per "
+                "direction."
             )
 
-    def also(self, directions: Array, images: Array) -> "Seen":
-        """Add directions (d, l) and their images (d, l)."""
+    def append(self, directions: Array, images: Array) -> "Seen":
+        """Return these and more directions (d, l) with their images (d, l)."""
         return Seen(np.hstack([self.directions, directions]), np.hstack([self.images, images]))
 
     @cached_property
     def on_span(self) -> tuple[Array, Array]:
         """An orthonormal basis (d, r) of the directions' span, and its images (d, r)."""
         sizes = np.sqrt(np.sum(self.directions**2, axis=0))
-        # Each column is an equation of its own: its length must not decide whether it counts.
+        # Each column is one equation, whose rank must not depend on the length of the column.
         lengths = np.where(sizes > 0, sizes, 1.0)
         left, s, right = np.linalg.svd(self.directions / lengths, full_matrices=False)
         rank = int(np.count_nonzero(s > _INDEPENDENT * max(s, default=0.0)))
@@ -80,12 +82,13 @@ class Seen:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Reconstruction:
-    """What answers fix of the scatter.
+    """The part of the scatter that replies determine.
 
     Attributes
     ----------
     matrix : ndarray of shape (d, d)
-        Symmetric; right on the span of the directions and across it, zero on the rest.
+        Symmetric; exact on the span of the directions and between it and its complement, zero on
+        the complement.
     basis : ndarray of shape (d, r)
         Orthonormal columns that span the directions.
     """
@@ -95,22 +98,22 @@ class Reconstruction:
 
     @property
     def rank(self) -> int:
-        """Number of independent directions that were answered."""
+        """Number of independent directions."""
         return int(self.basis.shape[1])
 
     @property
     def unknown(self) -> int:
-        """Dimension of the rest, on which nothing is fixed."""
+        """Dimension of the complement, on which nothing is determined."""
         return len(self.basis) - self.rank
 
 
 def reconstruct(seen: Seen) -> Reconstruction:
-    """Solve for the symmetric scatter M of which ``M @ directions`` is known.
+    """Solve for the symmetric scatter M, given ``M @ directions``.
 
     Returns
     -------
     Reconstruction
-        ``matrix @ directions`` gives back the images; the block that no answer touches is 0.
+        ``matrix @ directions`` equals the images; the block that no reply determines is 0.
 
     Examples
     --------
@@ -126,22 +129,22 @@ def reconstruct(seen: Seen) -> Reconstruction:
     """
     basis, images = seen.on_span
     inner = basis.T @ images
-    # B (B'M B) B' and both parts across; M outside B on both sides is not in any answer.
+    # B (B'MB) B' plus the two off-diagonal blocks; the block outside B is in no reply.
     across = (images - basis @ ((inner + inner.T) / 4)) @ basis.T
     return Reconstruction(across + across.T, basis)
 
 
 def nystrom(seen: Seen) -> Array:
-    """Guess all of the scatter: ``P (Q'P)^+ P'`` for directions Q and images P.
+    """Guess the whole scatter: ``P (Q'P)^+ P'`` for directions Q and images P.
 
     Returns
     -------
     ndarray of shape (d, d)
-        Symmetric and without negative eigenvalues; its rank is that of the directions at most.
+        Positive semidefinite; its rank is at most that of the directions.
 
     Examples
     --------
-    A scatter of rank one is known from a single answer:
+    A scatter of rank one is determined by a single reply:
 
     >>> import numpy as np
     >>> row = np.array([[2.0, 1.0]])
@@ -153,7 +156,7 @@ def nystrom(seen: Seen) -> Array:
     basis, images = seen.on_span
     inner = basis.T @ images
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-    # Below the rounding of the largest a value is noise, and its inverse would be all there is.
+    # Values below the rounding error of the largest are noise, and their inverses would dominate.
     kept = values > len(basis) * np.finfo(float).eps * max(values, default=0.0)
     factor = images @ (vectors[:, kept] / np.sqrt(values[kept]))
     guess: Array = factor @ factor.T
@@ -161,12 +164,12 @@ def nystrom(seen: Seen) -> Array:
 
 
 def correlation(estimate: Array, truth: Array) -> float:
-    """Pearson correlation over all entries of two matrices, as in [Hartebrodt2022] Table 3.
+    """Return the Pearson correlation of all entries of two matrices ([Hartebrodt2022] Table 3).
 
     Returns
     -------
     float
-        1 for a perfect reconstruction up to shift and scale, and NaN where either has no spread.
+        1 for a perfect reconstruction up to shift and scale, and NaN if either matrix is constant.
 
     Examples
     --------
@@ -185,11 +188,11 @@ def correlation(estimate: Array, truth: Array) -> float:
 
 
 class Watch:
-    """A transport that keeps what the coordinator sees of summed products; made by `watch`."""
+    """A transport that stores the sums of products that the coordinator sees; see `watch`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
-        self._asked: list[Array] = []
+        self._directions: list[Array] = []
         self._totals: list[Array] = []
 
     @property
@@ -199,18 +202,18 @@ class Watch:
 
     @property
     def products(self) -> int:
-        """How many rounds of products were seen."""
-        return len(self._asked)
+        """Number of rounds of products so far."""
+        return len(self._directions)
 
     @property
     def seen(self) -> Seen:
         """All products so far."""
-        if not self._asked:
-            raise InputError("Nothing is seen: no product was asked for. Run a protocol first.")
-        return Seen(np.hstack(self._asked), np.hstack(self._totals))
+        if not self._directions:
+            raise InputError("No product was requested so far. Run a protocol first.")
+        return Seen(np.hstack(self._directions), np.hstack(self._totals))
 
     def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
-        """Yield the replies of the transport beneath, and keep the sum of products."""
+        """Yield the replies of the wrapped transport, and store the sum of products."""
         answers, request = self._transport.exchange(round_, call), call.request
         if not isinstance(request, ProductRequest):
             yield from answers
@@ -219,21 +222,21 @@ class Watch:
         for site, reply in answers:
             replied, total = replied + 1, total + read_reply(call, site, reply).product
             yield site, reply
-        # The sum of fewer sites is that of another scatter.
+        # A sum over fewer sites belongs to another scatter.
         if replied == len(self.sites):
-            self._asked.append(request.basis)
+            self._directions.append(request.basis)
             self._totals.append(total)
 
 
 def watch(transport: Transport) -> Watch:
     """Wrap a transport so that a run over it can be attacked afterwards.
 
-    Use one for each run: another mean or scale makes another scatter.
+    Use one per run: another mean or scale makes another scatter.
 
     Returns
     -------
     Watch
-        A transport itself, with what was seen in `seen`.
+        A transport; its attribute `seen` has the products so far.
 
     Examples
     --------

@@ -1,10 +1,15 @@
-"""What a coordinator asks, what sites reply, and the loop that runs a protocol.
+"""Requests and replies of a federated run: how they are yielded, carried, recorded and summed.
 
-A protocol is a generator: it yields an `Call` and is sent the replies by site, in sorted order. It
-does no input or output, keeps no clock and draws only from generators that it was given, so the
-same replies always bring it to the same place: a run resumes by replaying its transcript.
+A protocol is a generator. It yields a `Call` and is sent the replies of the sites, in sorted order
+of their names. It does no input or output, reads no clock and draws only from generators that it
+is given. The same replies therefore always lead to the same state, and an interrupted run resumes
+by replaying its transcript.
 
-Sums over sites, as sub-protocols: how a sum is kept private is a choice beside the algorithm.
+- `Call`: one request, the sites it goes to, and how many replies are needed.
+- `Transport` and `Record`: what carries calls to the sites, and what stores the outcome of rounds.
+- `drive`: the loop that runs a protocol over a transport.
+- `Total`: a way to sum replies over sites. An algorithm is handed one and works with any:
+  `plain_sum` here, `eigenfed.protocol.secure.aggregation.SecureSum` for secure aggregation.
 """
 
 import json
@@ -28,39 +33,39 @@ Replies = dict[str, Arrays]
 Protocol = Generator["Call[Any]", Replies, T]
 
 TOTAL = ""
-"""Key of the sum where an ask wants only that."""
+"""Key of the sum, in the replies to a call with ``summed=True``."""
 
 
 @dataclass(frozen=True, eq=False)
 class Call(Generic[R]):
-    """One request to the sites, and how it is to be answered.
+    """One request to the sites, and how their replies are collected.
 
     Attributes
     ----------
     request : Request
-        The same for every site that is asked.
+        Sent to every site that `each` does not name.
     each : mapping of site to Request
-        What some sites are asked instead.
+        Requests sent to some sites instead of `request`.
     envelope : mapping of str to ndarray
-        What a secure sum sends along.
+        Arrays that secure aggregation adds to the request.
     each_envelope : mapping of site to mapping of str to ndarray
-        What it sends along to one site only.
+        Arrays that it adds for one site only.
     to : tuple of str or None
-        The sites to ask; None asks all.
+        The sites that receive the call; None means all.
     summed : bool
-        Whether only the sum of the replies is wanted. Then the replies are folded one by one and
-        what the protocol is sent is ``{TOTAL: sum}``.
+        Whether only the sum of the replies is needed. Replies are then added up as they arrive and
+        the protocol is sent ``{TOTAL: sum}``.
     quorum : int or None
-        How many replies are enough; None wants all.
+        Number of replies that suffices; None means all.
     deadline_s : float or None
-        How long to wait for them.
+        How long to wait for them, in seconds.
     largest : int or None
-        Of a noised sum: the largest magnitude that an entry of it can have. It is never sent.
+        For a noised sum: the largest magnitude of any entry. Never sent.
     mu : float or None
-        Of a noised sum: what it spends. The sites derive it by themselves; it is never sent.
+        For a noised sum: the budget it spends. Never sent; the sites derive it themselves.
     residual : float or None
-        Largest residual of the components, relative to the first eigenvalue, as far as it was
-        known before. It is for whoever watches the run and is never sent.
+        Largest residual of the components so far, relative to the first eigenvalue, where known.
+        Shown to whoever watches the run; never sent.
     """
 
     request: Request[R]
@@ -90,12 +95,12 @@ class Call(Generic[R]):
         return pack(self.request)
 
     def for_site(self, site: str) -> Arrays:
-        """Return what one site is sent."""
+        """Return the arrays that are sent to one site."""
         packed = pack(self.each[site]) if site in self.each else self._packed
         return {**packed, **self.envelope, **self.each_envelope.get(site, {})}
 
     def digest(self) -> str:
-        """Return a fingerprint of everything that is asked of everybody."""
+        """Return a fingerprint of everything that is sent to any site."""
         parts: list[tuple[str | None, str, npt.NDArray[Any]]]
         parts = [(None, name, array) for name, array in (self._packed | self.envelope).items()]
         for site in sorted({*self.each, *self.each_envelope}):
@@ -107,61 +112,67 @@ class Call(Generic[R]):
 
 
 def call_each(call: Call[R]) -> Generator[Call[Any], Replies, dict[str, R]]:
-    """Ask sites, and return the reply of each.
+    """Send a call, and return the reply of each site.
 
     Raises
     ------
     ProtocolError
-        If a reply is not of its type.
+        If a reply does not have the fields of its type.
     """
     replies = yield call
     return {site: read_reply(call, site, reply) for site, reply in replies.items()}
 
 
 def read_reply(call: Call[R], site: str, reply: Arrays) -> R:
-    """Read a reply, or a sum of replies, as the type that it must have."""
+    """Read a reply, or a sum of replies where `site` is empty, as the type of the request's reply.
+
+    Raises
+    ------
+    ProtocolError
+        If it does not have the fields of that type.
+    """
     try:
         found: R = unpack(call.request.reply, reply)
     except DataError:
         who = f"The reply of site {site!r}" if site else "The sum of the replies"
         raise ProtocolError(
-            f"{who} to {call.op!r} does not have the fields that it must have. Use the same "
-            "release of eigenfed everywhere."
+            f"{who} to {call.op!r} does not have fields of the expected names and types. Use the "
+            "same release of eigenfed everywhere."
         ) from None
     return found
 
 
 class Transport(TypingProtocol):
-    """What carries asks to sites and their replies back."""
+    """Carries calls to the sites, and their replies back."""
 
     @property
     def sites(self) -> tuple[str, ...]:
         """Names of the sites, sorted."""
 
     def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
-        """Yield the replies in sorted order of sites.
+        """Send a call, and yield the replies in sorted order of sites.
 
         Raises
         ------
         SiteLost
-            If fewer sites than the quorum answer.
+            If fewer sites than the quorum reply.
         SiteRefused
-            If a site answers no.
+            If a site refuses the request.
         """
 
 
 class Record(TypingProtocol):
-    """Where a run is written down as it goes."""
+    """Stores the outcome of each round, so that a run can be resumed."""
 
     def replay(self, round_: int, call: Call[Any]) -> Replies | SiteLost | None:
-        """Return what came of an earlier run's round, or None where it is new."""
+        """Return the stored outcome of a round, or None if the round is new."""
 
     def keep(self, round_: int, call: Call[Any], outcome: Replies | SiteLost) -> None:
-        """Write down what came of a round."""
+        """Store the outcome of a round."""
 
 
 def drive(protocol: Protocol[T], transport: Transport, record: Record | None = None) -> T:
-    """Run a protocol to its end.
+    """Run a protocol to its end over a transport.
 
     Parameters
     ----------
@@ -172,18 +183,19 @@ def drive(protocol: Protocol[T], transport: Transport, record: Record | None = N
 
     Returns
     -------
-    What the protocol returns.
+    object
+        The return value of the protocol.
     """
     try:
         call = next(protocol)
         round_ = 0
         while True:
             known = None if record is None else record.replay(round_, call)
-            outcome = _outcome(transport, round_, call) if known is None else known
+            outcome = _exchange_round(transport, round_, call) if known is None else known
             if record is None or known is not None:
                 call = _step(protocol, outcome)
             else:
-                call = _recorded_step(protocol, record, round_, call, outcome)
+                call = _step_and_record(protocol, record, round_, call, outcome)
             round_ += 1
     except StopIteration as end:
         result: T = end.value
@@ -196,34 +208,36 @@ def _step(protocol: Protocol[T], outcome: Replies | SiteLost) -> Call[Any]:
     return protocol.throw(outcome) if isinstance(outcome, SiteLost) else protocol.send(outcome)
 
 
-def _recorded_step(
+def _step_and_record(
     protocol: Protocol[T], record: Record, round_: int, call: Call[Any], outcome: Replies | SiteLost
 ) -> Call[Any]:
-    """Keep replies before the protocol sees them, and a loss once it has survived it.
+    """Advance the protocol by a new round, and record the round.
 
-    A loss that ends the run is not kept: the run can be taken up when the site is back.
+    Replies are recorded before the protocol sees them. The loss of a site is recorded only once
+    the protocol has survived it: a loss that ends the run is not, so that the run can be resumed
+    when the site is back.
     """
     if not isinstance(outcome, SiteLost):
         record.keep(round_, call, outcome)
         return protocol.send(outcome)
     try:
-        following = protocol.throw(outcome)
+        next_call = protocol.throw(outcome)
     except StopIteration:
         record.keep(round_, call, outcome)
         raise
     record.keep(round_, call, outcome)
-    return following
+    return next_call
 
 
-def _outcome(transport: Transport, round_: int, call: Call[Any]) -> Replies | SiteLost:
+def _exchange_round(transport: Transport, round_: int, call: Call[Any]) -> Replies | SiteLost:
     try:
         answers = transport.exchange(round_, call)
-        return _folded(answers) if call.summed else dict(answers)
+        return _sum_replies(answers) if call.summed else dict(answers)
     except SiteLost as lost:
         return lost
 
 
-def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
+def _sum_replies(answers: Iterator[tuple[str, Arrays]]) -> Replies:
     total: Arrays | None = None
     owned = False
     for site, reply in answers:
@@ -232,21 +246,22 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
             continue
         if total.keys() != reply.keys():
             raise ProtocolError(
-                f"The reply of site {site!r} has other fields than those before it. "
+                f"The reply of site {site!r} has different fields from those of other sites. "
                 "Use the same release of eigenfed everywhere."
             )
         for name, array in reply.items():
             if array.shape != total[name].shape:
                 raise ProtocolError(
                     f"The reply of site {site!r} has {name!r} of shape {array.shape} where others "
-                    f"have {total[name].shape}. Bring the same features everywhere."
+                    f"have {total[name].shape}. Use the same features at all sites."
                 )
             if array.dtype != total[name].dtype:
                 raise ProtocolError(
                     f"The reply of site {site!r} has {name!r} of type {array.dtype} where others "
                     f"have {total[name].dtype}. Use the same release of eigenfed everywhere."
                 )
-            # Masked words are meant to wrap round: the function does so at any shape in silence.
+            # Masked words are meant to wrap around; np.add does so silently at any shape, where
+            # the operator on a numpy scalar would warn. `owned` keeps the first reply unmodified.
             into = total[name] if owned else np.empty_like(array)
             total[name] = np.add(total[name], array, out=into)
         owned = True
@@ -254,42 +269,42 @@ def _folded(answers: Iterator[tuple[str, Arrays]]) -> Replies:
 
 
 class Total(TypingProtocol):
-    """A way to sum replies over sites."""
+    """A way to sum replies over sites; an algorithm is handed one and works with any."""
 
     @property
     def bounded(self) -> bool:
-        """Whether sums need bounds on what one site can bring."""
+        """Whether sums need a bound on the entries of one site's reply."""
 
     @property
     def summed(self) -> tuple[str, ...]:
-        """The sites in the last sum; empty where it is always all of them."""
+        """The sites in the last sum; empty if every sum is over all sites."""
 
     @property
     def limits(self) -> Limits | None:
-        """What the sites have agreed on, from which bounds follow; None where none are needed."""
+        """Agreed limits from which the bounds follow; None if none are needed."""
 
     def agree(self, limits: Limits) -> None:
-        """Take what the sites have agreed on."""
+        """Set the limits that the sites have agreed on."""
 
     def error(self, bound: Bound) -> Array:
-        """Return the most by which an entry so bounded differs from the sum of the entries."""
+        """Return the largest rounding error of a sum whose entries have this bound."""
 
     def __call__(self, call: Call[R]) -> Protocol[R]:
-        """Ask for replies and return their sum."""
+        """Send a call and return the sum of the replies."""
 
 
 class PlainSum:
-    """Sums that the coordinator makes of single replies, so that it could see each one.
+    """Sums that the coordinator computes from the replies, each of which it could read.
 
     Examples
     --------
     >>> import numpy as np
     >>> from eigenfed.protocol.exact.moments import SquaresRequest
-    >>> asking = plain_sum(Call(SquaresRequest(mean=np.zeros(2))))
-    >>> next(asking).summed
+    >>> protocol = plain_sum(Call(SquaresRequest(mean=np.zeros(2))))
+    >>> next(protocol).summed
     True
     >>> try:
-    ...     asking.send({TOTAL: {"squares": np.array([3.0, 4.0])}})
+    ...     protocol.send({TOTAL: {"squares": np.array([3.0, 4.0])}})
     ... except StopIteration as end:
     ...     print(end.value.squares)
     [3. 4.]
@@ -300,14 +315,14 @@ class PlainSum:
     summed: tuple[str, ...] = ()
 
     def agree(self, limits: Limits) -> None:
-        """Take limits, of which plain sums need none."""
+        """Ignore the limits: plain sums need none."""
 
     def error(self, bound: Bound) -> Array:
-        """Return 0: only rounding is lost."""
+        """Return 0: nothing is rounded beyond double precision."""
         return np.zeros(np.shape(bound))
 
     def __call__(self, call: Call[R]) -> Protocol[R]:
-        """Ask for replies and return their sum."""
+        """Send a call and return the sum of the replies."""
         replies = yield replace(call, summed=True)
         return read_reply(call, "", replies[TOTAL])
 

@@ -1,4 +1,4 @@
-"""What a federated PCA brings home."""
+"""Result types of a decomposition."""
 
 from dataclasses import dataclass
 
@@ -11,24 +11,25 @@ from eigenfed.privacy.guarantee import Statement
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """How good the components are, in three grades that are never mixed.
+    """Accuracy of the components: residuals, a bound, and an estimate, kept apart.
 
     Attributes
     ----------
     residuals : ndarray of shape (k,)
-        ``|M v - lambda v| / lambda_1``. Rigorous: the components are exact for a matrix that
-        near to M.
+        ``|M v - lambda v| / lambda_1``. Rigorous: the components are exact for a matrix at that
+        distance from M.
     angle_bound : float
-        No principal angle to the true subspace exceeds it, in radians; infinite where nothing can
-        be said. Rigorous given each site's largest remaining eigenvalue, which above 200 features
+        Upper bound on the principal angles to the true subspace, in radians; infinite if there is
+        none. Rigorous given each site's largest remaining eigenvalue, which above 200 features
         a site finds by an iteration from a random start.
     angle_estimate : float
-        The same with the next Ritz value for the next eigenvalue: an estimate, not a bound.
+        The same with the next Ritz value in place of the next eigenvalue: an estimate, not a
+        bound.
     converged : ndarray of bool, shape (k,)
         Whether each residual is within the tolerance.
     total_variance : float
     orthonormality : float
-        Largest departure of the components' inner products from those of an orthonormal set.
+        Largest error of the components' inner products, compared with an orthonormal set.
     """
 
     residuals: Array
@@ -41,13 +42,13 @@ class Certificate:
 
 @dataclass(frozen=True, eq=False)
 class SiteLevel:
-    """Where one site's rows lie on the components.
+    """Mean and mean square of one site's scores on the components.
 
     Attributes
     ----------
     weight : float
     mean : ndarray of shape (k,)
-        Mean score of its rows, about the mean of all rows.
+        Mean score of its rows; rows are centred by the mean of all sites.
     square : ndarray of shape (k,)
         Mean square of the scores.
     """
@@ -64,7 +65,7 @@ class Decomposition:
     Attributes
     ----------
     components : ndarray of shape (k, d)
-        Orthonormal, by falling variance.
+        Orthonormal rows, by decreasing variance.
     variances : ndarray of shape (k,)
     mean, scale : ndarray of shape (d,)
     n : float
@@ -75,14 +76,14 @@ class Decomposition:
     certificate : Certificate or None
     method : str
     why : str
-        Why that method.
+        Why that method was chosen.
     privacy : Statement or None
-        What noise guarantees, where there is any.
+        The privacy guarantee, if noise was added.
     signal : ndarray of shape (k,), or None
-        Estimated squared cosine of each component with the one without noise, from a noisy matrix;
-        None where too little is known.
+        Estimated squared cosine of each component with the noiseless component, for a noised
+        covariance; None if it cannot be estimated.
     by_site : dict of str to SiteLevel, or None
-        Where each site's rows lie, if that was asked for.
+        Scores of each site, if the study requests them.
     """
 
     components: Array

@@ -1,17 +1,17 @@
-"""Messages as bytes, the same in one process and on a wire: checked, bounded, never pickled.
+"""Messages between coordinator and sites: their bytes, their typed content, and refusal codes.
 
-Codes with which a site refuses, and what each of them means.
+`Message` is the container, the same bytes within one process and over a network: versioned, with a
+checksum, bounded in length, never pickled.
 
-A code is all that leaves a site when something goes wrong inside. What it means is the same
-everywhere, so that whoever gets one can be told without the site telling more. None of them
-depends on what is in the rows: whatever fails once rows were touched is `aborted`.
+`pack` and `unpack` are the one codec for what a message carries. A request or a reply is a frozen
+dataclass whose fields are arrays (float64, int64 or uint8) or single numbers, which travel as
+arrays of one entry. A field that is None, or a flag that is False by default, does not travel. A
+message must have exactly the fields of its type, each of its own dtype; anything else is refused.
 
-Typed values as named arrays, and back: the one codec of requests and replies.
-
-A request or a reply is a frozen dataclass. Its fields are arrays (float64, int64 or uint8) or
-single numbers, which travel as arrays of one entry; a field that is None, or a flag that is down by
-default, does not travel. What is read back has exactly the fields of its type, each of its own
-dtype: anything else is refused.
+`WHY` and `refusal` define the codes with which a site refuses. A code is all that leaves a site
+when something goes wrong there. Its meaning is fixed, so that a reader can be told the cause
+without the site revealing more. No code depends on the content of the rows: whatever fails after
+the rows were read is `aborted`.
 """
 
 from dataclasses import MISSING, dataclass, fields
@@ -38,10 +38,10 @@ class Message:
     ----------
     kind : {"open", "request", "reply", "refusal"}
     run : str
-        Which run it belongs to.
+        Name of the run.
     round_ : int
     label : str
-        The operation; of a refusal, its code.
+        Name of the operation; in a refusal, its code.
     arrays : mapping of str to ndarray
 
     Examples
@@ -59,38 +59,42 @@ class Message:
     arrays: Arrays
 
     def to_bytes(self, wire: str = "float64") -> bytes:
-        """Serialise, with floats in the precision of the wire."""
+        """Serialise, with floats in the precision `wire`."""
         scalars: dict[str, Scalar] = {
             "run": self.run,
             "round": self.round_,
             "label": self.label,
         }
-        arrays = {name: _on_wire(array, wire) for name, array in self.arrays.items()}
+        arrays = {name: _cast_floats(array, wire) for name, array in self.arrays.items()}
         return Container(self.kind, VERSION, scalars, arrays).to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes, *kinds: str, intact: bool = False) -> "Message":
-        """Read and check a message of one of the kinds.
+        """Read and check a message of one of the given kinds.
 
         Parameters
         ----------
         data : bytes
         *kinds : str
         intact : bool, default=False
-            Whether the bytes never left the process, so that their checksum must fit.
+            Whether the bytes never left this process, so that their checksum is not verified.
 
         Raises
         ------
         DataError
-            If it is malformed, too long, of another kind or another version.
+            If it is malformed, too long, or of another kind or version.
         """
         if len(data) > MAX_BYTES:
-            raise DataError(f"The message has {len(data)} bytes and may have {MAX_BYTES}. Cut it.")
+            raise DataError(f"The message has {len(data)} bytes and may have at most {MAX_BYTES}.")
+        # The container starts with its kind; a cheap look there avoids parsing it twice.
         kind = next((k for k in kinds if f'"kind": "{k}"'.encode() in data[:64]), kinds[0])
         container = Container.from_bytes(data, kind=kind, version=VERSION, intact=intact)
         fields = container.scalars
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
-            raise DataError("The message lacks a field or has a foreign one. Use one release.")
+            raise DataError(
+                "The message does not have fields of the expected names and types. Use one "
+                "release of eigenfed."
+            )
         arrays = {
             name: a.astype(np.float64) if a.dtype == np.float32 else a
             for name, a in container.arrays.items()
@@ -99,7 +103,7 @@ class Message:
 
 
 def check_wire(wire: str) -> None:
-    """Refuse a precision that messages do not have."""
+    """Raise InputError unless `wire` is a precision that messages can have."""
     if wire not in ("float64", "float32"):
         raise InputError(f"wire={wire!r} must be 'float64' or 'float32'. Pass one of them.")
 
@@ -107,59 +111,59 @@ def check_wire(wire: str) -> None:
 _FIELDS = {"run": str, "round": int, "label": str}
 
 
-def _on_wire(array: npt.NDArray[Any], wire: str) -> npt.NDArray[Any]:
+def _cast_floats(array: npt.NDArray[Any], wire: str) -> npt.NDArray[Any]:
     single = wire == "float32" and array.dtype == np.float64
     return array.astype(np.float32) if single else array
 
 
 WHY: dict[str, str] = {
     **TEXTS,
-    "malformed": "A message lacks a field, or has one of another shape or type.",
-    "closed": "The run is not open at the site: a run is opened with a study, and closed after "
-    "too many refusals.",
-    "restarted": "The site was started again since the run was opened. Start another run.",
+    "malformed": "The message has a missing field, or one of the wrong shape or type.",
+    "closed": "The run is not open at the site: it was never opened with a study, or it was "
+    "closed after too many refusals.",
+    "restarted": "The site was restarted since the run was opened. Start a new run.",
     "unsigned": "The study is not signed by the coordinator whose key the site has pinned.",
     "unapproved": "The study is not among those that the site has approved.",
-    "other_sites": "The study's sites are not those of the site's own roster, or lack this site.",
+    "other_sites": "The study's sites differ from the site's roster, or do not include this site.",
     "method": "The policy does not allow the study's method.",
-    "not_a_sum": "The study wants secure aggregation, which its method does not work with.",
-    "unmasked": "The policy lets replies leave inside secure aggregation only.",
-    "exact": "The rows have a privacy budget, and this study has no noise. Add [privacy] to it.",
-    "no_budget": "The site has no privacy budget, and without one no reply with noise leaves.",
-    "untrusted": "The policy lets nobody else add the noise.",
-    "collusion": "The policy wants noise that is enough without more colluding sites.",
-    "count": "The site takes only some of its rows, and the study publishes how many. Write "
+    "not_a_sum": "The study requires secure aggregation, which its method does not support.",
+    "unmasked": "The policy lets replies leave only inside secure aggregation.",
+    "exact": "The rows have a privacy budget, and this study adds no noise. Add [privacy] to it.",
+    "no_budget": "The site has no privacy budget, without which no noised reply leaves.",
+    "untrusted": "The policy does not trust the coordinator to add the noise.",
+    "collusion": "The policy requires noise that withstands more colluding sites.",
+    "count": "The site uses a selection of its rows, and the study publishes how many. Write "
     'count = "private" in its [privacy].',
-    "weights": "The rows have weights, which a private study cannot take.",
-    "no_identity": "The site has no identity and no roster, and secure aggregation needs both.",
-    "few_rows": "The site has fewer rows than its policy wants.",
-    "held": "Too many runs on these rows were aborted. Somebody at the site must release them: "
+    "weights": "The rows have weights, which a private study does not support.",
+    "no_identity": "The site has no identity and no roster; secure aggregation requires both.",
+    "few_rows": "The site has fewer rows than its policy requires.",
+    "held": "Too many runs on these rows were aborted. Someone at the site must release them: "
     "eigenfed ledger release.",
-    "script": "The study's method does not ask this now.",
-    "invalid": "A field of the request does not fit the study or the run.",
-    "answered": "The round was answered with another request.",
+    "script": "The study's method does not send this request at this point.",
+    "invalid": "A field of the request is not valid for the study or the run.",
+    "answered": "The round was already answered, for another request.",
     "rounds": "The policy allows no more rounds.",
-    "leakage": "The answers so far and this one would tell more than the policy allows.",
-    "aborted": "The site has ended the run: something failed that depends on its rows. Its own log "
-    "says what.",
-    "stopped": "The site's ledger is not the one that it knew. The site stays stopped until "
-    "somebody restores the ledger.",
-    "sum": "No keys were made and shared for this sum, or it is not the one at hand.",
-    "sum_again": "Keys, shares, a mask or an opening were asked for a second time.",
-    "signature": "Something is not signed by whom it is said to come from, or not for this.",
-    "shares": "Sealed shares are missing, or were not made for this site, sum and run.",
-    "few_sites": "Fewer sites take part or have signed than the sum needs.",
-    "survivors": "The list of sites is not one that this site can be in, or not the one it signed.",
-    "thin": "So many neighbours on the ring are gone that a few colluding sites might cut it.",
-    "isolates": "Beside earlier sums over the same rows this one would tell of few sites alone.",
-    "ledger": "What leaves is recorded in a ledger, and the site has none that can be used.",
+    "leakage": "With this reply the site would have revealed more than its policy allows.",
+    "aborted": "The site ended the run because something failed that depends on its rows. The "
+    "site's own log has the cause.",
+    "stopped": "The site's ledger is not the one it last wrote. The site stays stopped until "
+    "someone restores the ledger.",
+    "sum": "No keys were made and shared for this sum, or it is not the current one.",
+    "sum_again": "Keys, secret shares, a masked reply or an opening were requested a second time.",
+    "signature": "A signature is missing, or is not by the stated site for this purpose.",
+    "shares": "Sealed secret shares are missing, or not for this site, sum and run.",
+    "few_sites": "Fewer sites take part, or have signed, than the sum requires.",
+    "survivors": "The list of sites does not include this site, or is not the one it signed.",
+    "thin": "So many neighbours on the ring are lost that a few colluding sites could cut it.",
+    "isolates": "Combined with earlier sums over the same rows, this one would isolate few sites.",
+    "ledger": "Replies must be recorded in a ledger, and the site has no usable one.",
     "runs": "The policy allows no more runs on these rows.",
 }
-"""What each code means."""
+"""Meaning of each refusal code."""
 
 
 def refusal(code: str) -> Refusal:
-    """Return the refusal with a code, and with what it means."""
+    """Return the exception for a refusal code, with its meaning as the text."""
     kind = BudgetExceeded if code == "budget" else Refusal
     return kind(code, WHY[code])
 
@@ -171,7 +175,7 @@ T = TypeVar("T")
 
 
 class _Kind(NamedTuple):
-    """How one field travels."""
+    """How one field travels: its dtype, and the Python type if it is a single number."""
 
     dtype: str
     single: type[Any] | None
@@ -194,7 +198,7 @@ class _Field(NamedTuple):
 
 
 def pack(value: object) -> Arrays:
-    """Write a typed value as named arrays.
+    """Convert a request or a reply to named arrays.
 
     Examples
     --------
@@ -207,7 +211,7 @@ def pack(value: object) -> Arrays:
     """
     packed: Arrays = {}
     kind: Any = type(value)
-    for field in _layout(kind):
+    for field in _field_layout(kind):
         given = getattr(value, field.name)
         if given is None or (given is False and not field.required):
             continue
@@ -217,15 +221,16 @@ def pack(value: object) -> Arrays:
 
 
 def unpack(cls: type[T], arrays: Arrays) -> T:
-    """Read what `pack` wrote.
+    """Convert named arrays back to a request or a reply.
 
     Raises
     ------
     DataError
-        If a field is missing, foreign, of another dtype, or not one number where it must be.
+        If a field is missing, unexpected, of another dtype, or not a single number where it must
+        be one.
     """
     kind: Any = cls
-    layout = _layout(kind)
+    layout = _field_layout(kind)
     given: dict[str, Any] = {}
     for field in layout:
         array = arrays.get(field.name)
@@ -234,7 +239,9 @@ def unpack(cls: type[T], arrays: Arrays) -> T:
         elif field.required:
             raise DataError(f"The field {field.name!r} is missing. Use one release of eigenfed.")
     if len(given) < len(arrays):
-        raise DataError(f"{cls.__name__} has no such field. Use one release of eigenfed.")
+        raise DataError(
+            f"{cls.__name__} was sent with an unexpected field. Use one release of eigenfed."
+        )
     return cls(**given)
 
 
@@ -242,24 +249,24 @@ def _read(field: _Field, array: npt.NDArray[Any]) -> Any:
     kind = field.kind
     if array.dtype != np.dtype(kind.dtype) or (kind.single is not None and array.shape != (1,)):
         raise DataError(
-            f"The field {field.name!r} has another type or shape than this release writes. Use "
-            "one release of eigenfed."
+            f"The field {field.name!r} has an unexpected type or shape. Use one release of "
+            "eigenfed."
         )
     return array if kind.single is None else kind.single(array[0])
 
 
 @cache
-def _layout(cls: Any) -> tuple[_Field, ...]:
-    """Return how the fields of a dataclass travel, in their order."""
+def _field_layout(cls: Any) -> tuple[_Field, ...]:
+    """Return how the fields of a dataclass travel, in order of definition."""
     hints = get_type_hints(cls)
     return tuple(
-        _Field(field.name, _KINDS[_present(hints[field.name])], field.default is MISSING)
+        _Field(field.name, _KINDS[_strip_none(hints[field.name])], field.default is MISSING)
         for field in fields(cls)
     )
 
 
-def _present(hint: Any) -> Any:
-    """Return the type of a field where it is there."""
+def _strip_none(hint: Any) -> Any:
+    """Return the type X of a field annotated as X or as X | None."""
     if isinstance(hint, UnionType):
         (kind,) = (part for part in get_args(hint) if part is not NoneType)
         return kind

@@ -1,13 +1,13 @@
-"""What a method is: its options, its script for a site, its run and its cost, declared once.
+"""Methods: the base class, the registry, and the cost model.
 
-A method is a frozen dataclass whose fields are its options. `all_methods` has the classes by name;
-the estimator, the command line, study files, forecasts, reports and the documentation read it, and
-nothing else lists methods.
+A method is a frozen dataclass whose fields are its options. It declares its operations and script
+for a site, the coordinator's half of its run, and its cost. `all_methods` returns the classes by
+name; the estimator, the command line, study files, forecasts, reports and the documentation read
+it, and nothing else lists methods.
 
-What costs of methods are made of: blocks of rows, the leakage meter, threads.
-
-The factors with which methods use them were measured, and tests hold them to within 30 % of real
-peaks.
+The functions at the end are what costs are made of: memory of blocks of rows, of the leakage meter
+and of replies, and multiplications. Their factors were measured; tests check that predicted memory
+is within 30 % of measured peaks.
 """
 
 from abc import ABC, abstractmethod
@@ -33,25 +33,25 @@ if TYPE_CHECKING:
 
 
 AUTO = "auto"
-"""The name by which the cheapest method is asked for."""
+"""Name that lets eigenfed choose the cheapest method."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Sizes of a run, from which its cost follows.
+    """Sizes of a run, which determine its cost.
 
     Attributes
     ----------
     rows : int
-        Of the largest site.
+        Rows of the largest site.
     features, components, sites : int
     secure : bool
-        Whether sums are made by secure aggregation.
+        Whether sums are computed by secure aggregation.
     products : int or None
-        Rounds of products, where they are known; otherwise a method reckons with its usual number.
+        Rounds of products, if known; otherwise a method assumes its usual number.
     certify : bool
     cores : int
-        How many threads work on blocks of rows, and on replies.
+        Number of threads that work on blocks of rows, and on replies.
     """
 
     rows: int
@@ -64,7 +64,7 @@ class Shape:
     cores: int = 1
 
     def column_bytes(self, count: float) -> float:
-        """Return the bytes of so many directions."""
+        """Return the bytes of `count` directions."""
         return 8.0 * self.features * count
 
     @property
@@ -74,27 +74,27 @@ class Shape:
 
     @property
     def rows_bytes(self) -> float:
-        """Bytes of the rows of the largest site, dense."""
+        """Bytes of the rows of the largest site, as a dense array."""
         return self.column_bytes(self.rows)
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method takes.
+    """Predicted cost of a run.
 
     Attributes
     ----------
     rounds : int
         Rounds of sums after the moments.
     answered : int
-        Directions about which a site answers in all, d where it sends its whole scatter.
+        Number of directions along which a site reveals its scatter; d if it sends all of it.
     numbers : float
         Numbers that one site sends.
     site_bytes, coordinator_bytes : float
-        Memory, that of a site beside its rows.
+        Memory; for a site, in addition to its rows.
     work : float
         Multiplications at the largest site and then at the coordinator. Those with few columns
-        count `SKINNY` times, since they wait for memory.
+        count `SKINNY` times, since they are limited by memory bandwidth.
     """
 
     rounds: int
@@ -105,25 +105,26 @@ class Cost:
     work: float
 
 
+@dataclass(frozen=True, repr=False)
 class Method(ABC):
-    """One way to find principal components over sites.
+    """A method to compute principal components over sites.
 
     Attributes
     ----------
     name : str
-        As people write it.
+        Name in arguments, study files and results.
     summary : str
         One line for help, documentation and report.
     citation : str or None
-        The paper it is from; None for ours.
+        The paper it is from; None for our own.
     ops : tuple of Op
-        The operations of a site that its script names, besides those every method has.
+        The operations of its script, in addition to those that every method has.
     private : bool
         Whether it also runs under differential privacy.
     own_directions : bool
-        Whether sites answer about directions that follow from their own rows.
+        Whether sites reveal their scatter along directions that they compute from their own rows.
     iterates : bool
-        Whether it takes as many rounds as the spectrum needs.
+        Whether the number of rounds depends on the spectrum.
     random_start : bool
         Whether it starts from public random numbers.
     """
@@ -139,55 +140,51 @@ class Method(ABC):
 
     @abstractmethod
     def script(self, study: "Study", d: int) -> Script:
-        """Return what a site is asked after the moments."""
+        """Return the script of a site after the moments."""
 
     @abstractmethod
     def run(self, run: "Run") -> Protocol[Decomposition]:
-        """Run the coordinator's half."""
+        """Return the coordinator's half."""
 
     @abstractmethod
     def cost(self, shape: Shape) -> Cost:
-        """Return what it takes."""
+        """Return the predicted cost."""
 
     def sums_only(self) -> bool:
-        """Whether sums over sites are all it needs, so that secure aggregation can carry it."""
+        """Return whether sums over sites suffice, so that it works with secure aggregation."""
         return True
 
     def instead_of(self) -> Parts:
-        """Return what to do where only sums can be had."""
+        """Return the remedy to suggest where only sums over sites are available."""
         return Pass("method", "covariance"), " or ", Argument("method", "krylov"), "."
 
     def as_argument(self) -> Argument:
-        """Return the method as the argument of a message."""
+        """Return the method as an argument for an error message."""
         return Argument("method", self if self.options else self.name)
 
     def width(self, k: int, d: int) -> int:
-        """Return the most directions that one request may bring."""
+        """Return the largest number of directions in one request."""
         return min(k, d)
 
     def keeps_scatter(self) -> bool:
-        """Whether a site should keep its whole scatter when it first reads its rows."""
+        """Return whether a site should keep its whole scatter when it first reads its rows."""
         return False
 
     @property
     def options(self) -> dict[str, Any]:
-        """The options that differ from their defaults."""
-        defaults = {f.name: f.default for f in fields(self)}  # type: ignore[arg-type]
-        return {
-            name: value
-            for name, value in asdict(self).items()  # type: ignore[call-overload]
-            if value != defaults[name]
-        }
+        """The options that differ from their defaults, by name."""
+        defaults = {f.name: f.default for f in fields(self)}
+        return {name: value for name, value in asdict(self).items() if value != defaults[name]}
 
     def __repr__(self) -> str:
-        """Return the method as Python would make it."""
+        """Return the Python expression that creates the method."""
         given = ", ".join(f"{name}={value!r}" for name, value in self.options.items())
         return f"{type(self).__name__}({given})"
 
 
 @dataclass(eq=False)
 class Run:
-    """What every method is handed.
+    """What a method is given to run.
 
     Attributes
     ----------
@@ -196,11 +193,11 @@ class Run:
     moments : Moments
     sites : tuple of str
     rng : numpy Generator
-        For public starts.
+        For public random starts.
     total : Total
-        How sums over sites are made.
+        How sums over sites are computed.
     has_begun : bool
-        Whether the sites have been sent what the first request about the rows brings.
+        Whether the sites have received the mean and scale.
     """
 
     study: "Study"
@@ -211,7 +208,7 @@ class Run:
     has_begun: bool = False
 
     def frame(self) -> dict[str, Any]:
-        """Return what the first request about the rows brings; nothing after that."""
+        """Return the mean and scale for the first request about the rows; nothing after that."""
         fields = {} if self.has_begun else self.moments.frame
         self.has_begun = True
         return fields
@@ -228,12 +225,12 @@ class Run:
 
     @property
     def tol(self) -> float:
-        """Largest residual, relative to the first eigenvalue."""
+        """Largest residual of a converged component, relative to the first eigenvalue."""
         return self.study.tol
 
     @property
     def certify(self) -> bool:
-        """Whether to ask for what a certificate takes."""
+        """Whether to compute a certificate."""
         return self.study.certify
 
 
@@ -253,7 +250,7 @@ def all_methods() -> Mapping[str, type[Method]]:
 
 
 def register(cls: type[Method]) -> None:
-    """Enter a method under its name.
+    """Register a method under its name.
 
     Raises
     ------
@@ -261,13 +258,13 @@ def register(cls: type[Method]) -> None:
         If the name is taken.
     """
     if cls.name in _METHODS or cls.name == AUTO:
-        raise InputError(f"There is a method {cls.name!r} already. Name it differently.")
+        raise InputError(f"A method named {cls.name!r} is already registered. Use another name.")
     _METHODS[cls.name] = cls
 
 
 @contextmanager
 def registered(cls: type[Method]) -> Iterator[None]:
-    """Have a method entered for a while."""
+    """Return a context in which a method is registered."""
     all_methods()
     register(cls)
     try:
@@ -282,7 +279,7 @@ def method_named(name: object, options: Mapping[str, Any] | None = None) -> Meth
     Raises
     ------
     InputError
-        If there is no such method, or an option that it does not have or does not take.
+        If there is no such method or option, or an option is of another type.
 
     Examples
     --------
@@ -316,16 +313,16 @@ def option_types(cls: type[Method]) -> dict[str, tuple[type[Any], ...]]:
     {'precision': (<class 'str'>,)}
     """
     hints = get_type_hints(cls)
-    return {f.name: get_args(hints[f.name]) or (hints[f.name],) for f in fields(cls)}  # type: ignore[arg-type]
+    return {f.name: get_args(hints[f.name]) or (hints[f.name],) for f in fields(cls)}
 
 
 def option_defaults(cls: type[Method]) -> dict[str, Any]:
     """Return the default of each option of a method."""
-    return {f.name: f.default for f in fields(cls) if f.default is not MISSING}  # type: ignore[arg-type]
+    return {f.name: f.default for f in fields(cls) if f.default is not MISSING}
 
 
 def read_option(cls: type[Method], option: str, text: str) -> Any:
-    """Read the value of an option as people type it; text that fits no type stays text.
+    """Convert the text of an option to one of its types; text that fits none is returned as is.
 
     Examples
     --------
@@ -359,7 +356,7 @@ def _check_type(name: str, option: str, value: object, kinds: tuple[type[Any], .
 
 
 def as_method(method: "Method | str") -> "Method | str":
-    """Return "auto", or the method that a name stands for."""
+    """Return "auto" or a method, from either or from a method's name."""
     if isinstance(method, Method):
         return method
     if method == AUTO:
@@ -368,19 +365,19 @@ def as_method(method: "Method | str") -> "Method | str":
 
 
 SKINNY = 4.0
-"""How many times longer a multiplication takes with few columns: it waits for memory."""
+"""Cost of a multiplication with few columns, which is limited by memory bandwidth."""
 
 _BLOCK_BYTES = 12 << 20
 _METER_BYTES = 128 << 20
 
 
 def block_bytes(shape: Shape) -> float:
-    """Return the bytes of the rows that are worked on at a time."""
+    """Return the bytes of one block of rows."""
     return min(shape.rows_bytes, float(_BLOCK_BYTES))
 
 
 def block_count(shape: Shape) -> int:
-    """Return how many blocks of rows the largest site has."""
+    """Return the number of blocks of rows at the largest site."""
     return int(-(-shape.rows_bytes // _BLOCK_BYTES))
 
 
@@ -390,21 +387,22 @@ def meter_bytes(shape: Shape, answered: int) -> float:
 
 
 def replies_in_hand(shape: Shape) -> int:
-    """Return how many replies a coordinator holds at a time."""
+    """Return the number of replies that a coordinator holds at a time."""
     return min(shape.sites, 2 * shape.cores + 1)
 
 
 def product_site_bytes(shape: Shape, answered: int, known: int) -> float:
-    """Return what a site needs for products: the meter keeps directions and images.
+    """Return the bytes that a site needs for products and for the leakage meter.
 
     Parameters
     ----------
     shape : Shape
     answered : int
-        Directions answered about in all.
+        Number of directions revealed in all.
     known : int
-        Directions that the certificate is about.
+        Number of directions that the certificate covers.
     """
+    # The meter keeps directions and their images.
     meter = meter_bytes(shape, answered)
     return 2.0 * meter + max(
         1.4 * shape.column_bytes(known) + block_bytes(shape),
@@ -413,23 +411,23 @@ def product_site_bytes(shape: Shape, answered: int, known: int) -> float:
 
 
 def product_work(shape: Shape, answered: int, width: int) -> float:
-    """Return the multiplications of products: with the rows and back, and keeping blocks apart."""
+    """Return the multiplications of products: by the rows, their transpose, and for the meter."""
     d = float(shape.features)
     return answered * (SKINNY * 4.0 * shape.rows * d + 4.0 * d * max(width, answered / 2.0))
 
 
 def iterated_cost(shape: Shape, width: int, rounds: int, held: float) -> Cost:
-    """Return what one block of directions a round takes.
+    """Return the cost of a method that sends one block of directions per round.
 
     Parameters
     ----------
     shape : Shape
     width : int
-        Directions of a block.
+        Number of directions in a block.
     rounds : int
-        Usual number of rounds, where the shape does not tell it.
+        Usual number of rounds, used if the shape does not give it.
     held : float
-        How many blocks the coordinator holds, beside the replies that come in.
+        Number of blocks that the coordinator holds, in addition to incoming replies.
     """
     rounds = shape.products or rounds
     answered = rounds * width

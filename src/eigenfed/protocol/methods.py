@@ -1,7 +1,7 @@
-"""All methods, and what follows from a study's: its script, its operations, and "auto".
+"""Registration of all methods, the script and operations of a study, and the choice of "auto".
 
 A new method is a class in a module of its own and one line here; everything else reads the
-registry.
+registry (`eigenfed.protocol.method.all_methods`).
 """
 
 import math
@@ -30,17 +30,17 @@ for _method in (Covariance, Krylov, Randomized, Subspace, Power, Merge):
     register(_method)
 
 _ROUND_WORK = 2e7
-"""What a round takes beside its multiplications, in multiplications: messages, threads, waiting."""
+"""Cost of a round apart from its multiplications (messages, threads, waiting), as their number."""
 _SECURE_ROUNDS = 4
-"""How many rounds a secure sum takes, keys included."""
+"""Rounds of one secure aggregation, keys included."""
 _MASK_WORK = 60.0
-"""What masking one number takes, for each neighbour, in multiplications."""
+"""Cost of masking one number with one neighbour, in multiplications."""
 _MOST_NUMBERS = 2_001_000.0
-"""Up to how many numbers of one site a private run sends its covariance: 2000 features."""
+"""Largest covariance that a private run requests, in numbers per site: 2000 features."""
 
 
 def script_of(study: Study, d: int) -> Script:
-    """Return the script of a site for a study, with its method.
+    """Return the script of a site for a study that has its method.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def script_of(study: Study, d: int) -> Script:
 
 
 def operations_of(study: Study) -> dict[str, Op[Any, Any]]:
-    """Return the operations that a study's script may name."""
+    """Return the operations of a study's script, by name."""
     if isinstance(study.privacy, Published):
         found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published_pca.OPS)
     elif isinstance(study.privacy, Privacy):
@@ -72,7 +72,7 @@ def operations_of(study: Study) -> dict[str, Op[Any, Any]]:
 
 
 def all_operations() -> dict[str, Op[Any, Any]]:
-    """Return every operation that some study may ask for: what a reviewer reads."""
+    """Return all operations of all studies, by name: everything that can ever leave a site."""
     shared: tuple[Op[Any, Any], ...] = (
         *moments.OPS,
         *vertical.OPS,
@@ -85,12 +85,12 @@ def all_operations() -> dict[str, Op[Any, Any]]:
 
 
 def may_choose(study: Study, method: Method) -> bool:
-    """Tell whether "auto" may stand for a method in a study."""
+    """Return whether "auto" may choose a method for a study."""
     return any(method == candidate for candidate in _candidates(study))
 
 
 def _candidates(study: Study) -> list[Method]:
-    """Return the methods that "auto" chooses from: exact ones, with their default options."""
+    """Return the methods that "auto" chooses from, all with their default options."""
     if isinstance(study.privacy, Privacy):
         return [Covariance()] if study.scale else [Covariance(), Power()]
     if study.split == "features":
@@ -101,7 +101,7 @@ def _candidates(study: Study) -> list[Method]:
 def choose_method(
     study: Study, shape: Shape, policies: tuple[Policy, ...] = ()
 ) -> tuple[Method, str]:
-    """Return the method of a study and the reason, in words: what "auto" stands for.
+    """Return the method of a study, chosen if it is "auto", and the reason as text.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def choose_method(
     shape : Shape
         Sizes of the run.
     policies : tuple of Policy, optional
-        What sites allow, as far as it is known.
+        Policies of the sites, as far as they are known.
 
     Examples
     --------
@@ -120,31 +120,31 @@ def choose_method(
     'krylov'
     """
     if isinstance(study.method, Method):
-        return study.method, "asked for by name"
+        return study.method, "requested by name"
     found = _candidates(study)
     allowed = [m for m in found if _is_allowed(m, shape, policies)]
     if len(allowed) == 1 and len(found) > 1:
-        return allowed[0], f"the policy of a site leaves {allowed[0].name} only"
+        return allowed[0], f"the policy of a site allows only {allowed[0].name}"
     if isinstance(study.privacy, Privacy):
-        # One noised covariance is more accurate than noised products while it can be sent at all.
+        # One noised covariance is more accurate than noised products, as long as it can be sent.
         small = found[0].cost(shape).numbers <= _MOST_NUMBERS
         best = found[0] if small or len(found) == 1 else found[1]
-        # Numbers of rows, which may be private, neither decide this nor are told.
+        # The number of rows may be private: it neither decides this nor appears in the reason.
         return best, _reason(best, replace(shape, rows=0))
     best = min(allowed or found, key=lambda method: predicted_work(method, shape))
     return best, _reason(best, shape)
 
 
 def _is_allowed(method: Method, shape: Shape, policies: tuple[Policy, ...]) -> bool:
-    tells_all = method.cost(shape).answered >= shape.features
+    reveals_all = method.cost(shape).answered >= shape.features
     return all(
-        policy.allows(method.name) and not (tells_all and policy.limits_leakage)
+        policy.allows(method.name) and not (reveals_all and policy.limits_leakage)
         for policy in policies
     )
 
 
 def predicted_work(method: Method, shape: Shape) -> float:
-    """Return what a method takes, in multiplications: its own, and those that rounds stand for."""
+    """Return the cost of a method in multiplications, with rounds and masks converted to them."""
     cost = method.cost(shape)
     rounds = cost.rounds * (_SECURE_ROUNDS if shape.secure else 1)
     masks = cost.numbers * min(shape.sites - 1, 32) * _MASK_WORK if shape.secure else 0.0
@@ -155,6 +155,6 @@ def _reason(method: Method, shape: Shape) -> str:
     d = shape.features
     if method.name == "covariance":
         numbers = d * (d + 1) // 2
-        return f"{d} features: one round of {numbers} numbers a site is the shortest way"
+        return f"{d} features: one round of {numbers} numbers per site costs least"
     sizes = f"{d} features and {shape.rows} rows" if shape.rows else f"{d} features"
-    return f"{sizes}: products take less than the whole covariance"
+    return f"{sizes}: products cost less than the whole covariance"

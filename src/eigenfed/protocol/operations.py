@@ -1,9 +1,10 @@
 """Operations of a site: typed requests, pure functions, and a declaration of what leaves.
 
-A request says what it needs to be admitted before a row is touched: that its fields fit the run
-(`Request.check`), which directions it asks about (`Request.directions`), within which bounds its
-reply lies in a secure sum (`Request.bounds`) and how much noise it takes (`Request.noise`). None of
-this is believed from the wire: shapes follow from the site's features and the study.
+A request determines everything the gate needs to admit it before a row is read: whether its fields
+are valid for the run (`Request.check`), along which directions it reveals the covariance
+(`Request.directions`), the bounds of its reply in secure aggregation (`Request.bounds`) and its
+noise (`Request.noise`). The site computes all of these itself, from its own features and the study;
+none is taken from the message.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 
 ORTHONORMAL = 1e-8
-"""How far the inner products of directions may be from those of an orthonormal set."""
+"""Largest error allowed in the inner products of directions that must be orthonormal."""
 NARROW_ORTHONORMAL = 1e-5
-"""The same where floats crossed in single precision."""
+"""The same for directions that were sent in single precision."""
 LARGEST = 1e150
-"""No number of a request is larger: squares of larger ones overflow."""
+"""Largest magnitude of a number in a request: squares of larger ones would overflow."""
 
 R = TypeVar("R")
 Q = TypeVar("Q", bound="Request[Any]")
@@ -38,20 +39,20 @@ Q = TypeVar("Q", bound="Request[Any]")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one site can bring at most, in a run whose sums need bounds.
+    """Largest contribution of one site to a sum, in a run whose sums need bounds.
 
     Attributes
     ----------
     entry : float
-        Magnitude of an entry, and of a deviation from a mean.
+        Largest magnitude of an entry, before and after centring.
     weight : float
-        Sum of the weights of its rows.
+        Largest sum of the weights of the site's rows.
     parties : int
         Number of sites.
     d : int
         Number of features.
     most : float
-        No less than the total squared deviation of all rows.
+        Upper bound on the total sum of squares of all centred rows.
     """
 
     entry: float
@@ -62,24 +63,24 @@ class Limits:
 
     @property
     def squares(self) -> float:
-        """Largest sum of squared deviations of one feature."""
+        """Largest sum of squares of one centred feature."""
         return self.weight * self.entry**2
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Frame:
-    """The mean and scale through which a run sees the rows, and what follows from them.
+    """The mean and scale of a run, and what follows from them at one site.
 
     Attributes
     ----------
     mean, scale : ndarray of shape (d,)
     trace : float
-        Total squared deviation about the mean, in units of the scale.
+        Total sum of squares of the centred and scaled rows.
     raw_trace : float
-        Total squared deviation about the site's own mean, in the units of the rows: what the
-        leakage meter compares with.
+        Total sum of squares about the site's own mean, in the units of the rows: the total that
+        the leakage meter relates the revealed variance to.
     shift : ndarray of shape (d,)
-        Root of the weight times the site's own mean less the run's.
+        Square root of the weight times the difference of the site's own mean and the run's mean.
     """
 
     mean: Array
@@ -89,32 +90,32 @@ class Frame:
     shift: Array
 
     def answered(self, directions: Array, images: Array) -> Answered:
-        """Return what the meter counts: directions (d, l), and the scatter times them."""
+        """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
         return Answered(directions, images, self.raw_trace, self.scale, self.shift)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class State:
-    """What a site keeps between the rounds of one run.
+    """State of a site between the rounds of one run.
 
     Attributes
     ----------
     totals : tuple or None
-        What `moments` answered: weight, observed weight and total of each feature.
+        Reply to `moments`: weight, observed weight and total of each feature.
     scatter : OwnScatter or None
         The site's scatter about its own mean, kept so that the rows are read once.
     declared : tuple of int, or None
-        The powers of two that `magnitude` answered, of entries and of the weight.
+        Reply to `magnitude`: powers of two that bound the entries and the weight.
     limits : Limits or None
-        What the sites have agreed on.
+        Limits that the sites have agreed on.
     sent : tuple of ndarray, or None
-        The run's mean and scale, once they were sent.
+        The run's mean and scale, once they were received.
     frame : Frame or None
-        What follows from them at this site, once it was needed.
+        What follows from them at this site, once it was computed.
     blocks : tuple of ndarray
         Directions of the products answered in this run, in order.
     own : object
-        Whatever the method's own operations keep.
+        State of the method's own operations.
     """
 
     totals: tuple[float, Array, Array] | None = None
@@ -130,24 +131,24 @@ class State:
     def sent_frame(self) -> tuple[Array, Array]:
         """The run's mean and scale."""
         if self.sent is None:
-            raise InputError("The first request about the rows brings the mean and scale.")
+            raise InputError("The first request about the rows must carry the mean and scale.")
         return self.sent
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a site knows of a run, apart from its rows.
+    """What a site knows about a run, apart from the content of its rows.
 
     Attributes
     ----------
     study : Study
-        What the site has approved, with the method that the run uses.
+        The study that the site approved, with the method of the run.
     n, d : int
         Numbers of the site's rows and features.
     parties : int
-        Number of sites in a secure sum; 0 where sums are plain.
+        Number of sites in secure aggregation; 0 without it.
     narrow : bool
-        Whether floats cross in single precision.
+        Whether floats are sent in single precision.
     """
 
     study: "Study"
@@ -162,7 +163,7 @@ class Terms:
         return self.study.components
 
     def check_vector(self, name: str, value: Array) -> None:
-        """Refuse what is not one finite number for each feature."""
+        """Raise InputError unless `value` has one finite number per feature."""
         check_finite(name, value, (self.d,))
 
     def check_directions(
@@ -173,7 +174,18 @@ class Terms:
         size: int | None = None,
         tolerance: float = ORTHONORMAL,
     ) -> None:
-        """Refuse what is not from 1 to `most` orthonormal columns, one row for each feature."""
+        """Raise InputError unless `value` has 1 to `most` orthonormal columns.
+
+        Parameters
+        ----------
+        name : str
+        value : ndarray of shape (size, l)
+        most : int
+        size : int, optional
+            Number of rows; None means the number of features.
+        tolerance : float
+            Largest error of the inner products, in double precision.
+        """
         rows = self.d if size is None else size
         if value.ndim != 2 or value.shape[0] != rows or not 1 <= value.shape[1] <= most:
             raise InputError(f"{name} must have {rows} rows and 1 to {most} columns.")
@@ -181,86 +193,87 @@ class Terms:
         tolerance = NARROW_ORTHONORMAL if self.narrow else tolerance
         inner = value.T @ value
         inner.flat[:: len(inner) + 1] -= 1.0
+        # Negated so that NaN is refused as well.
         if not np.abs(inner).max() <= tolerance:
             raise InputError(f"The columns of {name} must be orthonormal.")
 
 
 def check_finite(name: str, value: Array, shape: tuple[int, ...]) -> None:
-    """Refuse an array of another shape, or with a number that is not finite or very large."""
+    """Raise InputError for another shape, or a number that is not finite or is very large."""
     if value.shape != shape:
         raise InputError(f"{name} must have the shape {shape}.")
-    # Written so that NaN, which is not at most anything, is refused.
+    # Negated so that NaN is refused as well.
     if value.size and not max(float(value.max()), -float(value.min())) <= LARGEST:
-        raise InputError(f"{name} must hold finite numbers of moderate size.")
+        raise InputError(f"{name} must hold finite numbers of magnitude at most {LARGEST:g}.")
 
 
 def check_integer(name: str, value: int, least: int, most: int) -> None:
-    """Refuse an integer outside its range."""
+    """Raise InputError for an integer outside its range."""
     if not least <= value <= most:
         raise InputError(f"{name} must be from {least} to {most}.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request(Generic[R]):
-    """What a coordinator asks of a site; `R` is the type of the reply.
+    """A coordinator's request to a site; `R` is the type of the reply.
 
     Attributes
     ----------
     op : str
-        Name of the operation, of each class.
+        Name of the operation, a class attribute.
     reply : type
-        Type of the reply, of each class.
+        Type of the reply, a class attribute.
     """
 
     op: ClassVar[str]
     reply: ClassVar[type[Any]]
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse fields that do not fit the run; rows are never looked at.
+        """Check that the fields are valid for the run, without looking at the rows.
 
         Raises
         ------
         InputError
-            Its text stays at the site.
+            If they are not. Its text stays at the site.
         """
 
     def agreed(self, terms: Terms, state: State) -> State:
-        """Return the state with what this request brings that later ones rest on."""
+        """Return the state with the values of this request that later requests rely on."""
         return state
 
     def directions(self) -> Array | None:
-        """Return the directions (d, l) that it brings and asks about."""
+        """Return the directions (d, l) in the request along which the reply reveals the scatter."""
         return None
 
     def about(self: Q, directions: Array) -> Q:
-        """Return the same request about other directions."""
+        """Return the same request for other directions."""
         return self
 
     def own_directions(self, terms: Terms, state: State) -> int:
-        """Return how many directions it asks about that follow from the rows."""
+        """Return how many directions the reply reveals that the site computes from its rows."""
         return 0
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Return the largest magnitude of one site's entries, for each array of the reply."""
+        """Return, for each array of the reply, the largest magnitude of one site's entries."""
         return {}
 
     def noise(self, terms: Terms, state: State) -> Noise | None:
-        """Return the noise that makes the reply private; None where it leaves without."""
+        """Return the noise to add to the reply; None if it leaves without noise."""
         return None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Answer(Generic[R]):
-    """What an operation brings.
+    """Result of an operation.
 
     Attributes
     ----------
     reply : object
-        What leaves the site, once the gate lets it.
+        The reply, before the gate adds noise or masks.
     state : State
-        What the site keeps for later rounds of the same run.
+        State for later rounds of the same run.
     revealed : Answered or None
-        What the leakage meter counts, where the reply reveals directions.
+        What the leakage meter counts, if the reply reveals the scatter along some directions.
     """
 
     reply: R
@@ -273,7 +286,7 @@ Run = Callable[[Source, Q, State, Terms], Answer[R]]
 
 @dataclass(frozen=True)
 class Op(Generic[Q, R]):
-    """A function ``run(source, request, state, terms)``, its request, and its declaration."""
+    """An operation: ``run(source, request, state, terms)``, its request and its declaration."""
 
     name: str
     request: type[Q]
@@ -282,7 +295,7 @@ class Op(Generic[Q, R]):
 
 
 def op(release: Release) -> Callable[[Run[Q, R]], Op[Q, R]]:
-    """Declare an operation: its name is the function's, its request the type of the argument.
+    """Declare an operation, named after the function, for the type of its `request` argument.
 
     Examples
     --------
@@ -300,7 +313,7 @@ def op(release: Release) -> Callable[[Run[Q, R]], Op[Q, R]]:
     ('size', 'SizeRequest')
     """
 
-    def declared(run: Run[Q, R]) -> Op[Q, R]:
+    def declare(run: Run[Q, R]) -> Op[Q, R]:
         hints = get_type_hints(run)
         request = hints["request"]
         if request.op != run.__name__:
@@ -309,4 +322,4 @@ def op(release: Release) -> Callable[[Run[Q, R]], Op[Q, R]]:
             )
         return Op(run.__name__, request, run, release)
 
-    return declared
+    return declare

@@ -1,4 +1,4 @@
-"""A whole federated PCA: which protocol a study runs, and the run of an exact one."""
+"""The complete protocol of a study: exact, private, published, or split by features."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ from eigenfed.protocol.study import Study
 
 
 def check_summable(method: Method) -> None:
-    """Refuse a method that secure aggregation cannot carry.
+    """Raise PrivacyError for a method that does not work with secure aggregation.
 
     Examples
     --------
@@ -31,8 +31,8 @@ def check_summable(method: Method) -> None:
     if not method.sums_only():
         raise PrivacyError(
             method.as_argument(),
-            " needs replies of single sites, or a precision of its own, which secure aggregation "
-            "does not give",
+            " needs replies of single sites, or sets their precision, which secure aggregation "
+            "does not support",
             remedy=method.instead_of(),
         )
 
@@ -51,11 +51,11 @@ def pca(
     study : Study
         With its method, never "auto".
     rng : numpy Generator
-        For public starts.
+        For public random starts.
     total : Total
-        How sums over sites are made.
+        How sums over sites are computed.
     rows : int, optional
-        How many rows all sites share, where they hold different features of them.
+        Number of rows, if the sites hold different features of the same rows.
 
     Examples
     --------
@@ -68,14 +68,14 @@ def pca(
         found = yield from private_pca(study, rng=rng, total=total)
     elif study.split == "features":
         if rows is None:
-            raise InputError("split='features' needs the number of rows. Pass rows.")
+            raise InputError("split='features' requires the number of rows. Pass rows.")
         return (yield from features_pca(study, rows, rng, total))
     else:
-        found = yield from _exact(study, rng, total)
+        found = yield from _exact_pca(study, rng, total)
     return replace(found, method=study.chosen.name)
 
 
-def _exact(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
+def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
     if total.bounded:
         check_summable(study.chosen)
     moments = yield from all_moments(total, study)

@@ -1,9 +1,9 @@
-"""What sites agree to compute: the study that a site approves and a coordinator signs.
+"""Studies: what is computed, as approved by the sites and signed by the coordinator.
 
 A run is opened with the study itself, in canonical bytes, signed by the coordinator for that run.
-A site answers nothing outside a run that was opened so, and within it only the script of the
-study's method (`eigenfed.protocol.gate`). In one process the estimator opens a study of its own
-through the same door.
+A site answers only within a run that was opened in this way, and within it only the requests of
+the script of the study's method (`eigenfed.protocol.gate`). The estimators, which run all sites in
+one process, open a study of their own in the same way.
 """
 
 import hashlib
@@ -28,12 +28,12 @@ _MOST_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Study:
-    """What is computed, how far it goes, and what it guarantees.
+    """What is computed, to which accuracy, and under which guarantee.
 
     Attributes
     ----------
     sites : tuple of str
-        Who may take part.
+        Names of the sites that take part.
     components : int
     method : Method or "auto"
     name : str
@@ -42,18 +42,18 @@ class Study:
     secure : bool
         Whether replies leave only inside secure aggregation.
     by_site : bool
-        Whether each site tells, at the end, where its rows lie on the components.
+        Whether each site finally reports the mean and mean square of its scores.
     privacy : Privacy, Published or None
     tol : float
         Largest residual, relative to the first eigenvalue.
     stop : {"all", "separated"}
     max_rounds : int
-        Most rounds of products.
+        Largest number of rounds of products.
     certify : bool
     wire : {"float64", "float32"}
         Precision of the floats in messages.
     features : str
-        Digest of the names of the features, where they are agreed on.
+        Digest of the feature names, if they are agreed on; otherwise empty.
 
     Examples
     --------
@@ -85,11 +85,11 @@ class Study:
             if any(type(getattr(self, name)) is not kind for name in names):
                 raise InputError(f"{', '.join(names)} of a study must be of type {kind.__name__}.")
         if len({name for name in self.sites if type(name) is str}) < len(self.sites):
-            raise InputError("sites of a study must be different names.")
+            raise InputError("sites of a study must be distinct names.")
         if type(self.tol) not in (int, float) or not 0.0 <= self.tol < math.inf:
             raise InputError("tol of a study must be a finite number of at least 0.")
         if self.components < 1 or self.max_rounds < 1 or not self.sites:
-            raise InputError("A study needs a site, a component and a round at least.")
+            raise InputError("A study must have at least one site, one component and one round.")
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
                 raise InputError(f"{option} of a study must be one of {', '.join(choices)}.")
@@ -103,20 +103,23 @@ class Study:
 
     @property
     def chosen(self) -> Method:
-        """The method, where it is not left open."""
+        """The method; InputError if it is still "auto"."""
         if isinstance(self.method, str):
             raise InputError("The method of a run must be chosen before it is opened.")
         return self.method
 
     def with_method(self, method: Method) -> "Study":
-        """Return the study with the method that a run uses."""
+        """Return the study with the method of a run."""
         return replace(self, method=method)
 
     def to_bytes(self) -> bytes:
-        """Write it, the same study always as the same bytes."""
+        """Serialise; equal studies have equal bytes."""
         record = {field.name: getattr(self, field.name) for field in fields(self)}
         record |= {"format": _FORMAT, "sites": list(self.sites)}
-        record |= {"method": _written_method(self.method), "privacy": _written_terms(self.privacy)}
+        record |= {
+            "method": _describe_method(self.method),
+            "privacy": _describe_privacy(self.privacy),
+        }
         return json.dumps(record, sort_keys=True, separators=(",", ":")).encode("ascii")
 
     @classmethod
@@ -126,7 +129,7 @@ class Study:
         Raises
         ------
         DataError
-            If it is no study of this format, written in this way.
+            If the bytes are not exactly what `to_bytes` writes.
         """
         try:
             if len(data) > _MOST_BYTES:
@@ -135,21 +138,22 @@ class Study:
             if record.pop("format") != _FORMAT:
                 raise ValueError
             record["sites"] = tuple(record["sites"])
-            record["method"] = _read_method(record["method"])
-            record["privacy"] = _read_terms(record["privacy"])
+            record["method"] = _parse_method(record["method"])
+            record["privacy"] = _parse_privacy(record["privacy"])
             study = cls(**record)
+            # One study, one digest: another spelling of the same JSON is refused.
             same = study.to_bytes() == data
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError, EigenfedError):
             same = False
         if not same:
             raise DataError(
-                "The data are no study as this release writes it. Use one release of eigenfed."
+                "The data are not a study as written by this release. Use one release of eigenfed."
             )
         return study
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its bytes: what people read to one another when they approve it."""
+        """SHA-256 of its bytes, in hexadecimal: what people compare when they approve a study."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
@@ -168,18 +172,18 @@ _CHOICES = {
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Opening:
-    """What opens a run at a site.
+    """Content of the message that opens a run at a site.
 
     Attributes
     ----------
     study : ndarray of uint8
         The study, as `Study.to_bytes` writes it.
     method : ndarray of uint8
-        The method that the run uses, with its options: the study's, or one that "auto" may choose.
+        The method of the run, with its options: the study's, or one that "auto" may choose.
     coordinator : ndarray of uint8, shape (32,)
         The coordinator's public key.
     signature : ndarray of uint8, shape (64,)
-        Its signature of the run, the study and the method.
+        Its signature of the run's name, the study and the method.
     """
 
     study: Bytes
@@ -197,57 +201,59 @@ def open_message(run: str, study: Study, method: Method | str, coordinator: Iden
         Name of the run.
     study : Study
     method : Method or "auto"
-        What the run uses; "auto" only where a published mechanism is a method of its own.
+        The method of the run; "auto" only if the study uses a published mechanism, which is a
+        method of its own.
     coordinator : Identity
     """
-    described = json.dumps(_written_method(method), sort_keys=True).encode("ascii")
-    parts = study.to_bytes(), described
+    parts = study.to_bytes(), json.dumps(_describe_method(method), sort_keys=True).encode("ascii")
     signature = coordinator.sign(opening_statement(run, *parts))
     opening = Opening(
-        study=_bytes(parts[0]),
-        method=_bytes(parts[1]),
-        coordinator=_bytes(coordinator.public),
-        signature=_bytes(signature),
+        study=_as_array(parts[0]),
+        method=_as_array(parts[1]),
+        coordinator=_as_array(coordinator.public),
+        signature=_as_array(signature),
     )
     return Message("open", run, 0, "open", pack(opening)).to_bytes()
 
 
 def opening_statement(run: str, study: bytes, method: bytes) -> bytes:
-    """Return what a coordinator signs to open a run."""
+    """Return the statement that a coordinator signs to open a run."""
     return context("open", run, study, method)
 
 
-def opened_method(data: bytes) -> Method | str:
+def read_method(data: bytes) -> Method | str:
     """Read the method of an opening.
 
     Raises
     ------
     DataError
-        If it is none.
+        If it does not describe a method.
     """
     try:
-        return _read_method(json.loads(data))
+        return _parse_method(json.loads(data))
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError, EigenfedError):
         pass
-    raise DataError("The opening of a run names no method. Use one release of eigenfed.")
+    raise DataError(
+        "The opening of a run does not name a known method. Use one release of eigenfed."
+    )
 
 
-def _bytes(data: bytes) -> Bytes:
+def _as_array(data: bytes) -> Bytes:
     return np.frombuffer(data, np.uint8)
 
 
-def _written_method(method: Method | str) -> dict[str, Any]:
+def _describe_method(method: Method | str) -> dict[str, Any]:
     if isinstance(method, str):
         return {"name": method}
     return {"name": method.name, "options": method.options}
 
 
-def _read_method(record: dict[str, Any]) -> Method | str:
+def _parse_method(record: dict[str, Any]) -> Method | str:
     name = record["name"]
     return AUTO if name == AUTO else method_named(name, record["options"])
 
 
-def _written_terms(privacy: Privacy | Published | None) -> dict[str, Any] | None:
+def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | None:
     if privacy is None:
         return None
     record = {field.name: getattr(privacy, field.name) for field in fields(privacy)}
@@ -255,7 +261,7 @@ def _written_terms(privacy: Privacy | Published | None) -> dict[str, Any] | None
     return {"kind": type(privacy).__name__, **plain}
 
 
-def _read_terms(record: dict[str, Any] | None) -> Privacy | Published | None:
+def _parse_privacy(record: dict[str, Any] | None) -> Privacy | Published | None:
     if record is None:
         return None
     kind = record.pop("kind")

@@ -10,7 +10,7 @@ from command_line import eigenfed as run
 from eigenfed import SiteRefused
 from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import attack_site
-from eigenfed.audit.lies import lies_about
+from eigenfed.audit.lies import generate_lies
 from eigenfed.data.source import Source
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget
@@ -107,7 +107,7 @@ def test_the_attack_finds_a_site_whose_answers_depend_on_its_rows(
 def test_lies_are_many_and_each_is_another_one() -> None:
     study = Study(SITES, 2, "krylov")
     opening = open_message("run", study, study.method, Identity.generate())
-    lies = list(lies_about(opening))
+    lies = list(generate_lies(opening))
     assert len({how for how, _ in lies}) == len(lies) > 40
     assert all(data != opening for _, data in lies)
 

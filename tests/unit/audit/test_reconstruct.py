@@ -60,8 +60,8 @@ def study_of(k: int, tol: float = 0.0, max_rounds: int = 50, sites: int = 3) -> 
     return Study(names, k, Krylov(), tol=tol, max_rounds=max_rounds, certify=False)
 
 
-def asking(study: Study, bases: tuple[Array, ...]) -> Protocol[None]:
-    """Ask for the products with each basis in turn."""
+def requesting(study: Study, bases: tuple[Array, ...]) -> Protocol[None]:
+    """Request for the products with each basis in turn."""
     moments = yield from all_moments(plain_sum, study)
     run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
     products = products_of(run)
@@ -70,10 +70,10 @@ def asking(study: Study, bases: tuple[Array, ...]) -> Protocol[None]:
 
 
 def seen_of(X: Array, *bases: Array) -> Seen:
-    """What a coordinator sees that asks about directions of its own."""
+    """What a coordinator sees that requests directions of its own."""
     study = study_of(2)
     watched = watch(over_sites(X, study).transport)
-    drive(asking(study, bases), watched)
+    drive(requesting(study, bases), watched)
     return watched.seen
 
 
@@ -103,7 +103,7 @@ def test_at_full_rank_a_whole_run_gives_the_scatter_away(load: Callable[[], obje
         assert relative(estimate, scatter(X)) < 1e-12
 
 
-def test_at_full_rank_many_small_asks_give_the_scatter_away() -> None:
+def test_at_full_rank_many_small_requests_give_the_scatter_away() -> None:
     X = power_law(60, 9, 2.0)
     directions = np.random.default_rng(1).standard_normal((9, 9))
     directions /= np.linalg.norm(directions, axis=0)
@@ -118,7 +118,7 @@ def test_power_iterates_that_became_dependent_still_give_it_away() -> None:
     seen = Seen(iterate, M @ iterate)
     for _ in range(9):
         iterate = np.linalg.qr(M @ iterate).Q
-        seen = seen.also(iterate, M @ iterate)
+        seen = seen.append(iterate, M @ iterate)
     by_rows = np.linalg.lstsq(seen.directions.T, seen.images.T, rcond=None)[0]
     found = reconstruct(seen)
     assert 0 < found.unknown < 30
@@ -265,19 +265,19 @@ def test_a_watch_keeps_sums_over_all_sites_only() -> None:
     np.testing.assert_array_equal(watched.seen.images, [[2.0, 6.0], [2.0, 6.0]])
 
 
-def test_a_watch_changes_nothing_and_counts_no_other_asks() -> None:
+def test_a_watch_changes_nothing_and_counts_no_other_requests() -> None:
     X = power_law(40, 6, 1.0)
     study = study_of(2, tol=1e-9)
     plain, watched = over_sites(X, study).transport, watch(over_sites(X, study).transport)
     assert watched.sites == plain.sites
     one, two = (drive(decomposing(study), transport) for transport in (plain, watched))
     np.testing.assert_array_equal(one.components, two.components)
-    with pytest.raises(InputError, match="Nothing is seen"):
+    with pytest.raises(InputError, match="No product was requested"):
         _ = watch(plain).seen
     scaled = replace(study, scale=True)
     only = watch(over_sites(X, scaled).transport)
     drive(all_moments(plain_sum, scaled), only)
-    with pytest.raises(InputError, match="Nothing is seen"):
+    with pytest.raises(InputError, match="No product was requested"):
         _ = only.seen
 
 

@@ -1,6 +1,7 @@
-"""Which studies a site takes part in: what its policy says, held against what a study wants.
+"""Whether a site takes part in a study: its signature, its approval, and the site's policy.
 
-Nothing here looks at a row: a study is refused for what it is.
+Nothing here looks at the content of a row: a refusal depends on the study, the policy, and at most
+on how many rows there are and whether they have weights.
 """
 
 from eigenfed.data.source import Source
@@ -12,7 +13,7 @@ from eigenfed.privacy.secagg.identity import Roster, is_signed
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.method import AUTO, Method
 from eigenfed.protocol.methods import may_choose
-from eigenfed.protocol.study import Opening, Study, opened_method, opening_statement
+from eigenfed.protocol.study import Opening, Study, opening_statement, read_method
 
 
 def read_opening(
@@ -26,26 +27,28 @@ def read_opening(
     coordinator : bytes
         Public key of the coordinator that the site has pinned.
     approved : frozenset of str or None
-        Digests of the studies that the site has approved; None is all.
+        Digests of the studies that the site has approved; None approves all.
 
     Raises
     ------
     Refusal
-        If it is malformed, not signed by that coordinator for this run, or not approved.
+        If the opening is malformed, not signed by that coordinator for this run, or its study is
+        not approved.
     """
     try:
         opening = unpack(Opening, message.arrays)
-        study, method = (part.tobytes() for part in (opening.study, opening.method))
-        found, chosen = Study.from_bytes(study), opened_method(method)
+        signed = opening.study.tobytes(), opening.method.tobytes()
+        study, method = Study.from_bytes(signed[0]), read_method(signed[1])
     except DataError:
         raise refusal("malformed") from None
-    statement = opening_statement(message.run, study, method)
-    signed = is_signed(coordinator, statement, opening.signature.tobytes())
-    if opening.coordinator.tobytes() != coordinator or not signed:
+    # The signature covers the name of the run: a recorded opening cannot open another run.
+    statement = opening_statement(message.run, *signed)
+    is_theirs = is_signed(coordinator, statement, opening.signature.tobytes())
+    if opening.coordinator.tobytes() != coordinator or not is_theirs:
         raise refusal("unsigned")
-    if approved is not None and found.digest not in approved:
+    if approved is not None and study.digest not in approved:
         raise refusal("unapproved")
-    return found, chosen
+    return study, method
 
 
 def check_study(
@@ -58,27 +61,27 @@ def check_study(
     roster: Roster | None,
     filtered: bool,
 ) -> Study:
-    """Return the study with the method of the run, if the site takes part in it.
+    """Check a study against the site's policy, and return it with the method of the run.
 
     Parameters
     ----------
     study : Study
     method : Method or "auto"
-        What the run uses.
+        The method of the run.
     site : str
         The site's own name.
     source : Source
-        Its rows, of which only their number and whether they have weights is looked at.
+        The site's rows; only their number and whether they have weights are used.
     policy : Policy
     roster : Roster or None
-        The sites that it has pinned.
+        The sites and public keys that the site has pinned.
     filtered : bool
-        Whether the rows were chosen by what is in them.
+        Whether the rows were selected by their content.
 
     Raises
     ------
     Refusal
-        With the code that leaves the site.
+        If the site does not take part, with the code that leaves it.
     """
     _check_sites(study, site, roster)
     chosen = _check_method(study, method, policy)
@@ -100,7 +103,7 @@ def check_study(
 
 
 def _hides_number(study: Study, filtered: bool) -> bool:
-    """Tell whether the number of rows leaves only with noise, so that nothing may hang on it."""
+    """Return whether the number of rows is private: then no refusal may depend on it."""
     return filtered and isinstance(study.privacy, Privacy) and study.privacy.count == "private"
 
 
@@ -116,7 +119,7 @@ def _check_sites(study: Study, site: str, roster: Roster | None) -> None:
 
 
 def _check_method(study: Study, method: Method | str, policy: Policy) -> Study:
-    """Take the study's method, or one that "auto" may choose."""
+    """Check the method: the study's own, or one that "auto" may choose for it."""
     if isinstance(study.privacy, Published):
         if method != AUTO or study.method != AUTO:
             raise refusal("method")
@@ -145,9 +148,10 @@ def _check_terms(privacy: Privacy, policy: Policy, roster: Roster | None, filter
         try:
             privacy.check_sites(len(roster), roster.threshold)
         except PrivacyError:
-            # With as many colluders and dropouts as sites nobody would be left to add noise.
+            # With that many colluders and dropouts no honest site would be left to add noise.
             raise refusal("few_sites") from None
     if privacy.trust == "secure_sum" and privacy.colluders < policy.colluders:
         raise refusal("collusion")
+    # How many rows pass a filter depends on their content, so it must not be published.
     if filtered and privacy.count == "public":
         raise refusal("count")

@@ -1,23 +1,24 @@
-"""The one gate that every reply passes on its way out of a site.
+"""The gate of a site: every request enters and every reply leaves through it.
 
 ===========  ==================================================================================
-site sees    the study that opens a run; then requests of that study's script
-leaves site  a reply that its operation declares, or a code with the round
-stays        rows, everything of the rows' side, state, texts of errors, the log
+site sees    the study that opens a run; then the requests of that study's script
+leaves site  a reply as its operation declares it, or a refusal code with the round
+stays        rows, everything computed from them, state, error texts, the log
 ===========  ==================================================================================
 
 A site answers a study, not a coordinator. A run is opened with a study that the site has approved,
-signed by the coordinator whose key it has pinned; what then may be asked is the script of the
-study's method. A request brings only what the site cannot derive from the study, from what the run
-has agreed on, or from its own rows. Everything that can be decided without the rows is decided
-before a row is touched; whatever fails afterwards aborts the run, with one code for every cause,
-durably, and counts.
+signed by the coordinator whose key it has pinned. After that, the script of the study's method
+decides which requests are admitted. A request carries only what the site cannot derive from the
+study, from earlier rounds of the run, or from its own rows.
+
+Everything that can be decided without the rows is decided before a row is read, so that no refusal
+depends on their content. Whatever fails later aborts the run: durably, counted, and with one code
+for all causes, so that failures reveal nothing either. `Site._answer_about_rows` lists the steps.
 """
 
 import logging
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,6 @@ import numpy as np
 from eigenfed.arrays import Arrays, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
-from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import ReplyKey
@@ -35,70 +35,28 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.admission import check_study, read_opening
+from eigenfed.protocol.gate.open_run import Admitted, Charge, OpenRun
 from eigenfed.protocol.gate.records import Egress, Records
-from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
-from eigenfed.protocol.methods import operations_of, script_of
-from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
-from eigenfed.protocol.private.budget_schedule import Spend, spending
+from eigenfed.protocol.operations import Answer, Op, Request, State
 from eigenfed.protocol.secure.participant import RELEASES, Participant, Place
-from eigenfed.protocol.secure.sum_format import Envelope, parted
+from eigenfed.protocol.secure.sum_format import split_message
 from eigenfed.protocol.secure.sum_keys import DrawKey, fresh_key
-from eigenfed.protocol.study import (
-    Study,
-)
+from eigenfed.protocol.study import Study
 
 _log = logging.getLogger(__name__)
 
 _MOST_OPEN_RUNS = 8
-"""How many runs a site keeps open; another one closes the oldest."""
+"""Number of runs that a site keeps open; one more closes the oldest."""
 _MOST_REFUSALS = 20
-"""After how many refusals a run is closed."""
+"""Number of refusals after which a run is closed."""
 _MOST_KEY_MESSAGES = 4096
-"""How many messages of secure sums a site answers in one run."""
+"""Number of secure aggregation messages that a site answers in one run."""
 _SUMMED = (Leaves.SUM_ONLY, Leaves.NOISED)
 
 
-@dataclass(eq=False, repr=False)
-class _Run:
-    """What a site remembers of one open run."""
-
-    terms: Terms
-    script: Script
-    ops: dict[str, Op[Any, Any]]
-    spends: tuple[Spend, ...] = ()
-    state: State = field(default_factory=State)
-    round_: int = -1
-    asked: str = ""
-    reply: bytes = b""
-    answered: int = 0
-    charged: int = 0
-    refused: int = 0
-    key_messages: int = 0
-    is_aborted: bool = False
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Admitted:
-    """A request that has its place in the run, and what is settled about its reply."""
-
-    op: Op[Any, Any]
-    request: Request[Any]
-    following: Script
-    envelope: Envelope | None
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class _Charge:
-    """Noise that was paid for."""
-
-    noise: Noise
-    mu: float
-    parties: int
-
-
 class Site:
-    """Rows, a policy and a meter behind one door: `answer`.
+    """A site of a federated run: rows, a policy and a leakage meter, reached only by `answer`.
 
     Parameters
     ----------
@@ -111,27 +69,27 @@ class Site:
         coordinator that the policy allows.
     policy : Policy, optional
     meter : Meter, optional
-        What earlier runs on the same data set have answered.
+        The leakage meter after earlier runs on the same data set.
     ledger : SiteLedger, optional
-        Where what leaves is written down and paid for. Without one, no reply with noise leaves.
+        Where replies are recorded and paid for. Without one, no noised reply leaves.
     dataset : str, default="data"
         The ledger's name for the rows.
     identity : Identity, optional
         The site's signing key, for secure aggregation.
     roster : Roster, optional
-        The sites of secure aggregation, pinned here; requires `identity`.
+        The sites of secure aggregation and their keys, pinned here; requires `identity`.
     filtered : bool, default=False
-        Whether the rows were chosen by what is in them, so that their number tells of them.
+        Whether the rows were selected by their content, so that even their number is private.
     wire : {"float64", "float32"}, default="float64"
         Precision of the floats that leave.
     draw_key : callable, optional
         Source of keys for secure aggregation: the operating system's randomness, except in audits
-        and tests, where copies of a site must make the same keys again.
+        and tests, where copies of a site must make the same keys.
 
     Attributes
     ----------
     meter : Meter
-        To be stored with the site between runs.
+        Has to be stored between runs, unless the ledger does so.
     """
 
     def __init__(
@@ -160,34 +118,34 @@ class Site:
         self._records = Records(ledger, dataset, self._policy)
         self.meter = meter or self._records.meter() or Meter.empty(source.d)
         self._filtered = filtered
-        self._participant = self._made_participant(identity, roster, draw_key)
+        self._participant = self._make_participant(identity, roster, draw_key)
         self._wire = wire
-        self._runs: OrderedDict[str, _Run] = OrderedDict()
+        self._runs: OrderedDict[str, OpenRun] = OrderedDict()
         self._stopped = False
         self._lock = threading.Lock()
         if self.meter.d not in (source.d, source.n):
             raise InputError(
-                f"The meter of {dataset!r} is of {self.meter.d} features and the rows have "
-                f"{source.d}. Take the meter that belongs to them, or name them as another dataset."
+                f"The leakage meter of {dataset!r} has {self.meter.d} features and the rows have "
+                f"{source.d}. Pass the meter of these rows, or give them another dataset name."
             )
 
     @property
     def egress(self) -> list[Egress]:
-        """What left, in order."""
+        """The replies that left, in order."""
         return self._records.egress
 
     @property
     def spent(self) -> int:
-        """How many replies were paid for."""
+        """Number of replies paid for."""
         return self._records.spent
 
-    def _made_participant(
+    def _make_participant(
         self, identity: Identity | None, roster: Roster | None, draw_key: DrawKey
     ) -> Participant | None:
         if (identity is None) != (roster is None):
             raise InputError(
-                f"Site {self.name!r} has an identity or a roster, and secure aggregation needs "
-                "both. Pass both, or none of them."
+                f"Site {self.name!r} has only one of identity and roster, and secure aggregation "
+                "requires both. Pass both, or neither."
             )
         if identity is None or roster is None:
             return None
@@ -203,16 +161,16 @@ class Site:
     def answer(self, data: bytes, *, intact: bool = False) -> bytes:
         """Answer one message: the opening of a run, or a request of an open one.
 
-        A site answers a round of a run once. The same request again brings the same bytes; another
-        one in an answered round is refused. Whatever goes wrong inside leaves as a code.
+        A site answers each round of a run once. The same request again returns the same bytes;
+        another request in an answered round is refused. Any error leaves as a refusal code.
 
         Parameters
         ----------
         data : bytes
             A message, as `Message` writes it.
         intact : bool, default=False
-            Whether it was written in this process and never left it, so that its checksum, which
-            finds accidents on the way, need not be made again at every site.
+            Whether it never left this process, so that its checksum, which detects transmission
+            errors, need not be verified at every site.
 
         Returns
         -------
@@ -222,7 +180,7 @@ class Site:
         try:
             message = Message.from_bytes(data, "request", "open", intact=intact)
         except DataError:
-            return _refused("", -1, "malformed")
+            return _write_refusal("", -1, "malformed")
         with self._lock:
             try:
                 if self._stopped:
@@ -231,19 +189,20 @@ class Site:
                     return self._open(message)
                 return self._answer(message, checksum(data))
             except Refusal as refused:
-                return _refused(message.run, message.round_, refused.code)
+                return _write_refusal(message.run, message.round_, refused.code)
             except Broken:
-                _log.exception("the ledger is not the one that was known: the site stops")
+                _log.exception("the ledger is not the one last written: the site stops")
                 self._stopped = True
-                return _refused(message.run, message.round_, "stopped")
-            except Exception:  # whatever it is, its text may hold data and stays here
+                return _write_refusal(message.run, message.round_, "stopped")
+            except Exception:  # its text may hold data, so it goes to the log and not out
                 _log.exception("message %s of round %d failed", message.label, message.round_)
-                return _refused(message.run, message.round_, "malformed")
+                return _write_refusal(message.run, message.round_, "malformed")
 
-    # Opening a run: the study is verified, approved, held against the policy, and recorded.
+    # Opening a run: the study is verified, approved, checked against the policy, and recorded.
 
     def _open(self, message: Message) -> bytes:
         opened = Message("reply", message.run, 0, "open", {}).to_bytes()
+        # Opening twice changes nothing: a reset state or script would allow rounds to be repeated.
         if message.run in self._runs:
             return opened
         study, method = read_opening(message, self._coordinator, self._approved)
@@ -257,27 +216,23 @@ class Site:
             filtered=self._filtered,
         )
         self._check_budget(study)
+        # State of a run lives in memory only. A run that the ledger knows and memory does not is
+        # from before a restart, and would start its script again.
         if not self._records.open_run(message.run, study, self._coordinator):
             raise refusal("restarted")
-        self._runs[message.run] = self._begun(chosen)
+        self._runs[message.run] = OpenRun.start(chosen, n=self._source.n, d=self._source.d)
         while len(self._runs) > _MOST_OPEN_RUNS:
             self._forget(next(iter(self._runs)))
         return opened
 
     def _check_budget(self, study: Study) -> None:
-        """Refuse a study that the budget cannot carry to its end, before anything is spent."""
+        """Refuse a study that the budget does not cover to its end, before anything is spent."""
         if not isinstance(study.privacy, Privacy):
             return
         if self._policy.budget is None:
             raise refusal("no_budget")
         if not self._records.affords(study.privacy):
             raise refusal("budget")
-
-    def _begun(self, study: Study) -> _Run:
-        parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
-        terms = Terms(study, self._source.n, self._source.d, parties, narrow)
-        spends = spending(study) if isinstance(study.privacy, Privacy) else ()
-        return _Run(terms, script_of(study, self._source.d), operations_of(study), spends)
 
     def _forget(self, run: str) -> None:
         self._runs.pop(run, None)
@@ -286,14 +241,17 @@ class Site:
 
     # Answering a request: what can be decided without the rows comes first.
 
-    def _answer(self, message: Message, asked: str) -> bytes:
+    def _answer(self, message: Message, digest: str) -> bytes:
+        """Answer a request of an open run, or repeat the reply that it had before."""
         run = self._runs.get(message.run)
-        if run is not None and message.round_ == run.round_ and asked == run.asked:
+        # The same request gets the same bytes. A reply computed again would have fresh noise, and
+        # the mean of many such replies would have none.
+        if run is not None and message.round_ == run.round_ and digest == run.request_digest:
             return run.reply
-        key = self._key(message, asked)
-        kept = self._records.kept(key)
-        if kept is not None:
-            return kept
+        key = self._reply_key(message, digest)
+        stored = self._records.find_reply(key)
+        if stored is not None:
+            return stored
         if run is None:
             raise refusal("closed")
         if run.is_aborted:
@@ -308,27 +266,27 @@ class Site:
         except Refusal as refused:
             self._count_refusal(message.run, run, key, refused)
             raise
-        run.round_, run.asked, run.reply = message.round_, asked, reply
+        run.round_, run.request_digest, run.reply = message.round_, digest, reply
         return reply
 
-    def _key(self, message: Message, asked: str) -> ReplyKey:
+    def _reply_key(self, message: Message, digest: str) -> ReplyKey:
         roster = "" if self._participant is None else self._participant.roster.digest.hex()
         place = self._records.dataset, message.run, message.round_, message.label
         try:
-            return ReplyKey(*place, asked, roster)
+            return ReplyKey(*place, digest, roster)
         except InputError:
             raise refusal("malformed") from None
 
-    def _count_refusal(self, name: str, run: _Run, key: ReplyKey, refused: Refusal) -> None:
-        """Write a refusal down, and close a run that had too many."""
+    def _count_refusal(self, name: str, run: OpenRun, key: ReplyKey, refused: Refusal) -> None:
+        """Record a refusal, and close a run that had too many: its coordinator is probing."""
         run.refused += 1
         if not refused.recorded and not run.is_aborted:
             self._records.refuse(key, refused.code)
         if run.refused >= _MOST_REFUSALS:
             self._forget(name)
 
-    def _answer_about_keys(self, run: _Run, key: ReplyKey, message: Message) -> bytes:
-        """Answer a message of a secure sum, which has nothing to do with the rows."""
+    def _answer_about_keys(self, run: OpenRun, key: ReplyKey, message: Message) -> bytes:
+        """Answer a message of secure aggregation, which is independent of the rows."""
         if self._participant is None or not run.terms.parties:
             raise refusal("script")
         run.key_messages += 1
@@ -336,26 +294,39 @@ class Site:
             raise refusal("rounds")
         self._records.begin(key)
         reply = pack(self._participant.answer(message.label, message.run, message.arrays))
-        return self._sent(key, message.label, RELEASES[message.label], reply, masked=False)
+        return self._record(key, message.label, RELEASES[message.label], reply, masked=False)
 
-    def _answer_about_rows(self, run: _Run, key: ReplyKey, message: Message) -> bytes:
+    def _answer_about_rows(self, run: OpenRun, key: ReplyKey, message: Message) -> bytes:
+        """Answer a request about the rows, in nine steps; the first four may refuse."""
+        # 1. Admit only what the script has next: other requests, in another order, could reveal
+        #    what the approved method does not.
         admitted = self._admit(run, message)
-        request, state, own = self._settle(run, admitted)
+        # 2. Check what the reply would reveal. Decided without the rows, since a refusal that
+        #    depended on them would itself reveal something.
+        request, state, own = self._check_leakage(run, admitted)
+        # 3. Check that the reply can be masked, before there is a reply.
         place = self._take_place(key.run, admitted)
+        # 4. Pay for the noise. Paid first, so that no crash leaves a reply that was not paid for.
         charge = self._charge(run, key, admitted, request)
-        # From here on rows are touched, and nothing is refused any more.
+        # From here on the rows are read, and nothing is refused: whatever fails aborts the run.
         try:
-            # What overflows is found in the reply, not in a warning that might be anywhere.
+            # 5. Compute. An overflow is detected in the reply and not by a warning on the way.
             with np.errstate(all="ignore"):
                 answer = admitted.op.run(self._source, request, state, run.terms)
             reply = pack(answer.reply)
             _check_finite(reply)
+            # 6. Count what the reply reveals, before it leaves.
             self._count_in_meter(admitted.op, answer, own)
+            # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
             if charge is not None and charge.parties:
                 reply = charge.noise.added(reply, charge.mu, charge.parties)
+            # 8. Mask the reply: the coordinator learns the sum over sites and no single reply.
             if place is not None:
                 reply = self._mask(run, admitted, place, state, reply, charge)
-            sent = self._sent(key, admitted.op.name, admitted.op.release, reply, masked=bool(place))
+            # 9. Record reply and meter durably; only what is recorded may leave.
+            sent = self._record(
+                key, admitted.op.name, admitted.op.release, reply, masked=bool(place)
+            )
         except Exception:
             self._abort(run, key)
             raise refusal("aborted") from None
@@ -363,16 +334,17 @@ class Site:
         run.answered += 1
         return sent
 
-    def _admit(self, run: _Run, message: Message) -> _Admitted:
-        """Admit what the script has next, of its type, with fields that fit the run."""
+    def _admit(self, run: OpenRun, message: Message) -> Admitted:
+        """Admit a request that the script has next, if its type, envelope and fields are valid."""
         op, following = run.ops.get(message.label), run.script.after(message.label)
         if op is None or following is None:
             raise refusal("script")
         try:
-            payload, envelope = parted(message.arrays)
+            payload, envelope = split_message(message.arrays)
             request = unpack(op.request, payload)
         except DataError:
             raise refusal("malformed") from None
+        # The study decides whether a reply is masked; the envelope in the message must agree.
         masked = bool(run.terms.parties) and op.release.leaves in _SUMMED
         if (envelope is not None) != masked:
             raise refusal("unmasked" if masked else "script")
@@ -382,15 +354,21 @@ class Site:
         try:
             request.check(run.terms, run.state)
         except EigenfedError:
-            _log.info("a field of %s does not fit", message.label, exc_info=True)
+            _log.info("a field of %s is not valid for the run", message.label, exc_info=True)
             raise refusal("invalid") from None
-        return _Admitted(op, request, following, envelope)
+        return Admitted(op, request, following, envelope)
 
-    def _settle(self, run: _Run, admitted: _Admitted) -> tuple[Request[Any], State, int]:
-        """Return the request without what would pass uncounted, the state, and what rows decide.
+    def _check_leakage(self, run: OpenRun, admitted: Admitted) -> tuple[Request[Any], State, int]:
+        """Refuse a request whose reply would exceed the policy's limit on revealed directions.
 
-        The last is how many directions are asked about that follow from the rows. Refuses
-        directions beyond what the policy lets be told.
+        Returns
+        -------
+        request : Request
+            The request, without the parts of its directions that the meter could not count.
+        state : State
+            The state with the values that the request carries for later ones.
+        own : int
+            Number of directions to be revealed that the site computes from its rows.
         """
         request = admitted.request
         state, directions = request.agreed(run.terms, run.state), request.directions()
@@ -401,32 +379,34 @@ class Site:
         self.meter = self.meter.settled()
         scale, own = None if state.sent is None else state.sent[1], 0
         if directions is not None:
-            # Directions that differ from known ones by next to nothing would not be counted.
+            # Directions that almost repeat known ones would pass as rounding errors, and yet the
+            # difference of the two replies would reveal a new one. That part is removed.
             counted = self.meter.counted(directions, scale)
             request = request if counted is directions else request.about(counted)
             rank = self.meter.rank_with(counted, scale)
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
         else:
+            # The directions are not known yet: all of them are assumed to be new.
             own = request.own_directions(run.terms, state)
             rank = min(self.meter.rank_fraction + own / self.meter.d, 1.0) if own else 0.0
         if rank > self._policy.max_rank_fraction:
             raise refusal("leakage")
         return request, state, own
 
-    def _take_place(self, run: str, admitted: _Admitted) -> Place | None:
-        """Take a place in a secure sum, where the reply goes into one."""
+    def _take_place(self, run: str, admitted: Admitted) -> Place | None:
+        """Take a place in the secure aggregation that the reply goes into, if it does."""
         if admitted.envelope is None or self._participant is None:
             return None
         return self._participant.prepare(run, admitted.envelope)
 
     def _charge(
-        self, run: _Run, key: ReplyKey, admitted: _Admitted, request: Request[Any]
-    ) -> _Charge | None:
-        """Pay for the reply, by the study's own terms, before it is computed."""
+        self, run: OpenRun, key: ReplyKey, admitted: Admitted, request: Request[Any]
+    ) -> Charge | None:
+        """Pay for the reply as the study says; no amount is taken from the request."""
         op, privacy = admitted.op, run.terms.study.privacy
         if op.release.leaves is Leaves.PUBLISHED:
-            self._records.spend_unsound(key)
+            self._records.spend_unproven(key)
             return None
         noise = request.noise(run.terms, run.state)
         if op.release.leaves is not Leaves.NOISED:
@@ -436,65 +416,70 @@ class Site:
         mu = privacy.mu * run.spends[run.charged].fraction ** 0.5
         self._records.spend(key, mu, noise.sensitivity, privacy.relation)
         run.charged += 1
-        return _Charge(noise, mu, privacy.parties(len(run.terms.study.sites)))
+        return Charge(noise, mu, privacy.parties(len(run.terms.study.sites)))
 
     def _count_in_meter(self, op: Op[Any, Any], answer: Answer[Any], own: int) -> None:
-        """Count what the reply reveals; beyond the policy's limit the run ends."""
+        """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
         meter, policy = self.meter.counting(op.release.reveals, answer.revealed), self._policy
         if own:
-            # As many as were asked about, whatever the rows' rank is: later refusals hang on it.
+            # Counted as promised in step 2, whatever the rank of the rows: later refusals depend
+            # on this count, and must not depend on the rows.
             meter = meter.filled(self.meter.rank + own)
         if meter is not self.meter and policy.max_variance_fraction < 1.0:
             meter = meter.settled()
             if meter.variance_fraction > policy.max_variance_fraction:
-                raise InputError("The answers would tell more than the policy allows.")
+                raise InputError("The replies would reveal more variance than the policy allows.")
         self.meter = meter
 
     def _mask(
         self,
-        run: _Run,
-        admitted: _Admitted,
+        run: OpenRun,
+        admitted: Admitted,
         place: Place,
         state: State,
         reply: Arrays,
-        charge: _Charge | None,
+        charge: Charge | None,
     ) -> Arrays:
-        """Hide the reply in the sum, within bounds that follow from what the run has agreed on."""
+        """Mask the reply, within bounds that follow from what the sites agreed on in this run."""
         request, envelope = admitted.request, admitted.envelope
         if self._participant is None or envelope is None:
-            raise InputError("There is nobody to mask with.")
+            raise InputError("The site takes no part in secure aggregation.")
         bounds, least = None, 0
         if charge is None:
             if state.limits is None:
                 raise InputError("No limits were agreed on.")
             bounds = request.bounds(state.limits)
         elif isinstance(run.terms.study.privacy, Privacy):
+            # With more dropouts than planned the noise in the sum would be too small.
             least = len(run.terms.study.sites) - run.terms.study.privacy.dropouts
-        asked = envelope.digest(request.op, pack(request), bounds)
-        return self._participant.mask(place, asked, reply, bounds, least=least)
+        digest = envelope.digest(request.op, pack(request), bounds)
+        return self._participant.mask(place, digest, reply, bounds, least=least)
 
-    def _sent(
+    def _record(
         self, key: ReplyKey, op: str, release: Release, reply: Arrays, *, masked: bool
     ) -> bytes:
-        """Write the reply down, with the meter after it, and return what may leave."""
+        """Record the reply, with the meter after it, and return the bytes that may leave."""
         shapes = {name: array.shape for name, array in reply.items()}
         data = Message("reply", key.run, key.round_, op, reply).to_bytes(self._wire)
         return self._records.commit(key, data, release, shapes, self.meter, masked=masked)
 
-    def _abort(self, run: _Run, key: ReplyKey) -> None:
-        """End the run at this site, durably: what failed may tell of the rows."""
-        _log.exception("op %s of round %d failed; the run ends here", key.op, key.round_)
+    def _abort(self, run: OpenRun, key: ReplyKey) -> None:
+        """End the run at this site, durably: that something failed may depend on the rows.
+
+        Aborts are counted in the ledger, since each may reveal one bit.
+        """
+        _log.exception("op %s of round %d failed; the run is aborted", key.op, key.round_)
         run.is_aborted = True
         run.state = State()
         self._records.abort(key)
 
 
 def _check_finite(reply: Arrays) -> None:
-    """Refuse to let out what overflowed."""
+    """Raise InputError if a number of the reply overflowed."""
     for array in reply.values():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             raise InputError("A number of the reply is not finite.")
 
 
-def _refused(run: str, round_: int, code: str) -> bytes:
+def _write_refusal(run: str, round_: int, code: str) -> bytes:
     return Message("refusal", run, round_, code, {}).to_bytes()

@@ -1,4 +1,8 @@
-"""A site's records: what it pays before noise is drawn, and writes down before anything leaves."""
+"""Records of a site: the ledger that it pays from and writes to, and the log of what left.
+
+Budget is spent before noise is drawn, and a reply is recorded before it leaves. A crash at any
+point can therefore waste budget, but never release a reply that was not paid for or not recorded.
+"""
 
 import logging
 from collections.abc import Mapping
@@ -24,7 +28,7 @@ _UNMETERED = (Reveals.NOTHING, Reveals.NOISE, Reveals.SIZE)
 
 @dataclass(frozen=True)
 class Egress:
-    """One line of a site's own log of what left it."""
+    """One entry of a site's own log of replies that left it."""
 
     run: str
     round_: int
@@ -37,13 +41,13 @@ class Egress:
 
 
 class Records:
-    """What a site keeps of one data set: its ledger, and what left since it was started.
+    """Ledger of one data set, and the replies that left since the site was started.
 
     Parameters
     ----------
     ledger : SiteLedger or None
-        One for each site: two sites must not share one under the same name of a data set. Without
-        one, nothing with noise leaves.
+        Two sites must not share one under the same data set name. Without one, no noised reply
+        leaves.
     dataset : str
         The ledger's name for the rows.
     policy : Policy
@@ -52,9 +56,9 @@ class Records:
     ----------
     dataset : str
     egress : list of Egress
-        What left, in order.
+        The replies that left, in order.
     spent : int
-        How many replies were paid for.
+        Number of replies paid for.
     """
 
     def __init__(self, ledger: SiteLedger | None, dataset: str, policy: Policy) -> None:
@@ -69,16 +73,16 @@ class Records:
             self._ledger.set_budget(dataset, policy.budget)
 
     def meter(self) -> Meter | None:
-        """Return the meter of the data set as earlier runs have left it."""
+        """Return the data set's leakage meter as stored by earlier runs; None if there is none."""
         kept = self._ledger.meter(self.dataset)
         return None if kept is None else Meter.from_bytes(kept)
 
     def affords(self, privacy: Privacy) -> bool:
-        """Tell whether the budget carries a study to its end."""
+        """Return whether the budget covers a study to its end."""
         return self._ledger.affords(self.dataset, privacy.mu, privacy.relation)
 
     def open_run(self, run: str, study: Study, coordinator: bytes) -> bool:
-        """Write down that a run begins; False if it began before the site was last started."""
+        """Record that a run begins; return False if it is recorded already."""
         return self._ledger.open_run(
             self.dataset,
             run,
@@ -87,23 +91,23 @@ class Records:
             most=self._policy.max_runs,
         )
 
-    def kept(self, key: ReplyKey) -> bytes | None:
-        """Return the reply that was made for a request before, if it is kept."""
+    def find_reply(self, key: ReplyKey) -> bytes | None:
+        """Return the stored reply to a request; None if there is none."""
         return self._ledger.reply(key)
 
     def refuse(self, key: ReplyKey, code: str) -> None:
-        """Write down that a request was refused, where that can be written."""
+        """Record that a request was refused, if the ledger can be written."""
         _log.info("run %r round %d: %r refused with the code %s", key.run, key.round_, key.op, code)
         with suppress(Refusal):
             self._ledger.refuse(key, code)
 
     def spend(self, key: ReplyKey, mu: float, sensitivity: float, relation: str) -> None:
-        """Pay for a reply with noise, before it is computed.
+        """Pay for a noised reply, before it is computed.
 
         Raises
         ------
         Refusal
-            If the budget does not allow it.
+            If the budget does not cover it.
         """
         self._ledger.spend(
             key,
@@ -115,8 +119,8 @@ class Records:
         )
         self.spent += 1
 
-    def spend_unsound(self, key: ReplyKey) -> None:
-        """Write down that a reply leaves for which nothing holds, if the policy lets it."""
+    def spend_unproven(self, key: ReplyKey) -> None:
+        """Record a reply without a proven guarantee, if the policy allows such replies."""
         allowed = not self._policy.sound_only and self._policy.budget is None
         self._ledger.spend_unsound(key, mechanism=key.op, allowed=allowed)
         self.spent += 1
@@ -131,20 +135,20 @@ class Records:
         *,
         masked: bool,
     ) -> bytes:
-        """Write a reply down, with the meter after it where it moved; return what may leave."""
-        moved = release.reveals not in _UNMETERED
+        """Record a reply, with the meter if it changed, and return the bytes that may leave."""
+        is_metered = release.reveals not in _UNMETERED
         sent = self._ledger.commit(
             key,
             reply,
             release,
             shapes,
             paid=release.leaves in _PAID,
-            meter=(lambda _: meter.to_bytes()) if moved else None,
+            meter=(lambda _: meter.to_bytes()) if is_metered else None,
         )
         self._ledger.forget_replies(key.run, before=key.round_)
         mark = digest(sent) if self._keeps_digests else checksum(sent)
-        left = Egress(key.run, key.round_, key.op, release, shapes, len(sent), mark, masked)
-        self.egress.append(left)
+        entry = Egress(key.run, key.round_, key.op, release, shapes, len(sent), mark, masked)
+        self.egress.append(entry)
         _log.debug(
             "run %r round %d: %r answered with %d bytes %s",
             key.run,
@@ -156,11 +160,11 @@ class Records:
         return sent
 
     def abort(self, key: ReplyKey) -> None:
-        """Write down that a run has ended because something failed that depends on the rows."""
+        """Record that a run ended because something failed that depends on the rows."""
         self._ledger.abort(self.dataset, key.run, key.round_, key.op)
 
     def begin(self, key: ReplyKey) -> None:
-        """Take the request under which a set of sites may be written down next."""
+        """Set the request under which the next set of sites is recorded."""
         self._key = key
 
     def seen(self) -> set[frozenset[str]]:
@@ -168,8 +172,8 @@ class Records:
         return {past.sites for past in self._ledger.sums(self.dataset)}
 
     def add(self, sites: frozenset[str]) -> None:
-        """Write down that a sum over these sites is about to be opened."""
+        """Record that a sum over these sites is about to be opened."""
         if self._key is None:
-            raise InputError("No request is at hand under which to write down a sum.")
+            raise InputError("No request is set under which to record a sum.")
         fewest = self._policy.least_roster_change
         self._ledger.summed(self._key, sites, fewest=fewest)

@@ -1,8 +1,10 @@
-"""The site's half of a method's script: which operations may come, in which order, how often.
+"""Scripts: which operations a site admits in a run, in which order and how often.
 
-A `Script` is a value that knows what may come next. Stepping over an operation gives the script of
-what may follow, or None where the operation has no place: a gate that steps through a script
-admits nothing else.
+A `Script` is an immutable value that knows which operations may come next. ``script.after(op)`` is
+the script of what may follow `op`, or None if `op` may not come now. The gate steps through the
+script of the study's method and admits nothing else, so a coordinator cannot reorder, repeat or
+insert requests. Scripts are built like regular expressions, with `sequence`, `either`, `repeat`
+and `optional`.
 
 >>> script = sequence("moments", repeat("product", 1, 3), optional("remainder"))
 >>> after = script.after("moments")
@@ -17,21 +19,21 @@ from dataclasses import dataclass
 
 
 class Script(ABC):
-    """What may be asked of a site from here on."""
+    """The operations that a site admits from here on."""
 
     @property
     @abstractmethod
     def may_end(self) -> bool:
-        """Whether nothing more needs to come."""
+        """Whether the run may end here."""
 
     @abstractmethod
     def after(self, op: str) -> "Script | None":
-        """Return what may follow an operation; None where it may not come now."""
+        """Return the script that follows an operation; None if it may not come now."""
 
 
 @dataclass(frozen=True)
 class _End(Script):
-    """Nothing more."""
+    """The empty script."""
 
     @property
     def may_end(self) -> bool:
@@ -55,7 +57,7 @@ class _Once(Script):
 
 @dataclass(frozen=True)
 class _Then(Script):
-    """One script, then another."""
+    """Concatenation of two scripts."""
 
     first: Script
     second: Script
@@ -66,14 +68,16 @@ class _Then(Script):
 
     def after(self, op: str) -> Script | None:
         inside = self.first.after(op)
-        begun = None if inside is None else _then(inside, self.second)
+        # An operation may belong to both: the first script goes on, or it ends here and the
+        # second one starts. Both possibilities are kept.
+        begun = None if inside is None else _concatenate(inside, self.second)
         skipped = self.second.after(op) if self.first.may_end else None
-        return _either(begun, skipped)
+        return _unite(begun, skipped)
 
 
 @dataclass(frozen=True)
 class _Either(Script):
-    """One script or another."""
+    """Alternative of two scripts."""
 
     one: Script
     other: Script
@@ -83,12 +87,12 @@ class _Either(Script):
         return self.one.may_end or self.other.may_end
 
     def after(self, op: str) -> Script | None:
-        return _either(self.one.after(op), self.other.after(op))
+        return _unite(self.one.after(op), self.other.after(op))
 
 
 @dataclass(frozen=True)
 class _Repeat(Script):
-    """A script several times over."""
+    """A script, from `least` to `most` times."""
 
     inner: Script
     least: int
@@ -102,49 +106,49 @@ class _Repeat(Script):
         inside = self.inner.after(op) if self.most > 0 else None
         if inside is None:
             return None
-        return _then(inside, _Repeat(self.inner, self.least - 1, self.most - 1))
+        return _concatenate(inside, _Repeat(self.inner, self.least - 1, self.most - 1))
 
 
 _END = _End()
 
 
-def _then(first: Script, second: Script) -> Script:
+def _concatenate(first: Script, second: Script) -> Script:
     if first is _END or second is _END:
         return second if first is _END else first
     return _Then(first, second)
 
 
-def _either(one: Script | None, other: Script | None) -> Script | None:
+def _unite(one: Script | None, other: Script | None) -> Script | None:
     if one is None or other is None or one == other:
         return other if one is None else one
     return _Either(one, other)
 
 
-def _of(part: "Script | str") -> Script:
+def _as_script(part: "Script | str") -> Script:
     return _Once(part) if isinstance(part, str) else part
 
 
 def sequence(*parts: Script | str) -> Script:
-    """Return scripts, or operations, one after the other."""
+    """Return the script of several scripts or operations in order."""
     script: Script = _END
     for part in reversed(parts):
-        script = _then(_of(part), script)
+        script = _concatenate(_as_script(part), script)
     return script
 
 
 def either(*parts: Script | str) -> Script:
-    """Return a script that is one of several."""
-    script = _of(parts[0])
+    """Return the script that is any one of several scripts or operations."""
+    script = _as_script(parts[0])
     for part in parts[1:]:
-        script = _Either(script, _of(part))
+        script = _Either(script, _as_script(part))
     return script
 
 
 def repeat(part: Script | str, least: int, most: int) -> Script:
-    """Return a script, or an operation, from `least` to `most` times."""
-    return _Repeat(_of(part), least, most)
+    """Return the script of a script or operation, `least` to `most` times."""
+    return _Repeat(_as_script(part), least, most)
 
 
 def optional(part: Script | str) -> Script:
-    """Return a script, or an operation, once or not at all."""
+    """Return the script of a script or operation, at most once."""
     return repeat(part, 0, 1)

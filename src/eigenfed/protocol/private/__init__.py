@@ -1,1 +1,6 @@
-"""Differentially private PCA: the coordinator's half, the site's half and their budget."""
+"""Differentially private PCA with a proven guarantee.
+
+- `budget_schedule`: the noised requests of a run, and the budget fraction of each.
+- `private_pca`: the coordinator's half.
+- `private_site`: the site's half: clipped integer sums and their sensitivities.
+"""

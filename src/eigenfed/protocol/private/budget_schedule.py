@@ -1,7 +1,10 @@
-"""What a private run asks for, in order, and which part of the budget each step spends.
+"""Schedule of a differentially private run: its noised requests and their budget fractions.
 
-Both halves of the protocol follow this list: the coordinator asks by it, and a site takes from it
-what the next request may spend. So nobody has to be told, and nobody is believed.
+Both halves of the protocol follow it: the coordinator sends the requests in this order, and a site
+looks up here what the next one may spend. The amount is never sent, so a site need not trust it.
+
+Budget fractions are fractions of mu squared, because the mu of independent Gaussian mechanisms
+compose as the square root of the sum of squares.
 """
 
 from dataclasses import dataclass
@@ -13,22 +16,23 @@ from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.study import Study
 
 FIRST_MEAN = 0.4
-"""Part of the share of the mean that the first one gets."""
-REACH_SHARE = 0.3
-"""Part of the share of the scree that the search for its radius gets."""
-_POWER_SHARES = (0.3, 0.7)
+"""Fraction of the budget of the mean that the first of its two totals spends."""
+REACH_FRACTION = 0.3
+"""Fraction of the budget of the scree that the search for its radius spends."""
+_PRODUCT_FRACTIONS = (0.3, 0.7)
+"""Fractions of the budget of the covariance that the two products of "power" spend."""
 
 
 @dataclass(frozen=True)
 class Spend:
-    """One noised request: its operation, and its part of mu squared."""
+    """One noised request: its operation, and its fraction of mu squared."""
 
     op: str
     fraction: float
 
 
 def budget_split(study: Study) -> dict[str, float]:
-    """Return the part of mu squared that each thing needed gets; they add up to 1.
+    """Return the fraction of mu squared of each quantity of the run; they add up to 1.
 
     Examples
     --------
@@ -54,45 +58,46 @@ def spending(study: Study) -> tuple[Spend, ...]:
     """
     split = budget_split(study)
     steps = [Spend("private_count", split["count"])] if "count" in split else []
-    steps += _preparing(study, split)
+    steps += _list_preparation(study, split)
     if study.chosen.name == "power":
-        steps += [Spend("private_product", p * split["covariance"]) for p in _POWER_SHARES]
+        steps += [Spend("private_product", p * split["covariance"]) for p in _PRODUCT_FRACTIONS]
     else:
         steps += [Spend("private_scatter", split["covariance"])]
     scree = split.get("scree", 0.0)
     if scree > 0.0:
-        steps += _search(REACH_SHARE * scree, NARROW_ASKS)
-        steps += [Spend("private_scree", (1 - REACH_SHARE) * scree)]
+        steps += _list_search(REACH_FRACTION * scree, NARROW_ASKS)
+        steps += [Spend("private_scree", (1 - REACH_FRACTION) * scree)]
     return tuple(steps)
 
 
-def _preparing(study: Study, split: dict[str, float]) -> list[Spend]:
+def _list_preparation(study: Study, split: dict[str, float]) -> list[Spend]:
     """Return the steps that find the mean, and the radius about it to which rows are clipped."""
     searches = "clip" in split
     if not study.center:
-        return _search(split["clip"], WIDE_ASKS) if searches else []
+        return _list_search(split["clip"], WIDE_ASKS) if searches else []
     if not searches:
         return [Spend("private_total", split["mean"])]
     return [
-        *_search(split["radius"], WIDE_ASKS),
+        *_list_search(split["radius"], WIDE_ASKS),
         Spend("private_total", FIRST_MEAN * split["mean"]),
-        *_search(split["clip"] / 2, NARROW_ASKS),
+        *_list_search(split["clip"] / 2, NARROW_ASKS),
         Spend("private_total", (1 - FIRST_MEAN) * split["mean"]),
-        *_search(split["clip"] / 2, NARROW_ASKS),
+        *_list_search(split["clip"] / 2, NARROW_ASKS),
     ]
 
 
-def _search(share: float, asks: int) -> list[Spend]:
-    return [Spend("private_within", share / asks)] * asks
+def _list_search(fraction: float, steps: int) -> list[Spend]:
+    """Return the counts of a binary search, which spend equal fractions."""
+    return [Spend("private_within", fraction / steps)] * steps
 
 
 def private_script(study: Study) -> Script:
-    """Return what a site is asked in a private run."""
+    """Return the script of a site for a private run."""
     return sequence("rows", *(step.op for step in spending(study)))
 
 
 def terms_of(study: Study) -> Privacy:
-    """Return the terms of a private study."""
+    """Return the differential privacy of a study; InputError if it has none."""
     if not isinstance(study.privacy, Privacy):
-        raise InputError("The study has no terms of differential privacy.")
+        raise InputError("The study has no differential privacy.")
     return study.privacy

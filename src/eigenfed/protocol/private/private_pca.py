@@ -1,25 +1,25 @@
-"""Sums with noise, each for a share of the budget, and radii found by counting with noise.
-
-Differentially private PCA of rows that are split over sites.
+"""Differentially private PCA of rows that are split over sites: the coordinator's half.
 
 ===========  ==================================================================================
-coordinator  numbers of rows; then sums with noise: counts within radii, a total, and one second
-             moment (or, where features are many, two products); squared lengths along components
+coordinator  numbers of rows, if public; then noised sums: counts of rows within radii, sums of
+             rows, one second moment (or two products with it, if features are many), squared
+             lengths along the components
 site         radii, the noisy mean, directions
 ===========  ==================================================================================
 
-Everything after the noise is post-processing. What each step may spend is a share of the budget
-(`Privacy.shares`); the sites' ledgers see to it that it is not exceeded.
+Everything after the noise is post-processing and costs no privacy. Each step spends a fixed
+fraction of the budget (`budget_schedule`, `Privacy.shares`); the sites' ledgers enforce it.
 
-1. *radius*: a radius that holds half of the rows, by a binary search on noisy counts;
-2. *mean*: the mean of rows clipped to it; then, about that one, the mean of rows clipped to a
-   radius that holds half of them. The first is short where rows lie far from zero, and has noise
-   that is large beside their spread; the second has neither fault;
-3. *clip*: that radius, and one about the second mean that holds a fifth of the rows. Shorter rows
-   keep their length, longer ones their direction: at a given noise, more are worth less than they
-   cost;
-4. *covariance*: the second moment about the mean of rows clipped to it, once;
-5. *scree*: the variances along the components, of rows clipped far out.
+1. *radius*: a radius within which half of the rows lie, by binary search on noisy counts;
+2. *mean*: the mean of rows clipped to that radius about zero; then the mean of rows clipped about
+   the first mean, to a radius within which half of them lie. If rows lie far from zero, the first
+   mean is biased towards zero and its noise is large relative to their spread; the second mean has
+   neither defect;
+3. *clip*: the radius for the second mean, and a radius about the second mean within which a fifth
+   of the rows lie. Longer rows are shortened to it and keep their direction. A larger radius would
+   add more noise than signal;
+4. *covariance*: the second moment about the mean of rows clipped to that radius, once;
+5. *scree*: the variances along the components, of rows clipped to a much larger radius.
 """
 
 import math
@@ -45,7 +45,7 @@ from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Request
 from eigenfed.protocol.private.budget_schedule import (
     FIRST_MEAN,
-    REACH_SHARE,
+    REACH_FRACTION,
     Spend,
     budget_split,
     spending,
@@ -69,26 +69,28 @@ from eigenfed.protocol.private.private_site import (
 )
 from eigenfed.protocol.study import Study
 
-_MOST_DEVIATIONS = 40.0
-_UNLIKELY_DEVIATIONS = 12.0
+_MOST_SDS = 40.0
+"""Bound on noise in secure aggregation, in standard deviations: never reached in practice."""
+_UNLIKELY_SDS = 12.0
+"""Noise beyond so many standard deviations is taken for a wrong reply of a site."""
 
 
 @dataclass(eq=False)
 class Spender:
-    """Asks for noised sums by the run's schedule, each for its part of the budget.
+    """Requests noised sums in the order of the run's schedule.
 
     Attributes
     ----------
     study : Study
     total : Total
     rows : dict of str to int
-        Number of rows of each site, as it says, where it is public.
+        Number of rows that each site reports, if it is public.
     draw : callable
-        Noise of a coordinator that is trusted to add it.
+        Source of noise, for a coordinator that is trusted to add it.
     present : tuple of str
         The sites in the last sum.
     counted : int or None
-        Number of all rows, as found with noise, where it is not public.
+        Noisy number of all rows, if it is not public.
     """
 
     study: Study
@@ -104,12 +106,12 @@ class Spender:
 
     @property
     def privacy(self) -> Privacy:
-        """The terms of the study."""
+        """The differential privacy of the study."""
         return terms_of(self.study)
 
     @property
     def n(self) -> int:
-        """Number of rows of the sites that are there."""
+        """Number of rows of the sites in the last sum."""
         if self.counted is not None:
             return self.counted
         return sum(self.rows[site] for site in self.present or self.rows)
@@ -121,135 +123,161 @@ class Spender:
 
     @property
     def parties(self) -> int:
-        """Over how many sites noise is split; 0 where the coordinator adds it."""
+        """Number of sites that the noise is split over; 0 if the coordinator adds it."""
         return self.privacy.parties(self.sites)
 
-    def deviation(self, noise: Noise, share: float) -> float:
-        """Return the standard deviation of the noise on a sum over all sites."""
+    def noise_sd(self, noise: Noise, fraction: float) -> float:
+        """Return the standard deviation of the noise on a sum over all sites.
+
+        The noise is split so that `parties` sites together add enough; all sites add more.
+        """
         parts = self.sites / self.parties if self.parties else 1.0
-        return noise.sensitivity / (self.privacy.mu * math.sqrt(share)) * math.sqrt(parts)
+        return noise.sensitivity / (self.privacy.mu * math.sqrt(fraction)) * math.sqrt(parts)
 
-    def count_deviation(self, share: float) -> float:
+    def count_sd(self, fraction: float) -> float:
         """Return the standard deviation of the noise on a number of rows."""
-        return self.deviation(noise_of_count(self.privacy.relation), share) / COUNT_UNIT
+        return self.noise_sd(noise_of_count(self.privacy.relation), fraction) / COUNT_UNIT
 
-    def count_rows(self, share: float) -> Protocol[None]:
+    def count_rows(self, fraction: float) -> Protocol[None]:
         """Find the number of all rows, with noise."""
         noise = noise_of_count(self.privacy.relation)
         most = float(1 << 40) * COUNT_UNIT
-        count = yield from self._noised(CountRequest(), noise, share, most)
+        count = yield from self._request_noised(CountRequest(), noise, fraction, most)
         self.counted = max(round(float(count[0]) / COUNT_UNIT), 1)
 
-    def sum_of(
-        self, request: Request[Any], noise: Noise, share: float, per_row: float
+    def request_sum(
+        self, request: Request[Any], noise: Noise, fraction: float, per_row: float
     ) -> Protocol[Array]:
-        """Return one noised sum over the sites.
+        """Request one noised sum over the sites.
 
         Parameters
         ----------
         request : Request
             Its reply has one array.
         noise : Noise
-            What the reply needs.
-        share : float
-            Of mu squared, as the schedule has it.
+            Noise of the reply.
+        fraction : float
+            Fraction of mu squared, as in the schedule.
         per_row : float
-            Largest magnitude that one row brings to an entry.
+            Largest contribution of one row to an entry.
 
         Raises
         ------
         ProtocolError
-            If the sum is beyond what the sites' numbers of rows allow.
+            If the sum is larger than the numbers of rows allow.
         """
         rows = sum(self.rows.values()) if self.counted is None else 2 * self.counted
-        found = yield from self._noised(request, noise, share, rows * per_row)
-        limit = _UNLIKELY_DEVIATIONS * self.deviation(noise, share)
+        total = yield from self._request_noised(request, noise, fraction, rows * per_row)
+        limit = _UNLIKELY_SDS * self.noise_sd(noise, fraction)
         limit += (self.n if self.counted is None else rows) * per_row
-        if np.abs(found).max() > limit:
+        if np.abs(total).max() > limit:
             raise ProtocolError(
-                f"The noised sum of {request.op!r} is beyond what {self.n} rows can give: a site "
-                "has said a wrong number of rows, or sent garbage. Ask the sites to check."
+                f"The noised sum of {request.op!r} is larger than {self.n} rows allow: a site "
+                "reported a wrong number of rows, or sent garbage. Ask the sites to check."
             )
-        return found
+        return total
 
-    def _noised(
-        self, request: Request[Any], noise: Noise, share: float, most: float
+    def _request_noised(
+        self, request: Request[Any], noise: Noise, fraction: float, most: float
     ) -> Protocol[Array]:
+        """Request the next sum of the schedule, whose entries without noise are at most `most`."""
         step = next(self._steps, None)
-        if step is None or step.op != request.op or not math.isclose(step.fraction, share):
-            raise ProtocolError(f"{request.op!r} is not what the schedule of the run has next.")
+        if step is None or step.op != request.op or not math.isclose(step.fraction, fraction):
+            raise ProtocolError(f"{request.op!r} is not the next step of the run's schedule.")
         mu = self.privacy.mu * math.sqrt(step.fraction)
-        largest = math.ceil(most + _MOST_DEVIATIONS * self.deviation(noise, share))
+        largest = math.ceil(most + _MOST_SDS * self.noise_sd(noise, fraction))
         quorum = self.sites - self.privacy.dropouts if self.privacy.dropouts else None
         call: Call[Any] = Call(request, quorum=quorum, largest=largest, mu=mu)
-        answer = pack((yield from self.total(call)))
+        reply = pack((yield from self.total(call)))
         self.present = self.total.summed
         if not self.parties:
-            answer = noise.added(answer, mu, 1, self.draw)
-        (found,) = answer.values()
-        return np.asarray(found, dtype=np.float64)
+            reply = noise.added(reply, mu, 1, self.draw)
+        (total,) = reply.values()
+        return np.asarray(total, dtype=np.float64)
 
 
-def radius_about(
+def find_radius(
     spender: Spender,
-    share: float,
+    fraction: float,
     center: Array,
     quantile: float,
     low: float,
     high: float,
-    asks: int,
+    steps: int,
     *,
     open_ended: bool = False,
     upper: bool = False,
 ) -> Protocol[float]:
-    """Search for the radius about the centre that holds a part of the rows.
+    """Search for a radius about the centre within which a given proportion of the rows lies.
 
     Parameters
     ----------
+    spender : Spender
+    fraction : float
+        Budget fraction of the whole search.
+    center : ndarray of shape (d,)
+    quantile : float
+        Proportion of the rows.
     low, high : float
-        Between which powers of two.
+        The radius is searched for between these powers of two.
+    steps : int
+        Number of noisy counts; the range is divided into ``2**steps`` cells.
     open_ended : bool
-        Whether an end of the range is an answer; otherwise it says that the range is wrong.
+        Whether an end of the range is a result; otherwise it is an error.
     upper : bool
-        Whether to return the end of the last cell, which holds that part at least, or its middle.
+        Whether to return the upper end of the last cell, which contains at least that proportion,
+        or its middle.
     """
-    noise, each = noise_of_count(spender.privacy.relation), share / asks
-    deviation = spender.count_deviation(each)
-    if deviation > spender.n / 2:
+    noise, each = noise_of_count(spender.privacy.relation), fraction / steps
+    sd = spender.count_sd(each)
+    if sd > spender.n / 2:
         raise ProtocolError(
-            f"{spender.n} rows are too few to be counted privately at this epsilon: counts would "
-            f"have noise of {deviation:.0f}",
+            f"{spender.n} rows are too few to be counted privately at this epsilon: the noise on "
+            f"counts would have a standard deviation of {sd:.0f}",
             remedy=(
-                *("Raise ", Name("epsilon"), ", or leave no search to be made: pass a public "),
+                *("Raise ", Name("epsilon"), ", or avoid the search for a radius: pass a public "),
                 *(Name("clip"), " and shares={'scree': 0.0}."),
             ),
         )
-    below, above = 0, 1 << asks
+    below, above = 0, 1 << steps
     while above - below > 1:
         middle = (below + above) // 2
-        request = WithinRequest(center=center, radius=edge(middle, low, high, asks))
-        count = yield from spender.sum_of(request, noise, each, float(COUNT_UNIT))
+        request = WithinRequest(center=center, radius=edge(middle, low, high, steps))
+        count = yield from spender.request_sum(request, noise, each, float(COUNT_UNIT))
         if count[0] >= quantile * spender.n * COUNT_UNIT:
             above = middle
         else:
             below = middle
-    if not open_ended and (below == 0 or above == 1 << asks):
+    if not open_ended and (below == 0 or above == 1 << steps):
         raise ProtocolError(
-            f"The norms of the rows are not between 2^{low:g} and 2^{high:g}, as far as noisy "
-            "counts tell",
+            f"According to noisy counts, the norms of the rows are not between 2^{low:g} and "
+            f"2^{high:g}",
             remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
         )
-    return edge(above if upper else below + 0.5, low, high, asks)
+    return edge(above if upper else below + 0.5, low, high, steps)
 
 
 _RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
 _SURE = 10.0
-"""With how many times as many rows as the deviation of a count a search ends where it should."""
+"""A search is reliable with this many times as many rows as the standard deviation of a count."""
 _LEAST_SIGNAL = 3.0
+"""A noisy variance below so many standard deviations of its noise is not used as a scale."""
 
 
 class _Ball(NamedTuple):
-    """Where rows are clipped: about which mean, to which radius; how noisy and sure that is."""
+    """The ball that rows are clipped to.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+        Its centre.
+    clip : float
+        Its radius.
+    noise : float
+        Standard deviation of the noise of the mean, per feature.
+    sure : bool
+        Whether there are enough rows for the searches to be reliable.
+    """
 
     mean: Array
     clip: float
@@ -272,10 +300,10 @@ def private_pca(
         With privacy, and with its method: "covariance", or "power", which is two noisy products.
         `scale` divides the noisy covariance by its own diagonal.
     rng : numpy Generator
-        For public starts; noise never comes from it.
+        For public random starts; never used for noise.
     total : Total
     draw : callable
-        Noise of a trusted coordinator.
+        Source of noise, for a trusted coordinator.
     """
     split = budget_split(study)
     replies = yield from call_each(Call(RowsRequest()))
@@ -285,21 +313,21 @@ def private_pca(
         yield from spender.count_rows(split["count"])
     spender.privacy.check_rows(spender.n)
     d = next(iter(replies.values())).d
-    ball = yield from _prepared(spender, split, d, center=study.center)
+    ball = yield from _find_ball(spender, split, d, center=study.center)
     if study.chosen.name == "power":
-        found = yield from _power(spender, study.components, ball, rng)
+        found = yield from _iterate_products(spender, study.components, ball, rng)
     else:
-        found = yield from _covariance(spender, split["covariance"], study, ball)
+        found = yield from _decompose_covariance(spender, split["covariance"], study, ball)
     if split.get("scree", 0.0) > 0.0:
-        found = yield from _scree(spender, split["scree"], found, ball.clip)
-    said = sound_statement(
+        found = yield from _measure_variances(spender, split["scree"], found, ball.clip)
+    statement = sound_statement(
         spender.privacy,
         n=spender.n,
         sites=len(study.sites),
         mechanism=_MECHANISMS[study.chosen.name],
         budget=split,
     )
-    return replace(found, privacy=said)
+    return replace(found, privacy=statement)
 
 
 _MECHANISMS = {
@@ -308,7 +336,7 @@ _MECHANISMS = {
 }
 
 
-def _prepared(
+def _find_ball(
     spender: Spender, split: dict[str, float], d: int, *, center: bool
 ) -> Protocol[_Ball]:
     """Find the mean and the radius about it to which rows are clipped."""
@@ -316,101 +344,105 @@ def _prepared(
     if not center:
         if public is not None:
             return _Ball(origin, public, 0.0)
-        clip = yield from radius_about(
+        clip = yield from find_radius(
             spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_ASKS
         )
         return _Ball(origin, clip, 0.0)
     if public is not None:
-        mean, noise = yield from _mean(spender, split["mean"], origin, public)
+        mean, noise = yield from _find_mean(spender, split["mean"], origin, public)
         return _Ball(mean, public, noise)
-    radius = yield from radius_about(
+    radius = yield from find_radius(
         spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS, upper=True
     )
-    first, _ = yield from _mean(spender, FIRST_MEAN * split["mean"], origin, radius)
-    reach = yield from _narrowed(spender, split["clip"] / 2, first, _RADIUS_QUANTILE, radius)
-    mean, noise = yield from _mean(spender, (1 - FIRST_MEAN) * split["mean"], first, reach)
-    clip = yield from _narrowed(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
-    # Clipping shortens what the mean's noise adds to rows as it shortens them.
-    sure = spender.n > _SURE * spender.count_deviation(split["radius"] / WIDE_ASKS)
+    first, _ = yield from _find_mean(spender, FIRST_MEAN * split["mean"], origin, radius)
+    reach = yield from _find_radius_near(
+        spender, split["clip"] / 2, first, _RADIUS_QUANTILE, radius
+    )
+    mean, noise = yield from _find_mean(spender, (1 - FIRST_MEAN) * split["mean"], first, reach)
+    clip = yield from _find_radius_near(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
+    # Clipping also shrinks the error that the noise of the mean adds to the centred rows.
+    sure = spender.n > _SURE * spender.count_sd(split["radius"] / WIDE_ASKS)
     return _Ball(mean, clip, noise * min(clip / reach, 1.0), sure)
 
 
-def _narrowed(
-    spender: Spender, share: float, center: Array, quantile: float, radius: float
+def _find_radius_near(
+    spender: Spender, fraction: float, center: Array, quantile: float, radius: float
 ) -> Protocol[float]:
-    """Search within four octaves, of which a known radius is near the upper end."""
+    """Search within four octaves around a known radius, three of them below it."""
     low, high = math.log2(radius) - 3, math.log2(radius) + 1
     return (
-        yield from radius_about(
-            spender, share, center, quantile, low, high, NARROW_ASKS, open_ended=True
+        yield from find_radius(
+            spender, fraction, center, quantile, low, high, NARROW_ASKS, open_ended=True
         )
     )
 
 
-def _mean(
-    spender: Spender, share: float, center: Array, radius: float
+def _find_mean(
+    spender: Spender, fraction: float, center: Array, radius: float
 ) -> Protocol[tuple[Array, float]]:
-    """Return the mean of rows clipped about a centre, and the deviation of its noise."""
+    """Return the mean of rows clipped about a centre, and the standard deviation of its noise."""
     grid = grid_for(spender.n, len(center))
     noise = noise_of_total(grid, spender.privacy.relation)
     request = TotalRequest(center=center, radius=radius, n=spender.n)
-    total = yield from spender.sum_of(request, noise, share, float(grid))
+    total = yield from spender.request_sum(request, noise, fraction, float(grid))
     unit = radius / grid / spender.n
-    return center + total * unit, spender.deviation(noise, share) * unit
+    return center + total * unit, spender.noise_sd(noise, fraction) * unit
 
 
-def _covariance(
-    spender: Spender, share: float, study: Study, ball: _Ball
+def _decompose_covariance(
+    spender: Spender, fraction: float, study: Study, ball: _Ball
 ) -> Protocol[Decomposition]:
+    """Request one noised covariance, and return its leading components."""
     mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.components
     grid = grid_for(spender.n, d)
     noise = noise_of_scatter(grid, d, spender.privacy.relation)
     request = MomentRequest(center=mean, radius=clip, n=spender.n)
-    triangle = yield from spender.sum_of(request, noise, share, float(grid) ** 2)
+    triangle = yield from spender.request_sum(request, noise, fraction, float(grid) ** 2)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     matrix, scales = symmetric(triangle * unit, d), np.ones(d)
-    deviation = spender.deviation(noise, share) * unit
+    sd = spender.noise_sd(noise, fraction) * unit
     if study.scale:
-        scales = _scales(matrix, deviation)
+        scales = _find_scales(matrix, sd)
         matrix = matrix / np.outer(scales, scales)
-        deviation *= float(np.mean(scales**-2.0))
+        sd *= float(np.mean(scales**-2.0))
     found = whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol)
-    return replace(found, signal=_signal(matrix, k, ball, noise, deviation, scales))
+    return replace(found, signal=_estimate_signal(matrix, k, ball, noise, sd, scales))
 
 
-def _signal(
-    matrix: Array, k: int, ball: _Ball, noise: Noise, deviation: float, scales: Array
+def _estimate_signal(
+    matrix: Array, k: int, ball: _Ball, noise: Noise, sd: float, scales: Array
 ) -> Array | None:
-    """Estimate what noise has left of each component; None where too little is known."""
+    """Estimate each squared cosine with the noiseless component; None if radii are unreliable."""
     if not ball.sure:
         return None
-    # On the diagonal there is more noise, which is nothing among so many entries.
-    beside = float(noise.relative["triangle"].min()) * deviation
+    # The diagonal has more noise than this, but it is a small part of all entries.
+    off_diagonal_sd = float(noise.relative["triangle"].min()) * sd
     values: Array = np.linalg.eigvalsh(matrix)[::-1].astype(np.float64)
-    left = cosines_under_noise(values, k, beside)
-    # Rows about a mean that is off by e also vary along e, by its squared length.
-    return left * cosines_beside(
+    cosines = cosines_under_noise(values, k, off_diagonal_sd)
+    # An error e of the mean adds e e' to the covariance: a variance of |e|^2 along e.
+    return cosines * cosines_beside(
         values[:k], ball.noise**2 * float(np.sum(scales**-2.0)), len(matrix)
     )
 
 
-def _scales(matrix: Array, deviation: float) -> Array:
-    """Take standard deviations from the noisy diagonal, where that stands out of its noise."""
+def _find_scales(matrix: Array, sd: float) -> Array:
+    """Return the square roots of the noisy variances, if all of them exceed their noise."""
     diagonal = matrix.diagonal()
-    hidden = int(np.count_nonzero(diagonal < _LEAST_SIGNAL * deviation))
+    hidden = int(np.count_nonzero(diagonal < _LEAST_SIGNAL * sd))
     if hidden:
         raise ProtocolError(
             Argument("scale", True),
-            f": the noisy variance of {hidden} features is under three deviations of its noise",
+            f": the noisy variance of {hidden} features is below three standard deviations of its "
+            "noise",
             remedy=("Scale by public numbers beforehand, or raise ", Name("epsilon"), "."),
         )
     return np.sqrt(diagonal)
 
 
-def _power(
+def _iterate_products(
     spender: Spender, k: int, ball: _Ball, rng: np.random.Generator
 ) -> Protocol[Decomposition]:
-    """Multiply twice by the noisy second moment: [Guo2024], one local step, with proven noise."""
+    """Multiply twice by the noisy second moment: [Guo2024] with one local step and proven noise."""
     mean, clip, d = ball.mean, ball.clip, len(ball.mean)
     grid, width = grid_for(spender.n, d), min(2 * k, d)
     image = np.linalg.qr(rng.standard_normal((d, width))).Q
@@ -420,7 +452,7 @@ def _power(
         update_clip = update_clip_of(width, d, first=i == 0) * grid**2
         noise = noise_of_product(grid, width, update_clip, spender.privacy.relation)
         request = SketchRequest(center=mean, radius=clip, n=spender.n, basis=basis)
-        image = yield from spender.sum_of(request, noise, fraction, float(grid) ** 2)
+        image = yield from spender.request_sum(request, noise, fraction, float(grid) ** 2)
     left, s, _ = np.linalg.svd(image, full_matrices=False)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     values = s[:k] * unit
@@ -435,14 +467,18 @@ def _power(
     )
 
 
-def _scree(
-    spender: Spender, share: float, found: Decomposition, clip: float
+def _measure_variances(
+    spender: Spender, fraction: float, found: Decomposition, clip: float
 ) -> Protocol[Decomposition]:
-    """Measure variances along the components, of rows that are clipped far out only."""
+    """Replace the variances by those of rows clipped to a large radius.
+
+    Rows clipped to the small radius of the covariance have the right directions but too small
+    variances.
+    """
     low = math.log2(clip)
-    reach = yield from radius_about(
+    reach = yield from find_radius(
         spender,
-        REACH_SHARE * share,
+        REACH_FRACTION * fraction,
         found.mean,
         _REACH_QUANTILE,
         low,
@@ -453,7 +489,10 @@ def _scree(
     )
     request = ScreeRequest(center=found.mean, radius=reach, components=found.components)
     noise = noise_of_scree(spender.privacy.relation)
-    parts = yield from spender.sum_of(request, noise, (1 - REACH_SHARE) * share, float(SHARE_UNIT))
+    parts = yield from spender.request_sum(
+        request, noise, (1 - REACH_FRACTION) * fraction, float(SHARE_UNIT)
+    )
     variances = np.maximum(parts * (reach**2 / SHARE_UNIT / max(spender.n - 1, 1)), 0.0)
+    # Noise may disturb the order; the closest falling sequence is post-processing.
     falling: Array = isotonic_regression(variances[:-1], increasing=False).x
     return replace(found, variances=falling, total_variance=float(variances.sum()))

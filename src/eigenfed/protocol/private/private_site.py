@@ -1,14 +1,16 @@
-"""What a site computes for a private PCA: whole numbers whose noise the gate adds.
+"""Differentially private PCA: the site's half. Integer sums, to which the gate adds the noise.
 
 ===========  ==================================================================================
-leaves site  the number of its rows; then whole-number sums of clipped rows, with noise
-stays        everything else; without noise nothing below leaves but the number of rows
+site sees    radii, the noisy mean, directions and components, the number of all rows
+leaves site  the number of its rows, if public; then integer sums of clipped rows, with noise
+stays        everything else; without noise nothing leaves but the public number of rows
 ===========  ==================================================================================
 
-The sensitivity is computed here, of what is summed here, and never taken from who asks. What each
-request spends, over how many sites its noise is split and which tables are neighbours follow from
-the study (`private_schedule`). A missing entry counts as the centre: whether there is one changes
-nothing that could be seen.
+The sensitivity is computed here, from what is summed here, and never taken from a request. What
+each request spends, over how many sites its noise is split, and which data sets are neighbours
+follow from the study (`budget_schedule`). Sums are of integers because discrete noise is exact:
+floating-point noise can leak the value it hides through its low bits (Mironov, 2012). A missing
+entry is replaced by the centre, so that it adds nothing to a sum.
 """
 
 from collections.abc import Iterator
@@ -43,7 +45,7 @@ from eigenfed.protocol.operations import Answer, Request, State, Terms, check_in
 from eigenfed.protocol.private.budget_schedule import terms_of
 
 SHARE_UNIT = 1 << 30
-"""What all of a row's squared length becomes in `private_scree`."""
+"""Integer that represents a squared length of 1 (the radius) in `private_scree`."""
 
 _ORTHONORMAL = 1e-9
 _MOST_ROWS = 1 << 40
@@ -52,20 +54,21 @@ _MARGIN = 1e-6
 
 
 def noise_of_count(relation: str) -> Noise:
-    """For a count in `COUNT_UNIT` parts."""
+    """Return the noise of a count, in units of ``1 / COUNT_UNIT``."""
     return Noise(COUNT_UNIT * of_count(relation))
 
 
 def noise_of_total(grid: int, relation: str) -> Noise:
-    """For a sum of rows on the grid."""
+    """Return the noise of a sum of rows on the grid."""
     return Noise(of_total(grid, relation))
 
 
 def noise_of_scatter(grid: int, d: int, relation: str) -> Noise:
-    """For the upper triangle of a second moment of rows on the grid.
+    """Return the noise of the upper triangle of a second moment of rows on the grid.
 
-    Noise of one deviation on the diagonal and 1 / sqrt(2) of it beside is of one size in every
-    direction of the symmetric matrices, so that the sensitivity is that in Frobenius norm.
+    Off the diagonal its standard deviation is 1 / sqrt(2) times that on the diagonal. An entry off
+    the diagonal counts twice in the Frobenius norm, so this noise is isotropic in the space of
+    symmetric matrices with that norm, and the sensitivity in Frobenius norm applies.
     """
     i, j = np.triu_indices(d)
     return Noise(
@@ -74,31 +77,32 @@ def noise_of_scatter(grid: int, d: int, relation: str) -> Noise:
 
 
 def noise_of_product(grid: int, width: int, update_clip: float, relation: str) -> Noise:
-    """For a second moment of rows on the grid times directions; the clip is in whole numbers."""
+    """Return the noise of a second moment on the grid times directions; the clip is on the grid."""
     return Noise(of_sketch(grid, update_clip, relation) + sketch_slack(grid, width))
 
 
 def noise_of_scree(relation: str) -> Noise:
-    """For squared lengths along components.
+    """Return the noise of squared lengths along components.
 
-    A row's part are numbers of at least 0 that add up to at most 1 (the squared radius), so that
-    two rows' parts are at most sqrt(2) apart.
+    One row contributes nonnegative numbers with a sum of at most 1 (the squared radius), so the
+    contributions of two rows are at most sqrt(2) apart.
     """
     return Noise(of_second_moment(1.0, relation) * SHARE_UNIT)
 
 
 def update_clip_of(width: int, d: int, *, first: bool) -> float:
-    """Return the part of a row's squared norm to which its update is clipped.
+    """Return the clip of a row's update, as a fraction of the squared radius.
 
-    Through random directions a row is about ``sqrt(l / d)`` of its length, which needs no look at
-    the data: updates are clipped there in the first product, whose noise falls accordingly.
+    The projection of a row onto l random directions has about ``sqrt(l / d)`` of its length,
+    whatever the data. In the first product, whose directions are random, updates are clipped near
+    there, and the noise is smaller accordingly.
     """
     return min(1.0, _UPDATE_MARGIN * float(np.sqrt(width / d))) if first else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowsReply:
-    """Numbers of rows, where it is public, and of features."""
+    """Number of features, and of rows if that is public."""
 
     d: int
     n: int | None = None
@@ -106,28 +110,28 @@ class RowsReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RowsRequest(Request[RowsReply]):
-    """Ask for the numbers of rows and of features, which the guarantee takes as known."""
+    """Request for the numbers of rows and features, which the guarantee treats as public."""
 
     op, reply = "rows", RowsReply
 
 
 @op(Release("numbers of rows and features, public", "2", Leaves.EXACT, Reveals.SIZE))
 def rows(source: Source, request: RowsRequest, state: State, terms: Terms) -> Answer[RowsReply]:
-    """Return the numbers of rows, where it is public, and of features."""
+    """Return the number of features, and of rows if that is public."""
     public = terms_of(terms.study).count == "public"
     return Answer(RowsReply(n=source.n if public else None, d=source.d), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CountReply:
-    """A number of rows, in `COUNT_UNIT` parts."""
+    """A number of rows, in units of ``1 / COUNT_UNIT``."""
 
     count: Integers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class CountRequest(Request[CountReply]):
-    """Ask for the number of rows, with noise."""
+    """Request for the number of rows, with noise."""
 
     op, reply = "private_count", CountReply
 
@@ -146,7 +150,7 @@ def private_count(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class BallRequest(Request[CountReply]):
-    """A request about rows clipped about a centre.
+    """A request about rows clipped to a ball.
 
     Attributes
     ----------
@@ -158,15 +162,15 @@ class BallRequest(Request[CountReply]):
     radius: float
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a centre of another shape, under which a row could count more than once."""
+        """Refuse a centre of another shape: broadcasting could count a row more than once."""
         terms.check_vector("center", self.center)
         if not np.abs(self.center).max() <= LARGEST or not 1.0 / LARGEST <= self.radius <= LARGEST:
-            raise InputError("The radius must be a number above 0, and the centre finite.")
+            raise InputError("The radius must be a positive number, and the centre finite.")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class WithinRequest(BallRequest):
-    """Ask how many rows lie within a radius of the centre."""
+    """Request for the number of rows within a radius of the centre."""
 
     op, reply = "private_within", CountReply
 
@@ -180,48 +184,50 @@ def private_within(
     source: Source, request: WithinRequest, state: State, terms: Terms
 ) -> Answer[CountReply]:
     """Count the rows whose norm about the centre is at most a radius."""
-    count = sum(int((lengths(block) <= request.radius).sum()) for block in _blocks(source, request))
+    count = sum(
+        int((lengths(block) <= request.radius).sum()) for block in _centred_blocks(source, request)
+    )
     return Answer(CountReply(count=np.array([count * COUNT_UNIT])), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class GridRequest(BallRequest):
-    """A request about clipped rows in integers.
+    """A request about clipped rows rounded to an integer grid.
 
     Attributes
     ----------
     n : int
-        Number of all sites' rows, from which the grid follows.
+        Number of rows of all sites, which determines the grid.
     """
 
     n: int
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a number of rows with which there is no grid."""
+        """Refuse a number of rows for which there is no grid."""
         super().check(terms, state)
         check_integer("n", self.n, 1, _MOST_ROWS)
         grid_for(self.n, terms.d)
 
     def grid(self, d: int) -> int:
-        """Return the grid of all sites."""
+        """Return the grid, the same at all sites: the integer that represents the radius."""
         return grid_for(self.n, d)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TotalReply:
-    """Total of clipped rows, on the grid."""
+    """Sum of clipped rows, on the grid."""
 
     total: Integers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class TotalRequest(GridRequest):
-    """Ask for the total of rows clipped about the centre."""
+    """Request for the sum of rows clipped about the centre."""
 
     op, reply = "private_total", TotalReply
 
     def noise(self, terms: Terms, state: State) -> Noise:
-        """Return the noise of a total."""
+        """Return the noise of a sum."""
         return noise_of_total(self.grid(terms.d), terms_of(terms.study).relation)
 
 
@@ -229,10 +235,10 @@ class TotalRequest(GridRequest):
 def private_total(
     source: Source, request: TotalRequest, state: State, terms: Terms
 ) -> Answer[TotalReply]:
-    """Add up the rows, clipped about the centre."""
+    """Return the sum of the rows, clipped about the centre."""
     total = np.zeros(source.d, dtype=np.int64)
-    for block in _on_grid(source, request):
-        total += _int64(block.sum(axis=0))
+    for block in _grid_blocks(source, request):
+        total += _to_int64(block.sum(axis=0))
     return Answer(TotalReply(total=total), state)
 
 
@@ -245,7 +251,7 @@ class MomentReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class MomentRequest(GridRequest):
-    """Ask for the second moment of rows clipped about the centre."""
+    """Request for the second moment of rows clipped about the centre."""
 
     op, reply = "private_scatter", MomentReply
 
@@ -260,8 +266,8 @@ def private_scatter(
 ) -> Answer[MomentReply]:
     """Return the upper triangle of the second moment of rows clipped about the centre."""
     moment = np.zeros((source.d, source.d), dtype=np.int64)
-    for block in _on_grid(source, request):
-        moment += _int64(block.T @ block)
+    for block in _grid_blocks(source, request):
+        moment += _to_int64(block.T @ block)
     return Answer(MomentReply(triangle=moment[np.triu_indices(source.d)]), state)
 
 
@@ -274,12 +280,12 @@ class SketchReply:
 
 @dataclass(frozen=True)
 class Sketched:
-    """That a first product was answered in this run."""
+    """State of a site that has answered the first product of a run."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SketchRequest(GridRequest):
-    """Ask for the second moment of clipped rows times directions.
+    """Request for the second moment of clipped rows times directions.
 
     Attributes
     ----------
@@ -292,14 +298,14 @@ class SketchRequest(GridRequest):
     op, reply = "private_product", SketchReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse directions with which the sensitivity would not hold."""
+        """Refuse directions that are not orthonormal: the sensitivity would not hold."""
         super().check(terms, state)
         terms.check_directions(
             "basis", self.basis, min(2 * terms.k, terms.d), tolerance=_ORTHONORMAL
         )
 
     def update_clip(self, state: State) -> float:
-        """Return the part of a row's squared norm to which its update is clipped."""
+        """Return the clip of a row's update, as a fraction of the squared radius."""
         d, width = self.basis.shape
         return update_clip_of(width, d, first=state.own is None)
 
@@ -316,24 +322,24 @@ class SketchRequest(GridRequest):
 def private_product(
     source: Source, request: SketchRequest, state: State, terms: Terms
 ) -> Answer[SketchReply]:
-    """Return the second moment of clipped rows times directions, each row's part clipped too."""
+    """Return the second moment of clipped rows times directions, each row's update clipped."""
     clip = request.update_clip(state) * request.grid(source.d) ** 2
     image = np.zeros(request.basis.shape, dtype=np.int64)
-    for block in _on_grid(source, request):
-        image += _int64(block.T @ sketched(block, request.basis, clip))
+    for block in _grid_blocks(source, request):
+        image += _to_int64(block.T @ sketched(block, request.basis, clip))
     return Answer(SketchReply(product=image), replace(state, own=Sketched()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScreeReply:
-    """Squared lengths along components, and outside them, in `SHARE_UNIT` parts."""
+    """Squared lengths along components, and outside them, in units of ``1 / SHARE_UNIT``."""
 
     parts: Integers
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScreeRequest(BallRequest):
-    """Ask for the rows' squared lengths along components.
+    """Request for the rows' squared lengths along components.
 
     Attributes
     ----------
@@ -346,7 +352,7 @@ class ScreeRequest(BallRequest):
     op, reply = "private_scree", ScreeReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse components with which the sensitivity would not hold."""
+        """Refuse components that are not orthonormal: the sensitivity would not hold."""
         super().check(terms, state)
         if self.components.ndim != 2:
             raise InputError("components must be a matrix.")
@@ -364,14 +370,15 @@ def private_scree(
     """Return the rows' squared lengths along each component and outside them."""
     radius, vt = request.radius, request.components
     parts = np.zeros(len(vt) + 1, dtype=np.int64)
-    for block in _blocks(source, request):
+    for block in _centred_blocks(source, request):
         along = block @ vt.T / radius
         size = lengths(block) / radius
-        short = 1.0 / np.maximum(size, 1.0)
-        squares = (along * short[:, None]) ** 2
-        rest = np.maximum((size * short) ** 2 - squares.sum(axis=1), 0.0)
-        whole = np.floor(np.column_stack([squares, rest]) * (SHARE_UNIT * (1 - _MARGIN)))
-        parts += _int64(whole.sum(axis=0))
+        shrink = 1.0 / np.maximum(size, 1.0)
+        squares = (along * shrink[:, None]) ** 2
+        rest = np.maximum((size * shrink) ** 2 - squares.sum(axis=1), 0.0)
+        # The margin and rounding down keep a row's sum within the unit despite rounding errors.
+        units = np.floor(np.column_stack([squares, rest]) * (SHARE_UNIT * (1 - _MARGIN)))
+        parts += _to_int64(units.sum(axis=0))
     return Answer(ScreeReply(parts=parts), state)
 
 
@@ -386,25 +393,25 @@ OPS = (
 )
 
 
-def _blocks(source: Source, request: BallRequest) -> Iterator[Array]:
-    """Yield rows about the centre, 0 where an entry is missing."""
+def _centred_blocks(source: Source, request: BallRequest) -> Iterator[Array]:
+    """Yield blocks of rows minus the centre, with 0 for missing entries."""
     for block, _ in source.blocks():
         filled = np.where(np.isnan(block), request.center, block) if source.has_missing else block
         yield about(filled, request.center)
 
 
-def _on_grid(source: Source, request: GridRequest) -> Iterator[Array]:
-    """Yield rows about the centre, clipped, in integers, no more at a time than add up exactly.
+def _grid_blocks(source: Source, request: GridRequest) -> Iterator[Array]:
+    """Yield blocks of clipped rows on the grid, small enough that float64 sums are exact.
 
-    However many rows the grid is made for: that there are more must not show, where their number
-    is found with noise. Totals of such parts are kept in integers, which wrap.
+    There may be more rows than the grid was made for, if their number was found with noise, and
+    that must not show as an error. Sums of blocks are kept in int64, which wraps around.
     """
     grid = request.grid(source.d)
     most = exact_rows(grid)
-    for block in _blocks(source, request):
+    for block in _centred_blocks(source, request):
         for start in range(0, len(block), most):
             yield on_grid(block[start : start + most], request.radius, grid)
 
 
-def _int64(values: Array) -> Integers:
+def _to_int64(values: Array) -> Integers:
     return values.astype(np.int64)

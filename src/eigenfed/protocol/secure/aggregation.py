@@ -1,21 +1,21 @@
 """Secure aggregation: the coordinator's half.
 
 ===========  ==================================================================================
-coordinator  masked words of each site, which tell nothing; their sum over the sites that were
-             there; who those are
+coordinator  masked words of each site, which are random on their own; their sum over the sites
+             that replied; which sites those are
 site         see `participant`
 ===========  ==================================================================================
 
-Each sum takes three asks: for masked replies, for signatures of who is in the sum, and for the
-shares that open it. Two more asks bring the keys for some sums ahead. The masked ask keeps the name
-of the operation, so that logs and transcripts say what left.
+Each sum takes three rounds: masked replies, signatures of which sites are in the sum, and the
+secret shares that open it. Two more rounds make the keys, for several sums at a time. `participant`
+says what an attacker would gain without each round. The round of masked replies keeps the name of
+the operation, so that logs and transcripts show what left.
 
-A site that drops out after its keys were shared is left out of the sum and of all later ones, as it
-has missed a step of the study's script, and its masks with others are opened. Down to the roster's
-threshold any losses are survived at any stage; below it the run ends with `SiteLost` and nothing is
-opened. Sites that were asked different things, or send garbage,
-make a sum of random words. That is found out, except for a site that masks a false reply within its
-bounds: nobody can tell that from a true one.
+A site that drops out after its keys were shared is left out of the sum and of all later ones, since
+it missed a step of the study's script; its pairwise masks are opened. Losses are survived at any
+stage as long as the threshold of the roster is met; below it the run ends with `SiteLost` and
+nothing is opened. If sites receive different requests, or send garbage, the sum is random words,
+which is detected. A site that masks a false reply within its bounds cannot be detected.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,12 +47,12 @@ from eigenfed.protocol.secure.sum_format import (
 )
 
 AHEAD = 8
-"""For how many sums keys are made at a time."""
+"""Number of sums for which keys are made at a time."""
 
 
 @dataclass(eq=False)
 class _Keys:
-    """Public keys for the sums from `first` to before `end`, and shares on their way."""
+    """Public keys for the sums `first` to ``end - 1``, and sealed shares to be delivered."""
 
     first: int
     end: int
@@ -66,7 +66,7 @@ class _Keys:
         return tuple(self.shares)
 
     def for_holders(self) -> dict[str, Arrays]:
-        """Return the sealed shares for each site that does not have them yet."""
+        """Return the sealed shares for each site that has not received them yet."""
         places = {name: i for i, name in enumerate(self.public)}
         return {
             holder: {
@@ -81,7 +81,7 @@ class _Keys:
 
 @dataclass(frozen=True, eq=False)
 class _Masked:
-    """A sum of masked replies."""
+    """A sum of masked replies, not opened yet."""
 
     number: int
     keys: _Keys
@@ -91,16 +91,16 @@ class _Masked:
 
 
 class SecureSum:
-    """Sums over the sites of a roster; one object for one run.
+    """Secure aggregation over the sites of a roster; one object per run.
 
     Parameters
     ----------
     roster : Roster
-        The sites, as they have pinned it. The coordinator has no key of its own.
+        The sites and their public keys, as the sites have pinned them.
     run : str
-        Name of the run, as the transport has it.
+        Name of the run, the same as the transport's.
     ahead : int, default=8
-        For how many sums keys are made at a time.
+        Number of sums for which keys are made at a time.
 
     Attributes
     ----------
@@ -111,7 +111,7 @@ class SecureSum:
     bounded = True
 
     def __init__(self, roster: Roster, *, run: str, ahead: int = AHEAD) -> None:
-        check_count("ahead", ahead, "Make keys for one sum at a time, or for more.")
+        check_count("ahead", ahead, "Pass 1 or more.")
         if ahead > form.MOST_AHEAD:
             raise InputError(f"ahead={ahead} must be at most {form.MOST_AHEAD}. Lower it.")
         self.summed: tuple[str, ...] = ()
@@ -123,106 +123,118 @@ class SecureSum:
         self._keyed = 0
         self._number = 0
         self._keys: _Keys | None = None
-        self._gone: set[str] = set()
+        self._lost: set[str] = set()
 
     def agree(self, limits: Limits) -> None:
-        """Take what the sites have agreed on, from which bounds follow."""
+        """Set the limits that the sites have agreed on, from which bounds follow."""
         self.limits = limits
 
     def error(self, bound: Bound) -> Array:
-        """Return the most by which an entry so bounded differs from the sum of the entries."""
+        """Return the largest fixed-point error of a sum whose entries have this bound."""
         return fixed_point.error(bound, len(self._roster))
 
     def __call__(self, call: Call[R]) -> Protocol[R]:
-        """Ask for masked replies, and open their sum.
+        """Send a call, and return the securely aggregated sum of the replies.
 
         Parameters
         ----------
-        ask : Ask
-            To all sites, the same for each. Its `quorum` says how many sites must be in the sum;
-            None wants all of the roster.
+        call : Call
+            To all sites, the same for each. Its `quorum` is the number of sites that must be in
+            the sum; None means the whole roster.
 
         Raises
         ------
         InputError
-            If the ask cannot be summed so.
+            If the call cannot be aggregated.
         SiteLost
-            If too few sites answer. Nothing is opened then.
+            If too few sites reply. Nothing is opened then.
         ProtocolError
-            If what came back is not the sum of what sites were asked for.
+            If the result is not the sum of replies to this request.
         """
-        bounds = self._checked(call)
+        bounds = self._check_call(call)
+        # Operations that declare no bounds have replies that leave unmasked.
         if not bounds and call.largest is None:
             replies = yield replace(call, to=self._roster.sites, summed=True)
             return read_reply(call, "", replies[TOTAL])
         needed = len(self._roster) if call.quorum is None else call.quorum
-        if needed > len(self._roster) - len(self._gone):
+        if needed > len(self._roster) - len(self._lost):
             raise ProtocolError(
-                f"{', '.join(sorted(self._gone))} missed an earlier sum of this run, and "
-                f"{call.op!r} is wanted of {needed} sites. Run again, or allow for more dropouts."
+                f"{', '.join(sorted(self._lost))} missed an earlier sum of this run, and "
+                f"{call.op!r} needs {needed} sites. Run again, or allow for more dropouts."
             )
+        # Rounds 1 and 2, for several sums at a time: each sum has keys of its own, but making and
+        # sharing them is independent of the request.
         keys = self._keys
         if keys is None or self._number >= keys.end or len(keys.present) < needed:
-            keys = self._keys = yield from self._made(call, needed)
-        masked = yield from self._masked(call, keys, needed)
-        asked, signers = yield from self._signed(call, masked)
-        shares = yield from self._shares(call, masked, signers)
-        self._unmask(masked, asked, shares)
+            keys = self._keys = yield from self._make_keys(call, needed)
+        # Round 3: the replies, masked. Which sites are in the sum is known only after it.
+        masked = yield from self._collect_masked(call, keys, needed)
+        # Round 4: no site opens a sum before enough sites have signed the same list for the same
+        # request; round 5 carries their signatures.
+        digest, signatures = yield from self._collect_signatures(call, masked)
+        shares = yield from self._collect_shares(call, masked, signatures)
+        self._unmask(masked, digest, shares)
         self.summed = masked.survivors
-        return read_reply(call, "", self._decoded(masked, call, bounds))
+        return read_reply(call, "", self._decode(masked, call, bounds))
 
-    def _checked(self, call: Call[Any]) -> Mapping[str, Bound]:
+    def _check_call(self, call: Call[Any]) -> Mapping[str, Bound]:
+        """Check that a call can be aggregated; return the bounds of its reply, empty if noised."""
         if call.to is not None or call.differs:
             raise InputError(
-                f"{call.op!r} is addressed to some sites, or brings one site what others do not "
-                "get: a secure sum of that would tell of single sites. Ask all alike."
+                f"{call.op!r} goes to some sites only, or differs between sites: its sum would "
+                "reveal single sites. Send all sites the same request."
             )
         least, most = self._roster.threshold, len(self._roster)
         if call.quorum is not None and not least <= call.quorum <= most:
             raise InputError(
                 f"quorum={call.quorum} must be from {least} to {most}: more than two thirds of the "
-                "roster's sites, and no more than all. Pass None to want all."
+                "roster's sites, and no more than all. Pass None for all."
             )
         if call.largest is not None:
             fixed_point.check_bound("largest", call.largest, most)
             return {}
         if self.limits is None:
-            raise InputError(f"{call.op!r} is summed before magnitudes were agreed on. Ask first.")
+            raise InputError(
+                f"{call.op!r} is summed before limits were agreed on. Call agree first."
+            )
         bounds = call.request.bounds(self.limits)
         for name, bound in bounds.items():
             fixed_point.check_bound(name, bound, most)
         return bounds
 
-    def _part(
+    def _send(
         self, call: Call[Any], request: Request[R], to: Iterable[str], quorum: int
     ) -> Protocol[dict[str, R]]:
-        """Ask for something of the sum's own."""
+        """Send a request of secure aggregation itself, and return the replies by site."""
         part = Call(request, to=tuple(to), quorum=quorum, deadline_s=call.deadline_s)
         return (yield from call_each(part))
 
-    def _made(self, call: Call[Any], needed: int) -> Protocol[_Keys]:
-        """Have keys made for some sums ahead, and shared."""
+    def _make_keys(self, call: Call[Any], needed: int) -> Protocol[_Keys]:
+        """Have the sites make keys for the next sums, and seal secret shares for one another."""
         first = self._number = self._keyed
         self._keyed += self._ahead
         wanted = KeysRequest(first=first, count=self._ahead)
-        standing = [name for name in self._roster.sites if name not in self._gone]
-        replies = yield from self._part(call, wanted, standing, needed)
+        remaining = [name for name in self._roster.sites if name not in self._lost]
+        replies = yield from self._send(call, wanted, remaining, needed)
         size = form.keys_bytes(self._ahead)
-        shown = {name: _row(name, "keys", reply.keys, size) for name, reply in replies.items()}
+        shown = {
+            name: _read_bytes(name, "keys", reply.keys, size) for name, reply in replies.items()
+        }
         signatures = {
-            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            name: _read_bytes(name, "signature", reply.signature, SIGNATURE_BYTES)
             for name, reply in replies.items()
         }
+        # The sites check these signatures too; checked here, the error names the site.
         for name, keys in shown.items():
             statement = self._purpose.keys(name, first, keys)
             if not self._roster.signed(name, statement, signatures[name]):
-                raise _not_theirs(name, "keys")
+                raise _not_signed(name, "keys")
         request = SharesRequest(
-            present=form.written(replies, self._roster),
-            keys=form.as_rows(list(shown.values())),
-            signatures=form.as_rows(list(signatures.values())),
+            present=form.encode_sites(replies, self._roster),
+            keys=form.stack_rows(list(shown.values())),
+            signatures=form.stack_rows(list(signatures.values())),
         )
-        shared = yield from self._part(call, request, replies, needed)
+        shared = yield from self._send(call, request, replies, needed)
         public = {n: PublicKeys.from_bytes(keys, self._ahead) for n, keys in shown.items()}
         shape = (len(public), form.sealed_bytes(self._ahead))
         for name, reply in shared.items():
@@ -231,10 +243,11 @@ class SecureSum:
         shares = {name: reply.shares for name, reply in shared.items()}
         return _Keys(first, first + self._ahead, public, shares)
 
-    def _masked(self, call: Call[Any], keys: _Keys, needed: int) -> Protocol[_Masked]:
+    def _collect_masked(self, call: Call[Any], keys: _Keys, needed: int) -> Protocol[_Masked]:
+        """Send the call itself, and collect the sum of the masked replies."""
         number, present = self._number, keys.present
         self._number += 1
-        envelope = Envelope(number=number, present=form.written(present, self._roster))
+        envelope = Envelope(number=number, present=form.encode_sites(present, self._roster))
         replies = yield replace(
             call,
             envelope=envelope.to_arrays(),
@@ -247,88 +260,98 @@ class SecureSum:
         framing = {form.PLACE, form.CHECK}
         if not framing < words.keys() or any(a.dtype != np.int64 for a in words.values()):
             raise ProtocolError(
-                f"The sum of {call.op!r} does not have the arrays of a masked reply, as words. "
+                f"The sum of {call.op!r} does not have the arrays of a masked reply. "
                 "Use the same release of eigenfed everywhere."
             )
-        survivors = self._placed(words.pop(form.PLACE), present, needed)
+        survivors = self._read_survivors(words.pop(form.PLACE), present, needed)
         keys.delivered |= set(survivors)
         self._leave_out(set(self._roster.sites) - set(survivors), keys)
         return _Masked(number, keys, words, present, survivors)
 
     def _leave_out(self, lost: set[str], keys: _Keys) -> None:
-        """Ask sites that were lost no more: they have missed a step of the study's script."""
-        self._gone |= lost
+        """Send lost sites no further calls: they missed a step of the study's script."""
+        self._lost |= lost
         for name in lost & keys.shares.keys():
             del keys.shares[name]
 
-    def _placed(self, flags: Array, present: tuple[str, ...], needed: int) -> tuple[str, ...]:
-        """Read who is in a sum, of which each site has written one place."""
+    def _read_survivors(
+        self, flags: Array, present: tuple[str, ...], needed: int
+    ) -> tuple[str, ...]:
+        """Return the sites in a sum: each has added 1 at its own place of the roster."""
         try:
-            survivors = form.read(flags, self._roster)
+            survivors = form.decode_sites(flags, self._roster)
         except DataError:
             survivors = ()
         if len(survivors) < needed or not set(survivors) <= set(present):
             raise ProtocolError(
-                "The sites in a sum have not each written their own place. "
+                "The flags of the sites in a sum are inconsistent. "
                 "Use the same release of eigenfed everywhere."
             )
         return survivors
 
-    def _signed(self, call: Call[Any], masked: _Masked) -> Protocol[tuple[bytes, dict[str, bytes]]]:
-        """Have the survivors sign that they are, and learn the digest of what they were asked."""
+    def _collect_signatures(
+        self, call: Call[Any], masked: _Masked
+    ) -> Protocol[tuple[bytes, dict[str, bytes]]]:
+        """Have the survivors sign who they are; return the request's digest and the signatures."""
         request = SurvivorsRequest(
-            number=masked.number, survivors=form.written(masked.survivors, self._roster)
+            number=masked.number, survivors=form.encode_sites(masked.survivors, self._roster)
         )
         least = self._roster.threshold
-        replies = yield from self._part(call, request, masked.survivors, least)
-        digests = {_row(name, "asked", reply.asked, 32) for name, reply in replies.items()}
+        replies = yield from self._send(call, request, masked.survivors, least)
+        digests = {_read_bytes(name, "asked", reply.asked, 32) for name, reply in replies.items()}
         if len(digests) > 1:
             raise ProtocolError(
-                f"Sites were asked different things as {call.op!r}. Send all of them the same."
+                f"Sites received different requests for {call.op!r}. Send all of them the same."
             )
-        asked = digests.pop()
+        digest = digests.pop()
         signatures = {
-            name: _row(name, "signature", reply.signature, SIGNATURE_BYTES)
+            name: _read_bytes(name, "signature", reply.signature, SIGNATURE_BYTES)
             for name, reply in replies.items()
         }
         survivors = frozenset(masked.survivors)
-        statement = self._purpose.survivors(masked.number, asked, survivors)
+        statement = self._purpose.survivors(masked.number, digest, survivors)
         for name, signature in signatures.items():
             if not self._roster.signed(name, statement, signature):
-                raise _not_theirs(name, "signature of the survivors")
-        return asked, signatures
+                raise _not_signed(name, "list of survivors")
+        return digest, signatures
 
-    def _shares(
+    def _collect_shares(
         self, call: Call[Any], masked: _Masked, signatures: dict[str, bytes]
     ) -> Protocol[dict[str, list[bytes]]]:
-        """Have shares brought by those who signed: of each site present, one from each of them."""
+        """Collect, from each site that signed, one secret share of each site present."""
         request = UnmaskRequest(
             number=masked.number,
-            survivors=form.written(masked.survivors, self._roster),
-            signers=form.written(signatures, self._roster),
-            signatures=form.as_rows(list(signatures.values())),
+            survivors=form.encode_sites(masked.survivors, self._roster),
+            signers=form.encode_sites(signatures, self._roster),
+            signatures=form.stack_rows(list(signatures.values())),
         )
-        replies = yield from self._part(call, request, signatures, self._roster.threshold)
+        replies = yield from self._send(call, request, signatures, self._roster.threshold)
         owners = masked.present
         found: dict[str, list[bytes]] = {}
         for name, reply in replies.items():
             try:
-                found[name] = form.rows_of(reply.shares, len(owners), SHARE_BYTES)
+                found[name] = form.read_rows(reply.shares, len(owners), SHARE_BYTES)
             except DataError:
                 raise _malformed(name, "shares") from None
         return found
 
-    def _unmask(self, masked: _Masked, asked: bytes, shares: dict[str, list[bytes]]) -> None:
-        """Take the masks away, in place."""
+    def _unmask(self, masked: _Masked, digest: bytes, shares: dict[str, list[bytes]]) -> None:
+        """Subtract the masks, in place.
+
+        Pairwise masks of two survivors cancel in the sum. What is left are the own mask of each
+        survivor, and the pairwise masks of survivors with lost sites. A recovered secret is
+        compared with the public key or digest that its owner signed, so that a wrong share is
+        detected and its owner named.
+        """
         number, index = masked.number, masked.number - masked.keys.first
         masks = []
         for i, owner in enumerate(masked.present):
             public = masked.keys.public[owner]
-            secret = self._secret(owner, {name: parts[i] for name, parts in shares.items()})
+            secret = self._recover_secret(owner, {name: parts[i] for name, parts in shares.items()})
             if owner in masked.survivors:
-                if form.seal_of(secret) != public.seals[index]:
+                if form.seed_digest(secret) != public.seals[index]:
                     raise _wrong_shares(owner)
-                own = self._purpose.own(number, asked, owner)
+                own = self._purpose.own(number, digest, owner)
                 masks.append(Mask(derived(secret, own), -1))
                 continue
             pair = KeyPair(secret)
@@ -337,19 +360,20 @@ class SecureSum:
             for name in self._ring.of(owner):
                 if name in masked.survivors:
                     agreed = pair.agreed(masked.keys.public[name].masks[index])
-                    key = derived(agreed, self._purpose.pair(number, asked, owner, name))
-                    # What is left of the pair is the mask that the survivor has put on.
-                    masks.append(Mask(key, -form.sign(name, owner)))
+                    key = derived(agreed, self._purpose.pair(number, digest, owner, name))
+                    # The survivor added its half of the pair, and the lost site did not.
+                    masks.append(Mask(key, -form.mask_sign(name, owner)))
         add_masks(masks, form.masked_fields(masked.words))
 
-    def _secret(self, owner: str, shares: dict[str, bytes]) -> bytes:
+    def _recover_secret(self, owner: str, shares: dict[str, bytes]) -> bytes:
         by_point = {self._roster.place(name) + 1: share for name, share in shares.items()}
         try:
             return recovered(by_point, self._roster.threshold)
         except DataError:
             raise _wrong_shares(owner) from None
 
-    def _decoded(self, masked: _Masked, call: Call[Any], bounds: Mapping[str, Bound]) -> Arrays:
+    def _decode(self, masked: _Masked, call: Call[Any], bounds: Mapping[str, Bound]) -> Arrays:
+        """Return the sum as numbers, or raise ProtocolError if masks are left in it."""
         words, parties = dict(masked.words), len(self._roster)
         check = words.pop(form.CHECK)
         limits: Mapping[str, Bound] = bounds
@@ -364,34 +388,34 @@ class SecureSum:
             }
         except InputError:
             raise ProtocolError(
-                "A secure sum is no sum of replies within their bounds: a site sent garbage, or "
-                "was asked something else than the others. Run again without it."
+                "The aggregated sum is not a sum of replies within their bounds: a site sent "
+                "garbage, or received another request than the others. Run again without it."
             ) from None
 
 
-def _row(site: str, what: str, array: Bytes, size: int) -> bytes:
-    """Read one row of bytes of a reply."""
+def _read_bytes(site: str, field: str, array: Bytes, size: int) -> bytes:
+    """Return an array of `size` bytes of a reply as bytes."""
     if array.shape != (size,):
-        raise _malformed(site, what)
+        raise _malformed(site, field)
     return array.tobytes()
 
 
-def _malformed(site: str, what: str) -> ProtocolError:
+def _malformed(site: str, field: str) -> ProtocolError:
     return ProtocolError(
-        f"The {what} of site {site!r} in a secure sum are malformed. "
+        f"The field {field!r} of site {site!r} in secure aggregation is malformed. "
         "Use the same release of eigenfed everywhere."
     )
 
 
-def _not_theirs(site: str, what: str) -> ProtocolError:
+def _not_signed(site: str, what: str) -> ProtocolError:
     return ProtocolError(
-        f"The {what} said to be of site {site!r} are not signed with its key in the roster, for "
-        "this run. Use one roster everywhere, and name the run as the transport does."
+        f"Site {site!r} has not signed its {what} for this run with its key in the roster. "
+        "Use one roster everywhere, and the transport's name of the run."
     )
 
 
 def _wrong_shares(owner: str) -> ProtocolError:
     return ProtocolError(
-        f"The shares of the secret of site {owner!r} do not bring it back: that site or one that "
-        "holds a share sent garbage. Run again without it."
+        f"The secret of site {owner!r} cannot be recovered from its shares: that site or a holder "
+        "of a share sent garbage. Run again without it."
     )

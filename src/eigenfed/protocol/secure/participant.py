@@ -1,23 +1,26 @@
-"""A site's half of a secure sum: keys, shares, masks, and what it takes to open a sum.
+"""Secure aggregation: the site's half.
 
 ===========  ==================================================================================
-site sees    the others' public keys, shares sealed for it, who is in a sum, who has signed that
-leaves site  public keys, shares that only their holders can read, masked words; for each site of
-             a sum that is opened, one share: of its own mask if it is in the sum, of its key for
-             the masks with others if it is not
-stays        the signing key, all other secrets
+site sees    the other sites' public keys, secret shares sealed for it, which sites are in a sum
+             and which have signed that
+leaves site  public keys; secret shares that only their holders can read; masked words; and for
+             each site of a sum that is opened, one share: of the seed of its own mask if it is in
+             the sum, of the key of its pairwise masks if it is not
+stays        the signing key and all other secrets
 ===========  ==================================================================================
 
-After Bonawitz et al. 2017, with its round against a coordinator that tells sites different things.
-What may follow what is in the table `_ORDER`; whatever it is asked, a site
+After Bonawitz et al. (2017), "Practical secure aggregation", with its consistency round against a
+coordinator that tells sites different things. The table `_ORDER` says which message may follow
+which. Whatever the coordinator sends, a site
 
 - makes keys for a sum once, shares them once, masks one reply with them, signs one list of
   survivors, and opens that list once;
 - takes part in the sum that it masked last, and in no earlier one;
-- opens a list only if more sites than two thirds of the roster have signed it for the same
-  request.
+- opens a list only if more than two thirds of the roster have signed it for the same request.
+  Two such majorities share more than a third of the roster, so that with fewer colluding sites an
+  honest one would have to sign both lists: no two lists of one sum are ever opened.
 
-Secrets are kept in memory: a site that is started again has to begin another run.
+Secrets are kept in memory only: a site that was restarted has to begin a new run.
 """
 
 from collections.abc import Callable, Mapping
@@ -65,13 +68,13 @@ RELEASES = {
         "one share of a secret of each site", "sites", Leaves.EXACT, Reveals.NOTHING
     ),
 }
-"""What the messages of a secure sum are; none of them has to do with the rows."""
+"""Declarations of the messages of secure aggregation; all are independent of the rows."""
 
 _MASK = "mask"
 
 
 class _Keyed(Enum):
-    """What has become of the keys for the next sums."""
+    """Progress of the keys for the next sums."""
 
     NONE = auto()
     MADE = auto()
@@ -79,7 +82,7 @@ class _Keyed(Enum):
 
 
 class _Summed(Enum):
-    """What has become of the last sum."""
+    """Progress of the last sum."""
 
     NONE = auto()
     MASKED = auto()
@@ -88,7 +91,7 @@ class _Summed(Enum):
 
 
 class _Step(NamedTuple):
-    """When a request has its place, and with which code it is refused otherwise."""
+    """For each state, the code with which a request is refused; empty where it is allowed."""
 
     keyed: dict[_Keyed, str]
     summed: dict[_Summed, str]
@@ -121,17 +124,17 @@ _ORDER = {
         },
     ),
 }
-"""For each request: in which states it is taken (an empty code), and the code in the others."""
+"""For each request: in which states it is allowed (an empty code), and the code otherwise."""
 
 
 class Sums(TypingProtocol):
-    """Which sets of sites a data set was summed over, where no noise was added."""
+    """The sets of sites over which a data set was summed without noise."""
 
     def seen(self) -> set[frozenset[str]]:
         """Return all sets so far."""
 
     def add(self, sites: frozenset[str]) -> None:
-        """Write one down, before the sum can be opened."""
+        """Record a set, before the sum can be opened."""
 
 
 @dataclass(eq=False, repr=False)
@@ -140,7 +143,7 @@ class _Sum:
 
     number: int
     batch: Batch
-    asked: bytes
+    digest: bytes
     present: tuple[str, ...]
     noised: bool
     least: int
@@ -149,7 +152,7 @@ class _Sum:
 
 @dataclass(eq=False, repr=False)
 class _SumRun:
-    """What a participant knows of one run."""
+    """State of one run."""
 
     keyed: _Keyed = _Keyed.NONE
     summed: _Summed = _Summed.NONE
@@ -158,7 +161,7 @@ class _SumRun:
     last: _Sum | None = None
 
     def check(self, op: str) -> None:
-        """Refuse a request that has no place now."""
+        """Refuse a request that is not allowed now."""
         step = _ORDER[op]
         code = step.keyed[self.keyed] or step.summed[self.summed]
         if code:
@@ -167,7 +170,7 @@ class _SumRun:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Place:
-    """A site's place in a sum that it is about to mask a reply for."""
+    """A site's place in the sum that it is about to mask a reply for."""
 
     run: str
     number: int
@@ -176,7 +179,7 @@ class Place:
 
 
 class Participant:
-    """What a site needs to take part in secure sums.
+    """A site's part in the secure aggregations of its runs.
 
     Parameters
     ----------
@@ -184,14 +187,14 @@ class Participant:
     identity : Identity
         The site's own signing key.
     roster : Roster
-        All sites, as this site has pinned them.
+        All sites and their public keys, as this site has pinned them.
     least_change : int
-        By how many sites the sets of two exact sums over the same data must differ, if they do;
-        0 allows all.
+        Size of the smallest group of sites that exact sums over the same data may isolate, alone
+        or combined; 0 allows all.
     sums : Sums
-        The sets so far.
+        The sets of sites summed over so far.
     draw_key : callable
-        Source of keys: `fresh_key`, except where copies of a site must make the same ones again.
+        Source of keys: `fresh_key`, except where copies of a site must make the same keys.
     """
 
     def __init__(
@@ -206,8 +209,8 @@ class Participant:
     ) -> None:
         if roster.keys.get(site) != identity.public:
             raise InputError(
-                f"The roster does not have site {site!r} with the key of its identity. "
-                "Put its public key there, or pass the identity that belongs to it."
+                f"The roster does not list site {site!r} with the public key of its identity. "
+                "Add that key to the roster, or pass the identity that belongs to it."
             )
         self._site = site
         self._identity = identity
@@ -219,29 +222,29 @@ class Participant:
         self._runs: dict[str, _SumRun] = {}
 
     def forget(self, run: str) -> None:
-        """Drop the secrets of a run that is over."""
+        """Delete the secrets of a run that is over."""
         self._runs.pop(run, None)
 
     def answer(self, op: str, run: str, arrays: Arrays) -> object:
-        """Answer a request for keys, shares, a signature or what opens a sum.
+        """Answer a request for keys, secret shares, a signature, or the opening of a sum.
 
         Raises
         ------
         Refusal
             With the code that leaves the site.
         """
-        answers: dict[str, tuple[type[Any], Callable[[Purpose, _SumRun, Any], object]]] = {
+        handlers: dict[str, tuple[type[Any], Callable[[Purpose, _SumRun, Any], object]]] = {
             KeysRequest.op: (KeysRequest, self._make_keys),
             SharesRequest.op: (SharesRequest, self._share),
             SurvivorsRequest.op: (SurvivorsRequest, self._sign),
             UnmaskRequest.op: (UnmaskRequest, self._open),
         }
-        kind, answer = answers[op]
+        kind, handle = handlers[op]
         try:
             request = unpack(kind, arrays)
-            known = self._of(run)
+            known = self._find_run(run)
             known.check(op)
-            return answer(self._purpose(run), known, request)
+            return handle(self._purpose(run), known, request)
         except (DataError, KeyError, IndexError):
             raise refusal("malformed") from None
 
@@ -251,16 +254,17 @@ class Participant:
         Raises
         ------
         Refusal
-            If the sum was masked before, or keys or shares are missing.
+            If the sum was masked before, or keys or secret shares are missing.
         """
-        known = self._of(run)
+        known = self._find_run(run)
         try:
+            # A mask is used once: two replies under one mask would reveal their difference.
             if known.last is not None and envelope.number <= known.last.number:
                 raise refusal("sum_again")
             known.check(_MASK)
             if known.batch is None or envelope.number not in known.batch.secrets:
                 raise refusal("sum")
-            present = self._check_group(form.read(envelope.present, self.roster))
+            present = self._check_group(form.decode_sites(envelope.present, self.roster))
             self._receive(self._purpose(run), known.batch, present, envelope.shares)
         except (DataError, KeyError, IndexError):
             raise refusal("malformed") from None
@@ -269,46 +273,51 @@ class Participant:
     def mask(
         self,
         place: Place,
-        asked: bytes,
+        digest: bytes,
         reply: Arrays,
         bounds: Mapping[str, Bound] | None,
         *,
         least: int,
     ) -> Arrays:
-        """Turn a reply into words that only a sum over all sites makes sense of.
+        """Turn a reply into words that are random unless summed over all sites.
 
         Parameters
         ----------
         place : Place
-        asked : bytes
-            Digest of the request and of everything that follows from it: sites with another one
-            have masks that do not cancel.
+        digest : bytes
+            Digest of the request and its bounds (`Envelope.digest`): the masks of sites with
+            different digests do not cancel.
         reply : mapping of str to ndarray
-            What the operation answers.
+            Reply of the operation.
         bounds : mapping of str to Bound, or None
-            Largest magnitude of each array; None for integers with noise, which go into the sum as
-            they are.
+            Largest magnitude of each array; None for noised integers, which are summed as they
+            are.
         least : int
-            How many sites must be in the sum before it is opened.
+            Number of sites that must be in the sum before it is opened.
 
         Raises
         ------
         InputError
-            If an entry is beyond its bound.
+            If an entry exceeds its bound.
         """
-        fields = self._words(reply, bounds)
-        last = _Sum(place.number, place.batch, asked, place.present, bounds is None, least)
+        fields = self._encode_reply(reply, bounds)
+        last = _Sum(place.number, place.batch, digest, place.present, bounds is None, least)
         self._add_masks(self._purpose(place.run), last, fields)
-        known = self._of(place.run)
+        known = self._find_run(place.run)
         known.last, known.summed = last, _Summed.MASKED
+        # Earlier sums cannot be opened any more, so their secrets are of use to an intruder only.
         place.batch.forget(place.number - 1)
-        return fields | {form.PLACE: form.written({self._site}, self.roster).astype(np.int64)}
+        # Not masked: the coordinator has to know whose replies are in the sum.
+        return fields | {form.PLACE: form.encode_sites({self._site}, self.roster).astype(np.int64)}
 
-    def _of(self, run: str) -> _SumRun:
+    def _find_run(self, run: str) -> _SumRun:
         return self._runs.setdefault(run, _SumRun())
 
     def _purpose(self, run: str) -> Purpose:
         return Purpose(run, self.roster)
+
+    # Round 1, keys. The two sites of a pairwise mask need a common secret. The signature stops a
+    # coordinator from replacing the keys by its own, with which it could compute every mask.
 
     def _make_keys(self, purpose: Purpose, run: _SumRun, request: KeysRequest) -> KeysReply:
         first, count = request.first, request.count
@@ -320,12 +329,16 @@ class Participant:
         keys = batch.public.to_bytes()
         signature = self._identity.sign(purpose.keys(self._site, first, keys))
         run.made, run.batch, run.keyed = first + count, batch, _Keyed.MADE
-        return KeysReply(keys=form.flat(keys), signature=form.flat(signature))
+        return KeysReply(keys=form.as_bytes_array(keys), signature=form.as_bytes_array(signature))
+
+    # Round 2, secret shares. If a site drops out later, the masks that others share with it stay in
+    # the sum, and enough of the others must be able to reconstruct them. Shares are sealed for
+    # their holders: the coordinator carries them, and could otherwise reconstruct every secret.
 
     def _share(self, purpose: Purpose, run: _SumRun, request: SharesRequest) -> SharesReply:
-        batch = _batch(run)
-        names = self._check_group(form.read(request.present, self.roster))
-        shown = form.rows_of(request.keys, len(names), form.keys_bytes(batch.count))
+        batch = _require_batch(run)
+        names = self._check_group(form.decode_sites(request.present, self.roster))
+        shown = form.read_rows(request.keys, len(names), form.keys_bytes(batch.count))
         statements = {
             name: purpose.keys(name, batch.first, keys)
             for name, keys in zip(names, shown, strict=True)
@@ -335,11 +348,15 @@ class Participant:
             name: PublicKeys.from_bytes(keys, batch.count)
             for name, keys in zip(names, shown, strict=True)
         }
+        # The site's own keys must be among them, or the others mask with keys of someone else.
         if peers[self._site] != batch.public:
             raise refusal("signature")
-        shares = form.as_rows(batch.shared(purpose, peers))
+        shares = form.stack_rows(batch.share(purpose, peers))
         run.keyed = _Keyed.SHARED
         return SharesReply(shares=shares)
+
+    # Round 3, masking: `prepare` and `mask` above, which the gate calls for each request of the
+    # method. Masks hide a reply from the coordinator; the pairwise ones cancel in the sum.
 
     def _receive(
         self,
@@ -348,11 +365,11 @@ class Participant:
         present: tuple[str, ...],
         shares: npt.NDArray[Any] | None,
     ) -> None:
-        """Take the shares that others have sealed for this site, and see that none is missing."""
+        """Open the secret shares sealed for this site, and refuse if any is missing."""
         if not set(present) <= set(batch.peers):
             raise refusal("sum")
         if shares is not None:
-            texts = form.rows_of(shares, len(present), form.sealed_bytes(batch.count))
+            texts = form.read_rows(shares, len(present), form.sealed_bytes(batch.count))
             for owner, text in zip(present, texts, strict=True):
                 try:
                     batch.receive(purpose, owner, text)
@@ -362,18 +379,22 @@ class Participant:
             raise refusal("shares")
 
     def _check_group(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse a group that is too small, or without this site."""
+        """Refuse a group that is too small or does not include this site.
+
+        In a small group the colluding sites could subtract their own parts and be left with few.
+        """
         if len(names) < max(self.roster.threshold, LEAST_SITES):
             raise refusal("few_sites")
         if self._site not in names:
             raise refusal("survivors")
         return names
 
-    def _words(self, reply: Arrays, bounds: Mapping[str, Bound] | None) -> Arrays:
-        """Return the reply in fixed point, and zeros by which masks that do not cancel show.
+    def _encode_reply(self, reply: Arrays, bounds: Mapping[str, Bound] | None) -> Arrays:
+        """Return the reply in fixed point, with zeros that reveal masks that do not cancel.
 
-        A site's own part of the noise is not enough for a refusal to hang on it: what is noised is
-        of integers already and goes into the sum, which wraps, whatever it is.
+        A noised reply consists of integers already and is summed as it is, modulo 2**64, without
+        a check against bounds: one site's part of the noise is not enough to protect a refusal
+        that would depend on its reply.
         """
         fields: Arrays = {form.CHECK: np.zeros(form.CHECK_WORDS, dtype=np.int64)}
         if bounds is None:
@@ -384,40 +405,57 @@ class Participant:
 
     def _add_masks(self, purpose: Purpose, last: _Sum, fields: Arrays) -> None:
         secret = last.batch.secrets[last.number]
-        own = purpose.own(last.number, last.asked, self._site)
+        # The own mask protects a reply that arrives late: by then the coordinator may have had
+        # the pairwise masks opened, because it reported the site as lost.
+        own = purpose.own(last.number, last.digest, self._site)
         masks = [Mask(derived(secret.seed, own), 1)]
         for name in self._ring.of(self._site):
             if name in last.present:
                 public = last.batch.peers[name].masks[last.number - last.batch.first]
-                pair = purpose.pair(last.number, last.asked, self._site, name)
+                pair = purpose.pair(last.number, last.digest, self._site, name)
                 key = derived(secret.pair.agreed(public), pair)
-                masks.append(Mask(key, form.sign(self._site, name)))
+                masks.append(Mask(key, form.mask_sign(self._site, name)))
         add_masks(masks, form.masked_fields(fields))
 
+    # Round 4, signatures of the survivors. Without it, a coordinator could show different lists to
+    # different holders. It would open a set of sites that no site has checked, or, with colluding
+    # holders, collect both secrets of one site, remove both of its masks and read its reply.
+
     def _sign(self, purpose: Purpose, run: _SumRun, request: SurvivorsRequest) -> SurvivorsReply:
-        last = _current(run, request.number)
-        survivors = frozenset(self._check_group(form.read(request.survivors, self.roster)))
+        last = _require_current(run, request.number)
+        survivors = frozenset(self._check_group(form.decode_sites(request.survivors, self.roster)))
         if not survivors <= set(last.present) or last.survivors not in (None, survivors):
             raise refusal("survivors")
+        # Sites mask with neighbours on a ring: if too many of them are lost, colluding sites could
+        # cut it, and the coordinator would get the sums of the two parts.
         if not self._ring.holds(survivors):
             raise refusal("thin")
+        # Each site adds its part of the noise: with fewer of them the sum would have too little.
         if len(survivors) < last.least:
             raise refusal("few_sites")
         self._check_change(last, survivors)
         last.survivors, run.summed = survivors, _Summed.SIGNED
-        signature = self._identity.sign(purpose.survivors(last.number, last.asked, survivors))
-        return SurvivorsReply(asked=form.flat(last.asked), signature=form.flat(signature))
+        signature = self._identity.sign(purpose.survivors(last.number, last.digest, survivors))
+        return SurvivorsReply(
+            asked=form.as_bytes_array(last.digest), signature=form.as_bytes_array(signature)
+        )
+
+    # Round 5, opening. For each site the holders reveal a share of one secret only: the seed if it
+    # survived, so that its own mask can be removed, or the key if it was lost, so that what is
+    # left of its pairwise masks can be. With enough shares the coordinator gets the sum.
 
     def _open(self, purpose: Purpose, run: _SumRun, request: UnmaskRequest) -> SharesReply:
-        last = _current(run, request.number)
-        survivors = frozenset(form.read(request.survivors, self.roster))
+        last = _require_current(run, request.number)
+        survivors = frozenset(form.decode_sites(request.survivors, self.roster))
         if survivors != last.survivors:
             raise refusal("survivors")
-        signers = form.read(request.signers, self.roster)
+        signers = form.decode_sites(request.signers, self.roster)
         if len(signers) < self.roster.threshold or not survivors.issuperset(signers):
             raise refusal("few_sites")
-        statement = purpose.survivors(last.number, last.asked, survivors)
+        statement = purpose.survivors(last.number, last.digest, survivors)
         self._check_signed(dict.fromkeys(signers, statement), request.signatures)
+        # Checked again, because another run may have opened a sum since the signature, and
+        # recorded before the shares leave.
         self._check_change(last, survivors)
         if not last.noised:
             self._sums.add(survivors)
@@ -427,28 +465,31 @@ class Participant:
         ]
         run.summed = _Summed.OPEN
         last.batch.forget(last.number)
-        return SharesReply(shares=form.as_rows(rows))
+        return SharesReply(shares=form.stack_rows(rows))
 
     def _check_signed(self, statements: dict[str, bytes], signatures: npt.NDArray[Any]) -> None:
-        rows = form.rows_of(signatures, len(statements), SIGNATURE_BYTES)
+        rows = form.read_rows(signatures, len(statements), SIGNATURE_BYTES)
         for (name, statement), signature in zip(statements.items(), rows, strict=True):
             if not self.roster.signed(name, statement, signature):
                 raise refusal("signature")
 
     def _check_change(self, last: _Sum, survivors: frozenset[str]) -> None:
-        """Refuse a set whose sum, combined with earlier ones, would be about few sites."""
+        """Refuse a set whose sum, combined with earlier ones, would isolate few sites.
+
+        Two exact sums over sets that differ by one site give that site's reply away.
+        """
         if not last.noised and isolated_by(survivors, self._sums.seen(), self._least_change):
             raise refusal("isolates")
 
 
-def _batch(run: _SumRun) -> Batch:
+def _require_batch(run: _SumRun) -> Batch:
     if run.batch is None:
         raise refusal("sum")
     return run.batch
 
 
-def _current(run: _SumRun, number: int) -> _Sum:
-    """Find the sum that was masked last."""
+def _require_current(run: _SumRun, number: int) -> _Sum:
+    """Return the sum that was masked last, if it has this number."""
     if run.last is None or run.last.number != number:
         raise refusal("sum")
     return run.last

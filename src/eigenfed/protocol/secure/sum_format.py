@@ -1,7 +1,9 @@
-"""What both halves of a secure sum agree on: names of fields, layouts of bytes, signed statements.
+"""Wire format of secure aggregation: messages, byte layouts, and the contexts of keys.
 
-Sets of sites travel as one byte for each site of the roster, in its order. Whatever is signed, or
-goes into a key, begins with the run and the roster's digest.
+Shared by the coordinator's half (`aggregation`) and the site's half (`participant`). A set of sites
+is sent as one byte per site of the roster, in its order. Every signed statement and every context
+of a key begins with the run and the digest of the roster (`Purpose`), so that nothing signed or
+derived in one run can be used in another.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,23 +26,23 @@ from eigenfed.protocol.operations import Request
 PREFIX = "secure."
 PLACE, CHECK = "secure.place", "secure.check"
 CHECK_WORDS = 4
-"""Zeros that are masked with the rest: what is left of them tells masks that do not cancel."""
+"""Number of zeros masked with each reply: after unmasking, other values show leftover masks."""
 MOST_AHEAD = 64
 LAST_SUM = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Envelope:
-    """What comes with a request whose reply goes into a secure sum.
+    """What accompanies a request whose reply goes into a secure aggregation.
 
     Attributes
     ----------
     number : int
-        Of the sum.
+        Number of the sum in the run.
     present : ndarray of uint8
         The sites that have shared keys for it.
     shares : ndarray of uint8, or None
-        What they have sealed for this site, once for each set of keys.
+        The secret shares they sealed for this site; sent once for each batch of keys.
     """
 
     number: int
@@ -48,28 +50,28 @@ class Envelope:
     shares: Bytes | None = None
 
     def to_arrays(self) -> Arrays:
-        """Write it beside the fields of a request."""
+        """Return its fields as arrays, with a prefix that sets them apart from the request's."""
         return {PREFIX + name: array for name, array in pack(self).items()}
 
     def digest(self, op: str, payload: Arrays, bounds: Mapping[str, Bound] | None) -> bytes:
-        """Return the digest of all that is asked of every site alike, and of what follows from it.
+        """Return the digest of the request that all sites must have received, and of its bounds.
 
-        It is in every mask: sites that were asked different things, or that derive different
-        bounds, have masks that do not cancel.
+        It is part of every mask: the masks of sites that received different requests, or derived
+        different bounds, do not cancel.
         """
-        alike = {"number": np.array([self.number]), "present": self.present}
-        derived = {} if bounds is None else {f"bound.{n}": _listed(b) for n, b in bounds.items()}
-        named = dict(sorted({**payload, **alike, **derived}.items()))
+        common = {"number": np.array([self.number]), "present": self.present}
+        derived = {} if bounds is None else {f"bound.{n}": _as_array(b) for n, b in bounds.items()}
+        named = dict(sorted({**payload, **common, **derived}.items()))
         return sha256(Container("asked", 2, {"op": op}, named).to_bytes()).digest()
 
 
-def _listed(bound: Bound) -> npt.NDArray[Any]:
+def _as_array(bound: Bound) -> npt.NDArray[Any]:
     return bound if isinstance(bound, np.ndarray) else np.array([float(bound)])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeysReply:
-    """Public keys of a site, signed."""
+    """Public keys of a site, and its signature of them."""
 
     keys: Bytes
     signature: Bytes
@@ -77,7 +79,7 @@ class KeysReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class KeysRequest(Request[KeysReply]):
-    """Have a site make keys for the sums from `first` on."""
+    """Request to make keys for `count` sums, from number `first` on."""
 
     first: int
     count: int
@@ -87,14 +89,14 @@ class KeysRequest(Request[KeysReply]):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SharesReply:
-    """Shares, a row for each site."""
+    """Secret shares, one row per site."""
 
     shares: Bytes
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SharesRequest(Request[SharesReply]):
-    """Show a site the others' keys, and have it seal shares of its secrets for them."""
+    """Request to seal secret shares for the sites whose signed keys are shown."""
 
     present: Bytes
     keys: Bytes
@@ -105,7 +107,7 @@ class SharesRequest(Request[SharesReply]):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SurvivorsReply:
-    """A site's word on what it was asked, and its signature of who is in the sum."""
+    """Digest of the request that a site has answered, and its signature of the survivors."""
 
     asked: Bytes
     signature: Bytes
@@ -113,7 +115,7 @@ class SurvivorsReply:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class SurvivorsRequest(Request[SurvivorsReply]):
-    """Have a site sign who is in a sum."""
+    """Request to sign which sites are in a sum."""
 
     number: int
     survivors: Bytes
@@ -123,7 +125,7 @@ class SurvivorsRequest(Request[SurvivorsReply]):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UnmaskRequest(Request[SharesReply]):
-    """Show a site who has signed, and ask for what opens the sum."""
+    """Request for the secret shares that open a sum, with the signatures of its survivors."""
 
     number: int
     survivors: Bytes
@@ -135,7 +137,7 @@ class UnmaskRequest(Request[SharesReply]):
 
 @dataclass(frozen=True)
 class Purpose:
-    """What keys, masks and signatures of one run are bound to.
+    """Contexts that bind keys, masks and signatures to one run, roster and purpose.
 
     Attributes
     ----------
@@ -150,38 +152,38 @@ class Purpose:
         return context(what, self.run, self.roster.digest, *parts)
 
     def keys(self, site: str, first: int, keys: bytes) -> bytes:
-        """Say what a site signs when it makes keys for the sums from `first` on."""
+        """Return the statement that a site signs with its keys for the sums from `first` on."""
         return self._of("keys", site, first, keys)
 
     def share(self, owner: str, holder: str, first: int) -> bytes:
-        """Say what seals an owner's shares for one holder."""
+        """Return the context of the seal on an owner's secret shares for one holder."""
         return self._of("share", owner, holder, first)
 
-    def pair(self, number: int, asked: bytes, one: str, other: str) -> bytes:
-        """Say what the mask of two sites is for, in one sum of one ask."""
-        return self._of("pair", number, asked, *sorted((one, other)))
+    def pair(self, number: int, digest: bytes, one: str, other: str) -> bytes:
+        """Return the context of the mask of two sites, for one sum of one request."""
+        return self._of("pair", number, digest, *sorted((one, other)))
 
-    def own(self, number: int, asked: bytes, site: str) -> bytes:
-        """Say what a site's own mask is for, in one sum of one ask."""
-        return self._of("own", number, asked, site)
+    def own(self, number: int, digest: bytes, site: str) -> bytes:
+        """Return the context of a site's own mask, for one sum of one request."""
+        return self._of("own", number, digest, site)
 
-    def survivors(self, number: int, asked: bytes, survivors: frozenset[str]) -> bytes:
-        """Say what sites sign once they are told who is in the sum."""
-        return self._of("survivors", number, asked, bytes(written(survivors, self.roster)))
+    def survivors(self, number: int, digest: bytes, survivors: frozenset[str]) -> bytes:
+        """Return the statement by which sites sign who is in a sum."""
+        return self._of("survivors", number, digest, bytes(encode_sites(survivors, self.roster)))
 
 
 @dataclass(frozen=True)
 class PublicKeys:
-    """What a site shows of its keys for some sums.
+    """Public part of a site's keys for a batch of sums.
 
     Attributes
     ----------
     channel : bytes
-        For sealing shares.
+        Public key for sealing secret shares.
     masks : tuple of bytes
-        One for each sum.
+        Public keys for the pairwise masks, one per sum.
     seals : tuple of bytes
-        Digests of the seeds of its own masks, one for each sum.
+        Digests of the seeds of the site's own masks, one per sum.
     """
 
     channel: bytes
@@ -189,7 +191,7 @@ class PublicKeys:
     seals: tuple[bytes, ...]
 
     def to_bytes(self) -> bytes:
-        """Write them one after the other."""
+        """Return the concatenated keys."""
         return b"".join((self.channel, *self.masks, *self.seals))
 
     @classmethod
@@ -200,22 +202,22 @@ class PublicKeys:
 
 
 def keys_bytes(count: int) -> int:
-    """Return the length of a site's public keys for so many sums."""
+    """Return the length of a site's public keys for `count` sums."""
     return KEY_BYTES * (2 * count + 1)
 
 
 def sealed_bytes(count: int) -> int:
-    """Return the length of one owner's sealed shares for one holder and so many sums."""
+    """Return the length of one owner's sealed shares for one holder and `count` sums."""
     return 2 * SHARE_BYTES * count + TAG_BYTES
 
 
-def seal_of(seed: bytes) -> bytes:
-    """Return the digest by which a seed is known to be right when it is brought back."""
+def seed_digest(seed: bytes) -> bytes:
+    """Return the digest with which a seed that was recovered from shares is verified."""
     return sha256(context("seed", seed)).digest()
 
 
-def parted(arrays: Arrays) -> tuple[Arrays, Envelope | None]:
-    """Split a message into what its operation sees and what the secure sum needs.
+def split_message(arrays: Arrays) -> tuple[Arrays, Envelope | None]:
+    """Split the arrays of a message into the request's fields and the envelope, if any.
 
     Raises
     ------
@@ -227,41 +229,41 @@ def parted(arrays: Arrays) -> tuple[Arrays, Envelope | None]:
     return payload, unpack(Envelope, inner) if inner else None
 
 
-def written(sites: Iterable[str], roster: Roster) -> Bytes:
-    """Write a set of sites, one byte for each of the roster."""
+def encode_sites(sites: Iterable[str], roster: Roster) -> Bytes:
+    """Encode a set of sites, one byte per site of the roster."""
     chosen = set(sites)
     return np.array([name in chosen for name in roster.sites], dtype=np.uint8)
 
 
-def read(flags: npt.NDArray[Any], roster: Roster) -> tuple[str, ...]:
-    """Read a set of sites, in the roster's order."""
+def decode_sites(flags: npt.NDArray[Any], roster: Roster) -> tuple[str, ...]:
+    """Decode a set of sites, in the roster's order."""
     if flags.shape != (len(roster),) or not np.isin(flags, (0, 1)).all():
         raise DataError("A list of sites is malformed. Use one release of eigenfed.")
     return tuple(name for name, flag in zip(roster.sites, flags, strict=True) if flag)
 
 
-def rows_of(array: npt.NDArray[Any], count: int, size: int) -> list[bytes]:
-    """Read an array of `count` rows of `size` bytes."""
+def read_rows(array: npt.NDArray[Any], count: int, size: int) -> list[bytes]:
+    """Return the rows of an array of `count` rows of `size` bytes."""
     if array.dtype != np.uint8 or array.shape != (count, size):
         raise DataError("An array of bytes is malformed. Use one release of eigenfed.")
     return [row.tobytes() for row in array]
 
 
-def as_rows(parts: Sequence[bytes]) -> Bytes:
-    """Write parts of equal length as the rows of an array."""
+def stack_rows(parts: Sequence[bytes]) -> Bytes:
+    """Return byte strings of equal length as the rows of an array."""
     return np.frombuffer(b"".join(parts), np.uint8).reshape(len(parts), -1)
 
 
 def masked_fields(fields: Mapping[str, npt.NDArray[Any]]) -> list[npt.NDArray[Any]]:
-    """Return the arrays of a masked reply in the order in which a stream runs through them."""
+    """Return the arrays of a masked reply, in the order in which a mask is added to them."""
     return [fields[name] for name in sorted(fields) if name not in (PLACE, CHECK)] + [fields[CHECK]]
 
 
-def flat(data: bytes) -> Bytes:
-    """Write bytes as an array."""
+def as_bytes_array(data: bytes) -> Bytes:
+    """Return bytes as an array."""
     return np.frombuffer(data, np.uint8)
 
 
-def sign(site: str, other: str) -> int:
-    """Return which of two sites adds their mask, and which takes it away."""
+def mask_sign(site: str, other: str) -> int:
+    """Return 1 if `site` adds its mask with `other`, and -1 if it subtracts it."""
     return 1 if site < other else -1

@@ -1,0 +1,108 @@
+"""What a site remembers about an open run, and what it has settled about one request of it."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.gate.script import Script
+from eigenfed.protocol.methods import operations_of, script_of
+from eigenfed.protocol.operations import Op, Request, State, Terms
+from eigenfed.protocol.private.budget_schedule import Spend, spending
+from eigenfed.protocol.secure.sum_format import Envelope
+from eigenfed.protocol.study import Study
+
+
+@dataclass(eq=False, repr=False)
+class OpenRun:
+    """An open run at one site.
+
+    Attributes
+    ----------
+    terms : Terms
+        The study, and the sizes of the site's data.
+    script : Script
+        Operations that may come next.
+    ops : dict of str to Op
+        All operations of the study's method, by name.
+    spends : tuple of Spend
+        Budget fraction of each noised reply, in order; empty without differential privacy.
+    state : State
+        State of the operations between rounds.
+    round_ : int
+        The last round that was answered; -1 before the first.
+    request_digest : str
+        Checksum of the request of that round.
+    reply : bytes
+        The reply of that round.
+    answered : int
+        Number of replies about the rows.
+    charged : int
+        Number of noised replies paid for: the position in `spends`.
+    refused : int
+        Number of refusals.
+    key_messages : int
+        Number of replies about the keys of secure aggregation.
+    is_aborted : bool
+        Whether the run ended because something failed that depends on the rows.
+    """
+
+    terms: Terms
+    script: Script
+    ops: dict[str, Op[Any, Any]]
+    spends: tuple[Spend, ...] = ()
+    state: State = field(default_factory=State)
+    round_: int = -1
+    request_digest: str = ""
+    reply: bytes = b""
+    answered: int = 0
+    charged: int = 0
+    refused: int = 0
+    key_messages: int = 0
+    is_aborted: bool = False
+
+    @classmethod
+    def start(cls, study: Study, *, n: int, d: int) -> "OpenRun":
+        """Return the run of a study, with its method, at a site with n rows and d features."""
+        parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
+        spends = spending(study) if isinstance(study.privacy, Privacy) else ()
+        terms = Terms(study, n, d, parties, narrow)
+        return cls(terms, script_of(study, d), operations_of(study), spends)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Admitted:
+    """A request that the script allows now, with valid fields.
+
+    Attributes
+    ----------
+    op : Op
+    request : Request
+    following : Script
+        The script after it.
+    envelope : Envelope or None
+        What secure aggregation sent along; None if the reply leaves unmasked.
+    """
+
+    op: Op[Any, Any]
+    request: Request[Any]
+    following: Script
+    envelope: Envelope | None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Charge:
+    """Noise that was paid for.
+
+    Attributes
+    ----------
+    noise : Noise
+    mu : float
+        Budget that the reply spends.
+    parties : int
+        Number of sites that the noise is split over; 0 if the coordinator adds it.
+    """
+
+    noise: Noise
+    mu: float
+    parties: int
