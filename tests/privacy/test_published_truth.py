@@ -381,8 +381,8 @@ def test_one_row_twice_as_long_as_the_others_shows_through_any_noise() -> None:
 
 
 def test_a_delta_that_would_let_a_row_be_shown_is_named() -> None:
-    assert "would allow one" in truth_of(ModSuLQ(0.1, 0.1, clip=1.0), rows=[100]).why
-    assert "would allow one" not in truth_of(ModSuLQ(0.1, 1e-4, clip=1.0), rows=[100]).why
+    assert "permits publishing one" in truth_of(ModSuLQ(0.1, 0.1, clip=1.0), rows=[100]).why
+    assert "permits publishing one" not in truth_of(ModSuLQ(0.1, 1e-4, clip=1.0), rows=[100]).why
 
 
 def test_values_cannot_be_changed_later() -> None:
