@@ -245,7 +245,6 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/unit/study/config/test_templates.py": (
         "test_both_say_the_same_of_every_key_with_many_values",
-        "test_both_say_the_same_of_every_two_keys_together",
     ),
     "tests/unit/study/test_plan.py": (
         "test_the_verdict_is_against_noise_where_noise_is_all",

@@ -232,7 +232,7 @@ def test_a_study_file_names_it(files: list[Path], tmp_path: Path) -> None:
     study.write_text(text + '[method]\nname = "toy"\nwidth = 5\n')
     run = call("plan", study)
     assert run.exit_code == 1
-    assert "in method, The method 'toy' has no option 'width'. It has block." in run.stderr
+    assert "The method 'toy' has no option 'width'. It has block." in run.stderr
     schema = json.dumps(answer("init", "--schema", "study"))
     assert Toy.summary in schema
 

@@ -1,34 +1,45 @@
-"""What the models of study and site files are made of: tables, types of values, rules, remedies.
+"""Types of the values in study and site files, the base class of their models, JSON schemas.
 
-A field of a model is one key of a file. Its type holds the rule, and `pydantic.Field` the
-description, the default and an example; from these follow the checks, the messages, the JSON
-schemas and the templates. As in JSON schema, 4.0 is an integer, and true is not.
+A field of a model is a key of a file. Checks, error messages, JSON schemas and templates follow
+from its type, its docstring and its `pydantic.Field`:
+
+- the docstring below a field, its examples and its default are shown in templates;
+- ``title`` completes the sentence "must be ...", if the type does not suffice for that;
+- ``$comment`` is the advice about a wrong value, if an example does not suffice.
+
+As in JSON schema, 4.0 is an integer and true is not.
 """
 
+import ast
+import inspect
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self, TypeVar, get_args
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     ModelWrapValidatorHandler,
+    PlainValidator,
+    TypeAdapter,
+    ValidationInfo,
     model_validator,
 )
-from pydantic.fields import FieldInfo
-from pydantic.json_schema import GenerateJsonSchema, JsonSchemaMode, JsonSchemaValue
-from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
 
-from eigenfed.privacy.dp.sensitivity import RELATIONS
-from eigenfed.study.config.conflicts import Conflict, Schema
+from eigenfed.protocol.method import AUTO, Method, all_methods, method_named, option_types
 from eigenfed.study.config.toml_text import KeyPath, format_value
 
-_Marker = TypeVar("_Marker")
+Schema = dict[str, Any]
+
+_Item = TypeVar("_Item")
 _LARGEST = sys.float_info.max
 _BOUNDS = {
     "exclusiveMinimum": "above",
@@ -38,104 +49,225 @@ _BOUNDS = {
 }
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What a value must be, in words that follow "must be"; for types whose schema cannot tell.
+@cache
+def _read_docstrings(module: str) -> dict[tuple[str, str], str]:
+    """Return the docstrings below fields, by the names of their class and of the field.
 
-    Attributes
-    ----------
-    words : str or callable
-        A callable is asked when a message is made.
+    The option `use_attribute_docstrings` of pydantic reads them when a class is defined, which
+    takes longer than everything else that is done on import.
     """
-
-    words: str | Callable[[], str]
-
-    def __str__(self) -> str:
-        return self.words if isinstance(self.words, str) else self.words()
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """What to do about a wrong value, where an example does not say it."""
-
-    text: str
-
-
-@dataclass(frozen=True)
-class OneOf:
-    """One of a few strings."""
-
-    options: tuple[str, ...]
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return how pydantic checks it."""
-        return core_schema.literal_schema(list(self.options))
+    found = {}
+    for node in ast.walk(ast.parse(inspect.getsource(sys.modules[module]))):
+        for pair in pairwise(node.body if isinstance(node, ast.ClassDef) else ()):
+            match node, *pair:
+                case (
+                    ast.ClassDef(name=table),
+                    ast.AnnAssign(target=ast.Name(id=field)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    found[table, field] = " ".join(text.split())
+    return found
 
 
-@dataclass(frozen=True)
-class ReadAs:
-    """A table of the file from which an object of another class is made.
+def _add_descriptions(schema: Schema, table: type[Any]) -> None:
+    schema["description"] = " ".join((table.__doc__ or "").split())
+    for (name, field), text in _read_docstrings(table.__module__).items():
+        if name == table.__name__:
+            schema["properties"][field]["description"] = text
 
-    Attributes
+
+class TomlTable(BaseModel):
+    """The keys of a table."""
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, defer_build=True, json_schema_extra=_add_descriptions
+    )
+
+    def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
+        """Yield an error message for each key that cannot be combined with others.
+
+        The first word of a message is the key, dotted from this table on.
+
+        Parameters
+        ----------
+        data : mapping
+            The table as TOML has it, which tells the keys that are present.
+        """
+        yield from ()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def check_conflicts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        """Refuse keys that cannot be combined, once each of them is valid by itself."""
+        table = handler(data)
+        conflicts = list(table.find_conflicts(data))
+        if conflicts:
+            raise PydanticCustomError("conflict", "Keys conflict.", {"conflicts": conflicts})
+        return table
+
+
+class TomlFile(TomlTable):
+    """The keys of a file; its path is the context of the validation."""
+
+    _path: Path = Path()
+
+    def model_post_init(self, context: Any) -> None:
+        """Remember the path."""
+        self._path = context or Path()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._path
+
+
+def read_as(table: type[TomlTable], build: Callable[..., Any]) -> PlainValidator:
+    """Return a validator of tables from which objects of another class are made.
+
+    Parameters
     ----------
     table : subclass of TomlTable
         The keys.
     build : callable
-        Takes the table, returns the object, and raises `InputError` if it breaks a rule.
+        Called with the keys as keyword arguments; raises ValueError if they break a rule.
     """
 
-    table: type["TomlTable"]
-    build: Callable[[Any], Any]
+    def read(data: Any, info: ValidationInfo) -> Any:
+        return build(**dict(table.model_validate(data, context=info.context)))
 
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return how pydantic checks it."""
-        table = handler.generate_schema(self.table)
-        return core_schema.no_info_after_validator_function(self.build, table)
+    return PlainValidator(read, json_schema_input_type=table)
 
 
-class Unique:
-    """A list in which no entry is repeated."""
-
-    def __get_pydantic_core_schema__(
-        self, source: Any, handler: GetCoreSchemaHandler
-    ) -> CoreSchema:
-        """Return how pydantic checks it."""
-        return core_schema.no_info_after_validator_function(_check_unique, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        """Return the JSON schema."""
-        return handler(schema) | {"uniqueItems": True}
-
-
-def _check_unique(entries: tuple[Any, ...]) -> tuple[Any, ...]:
-    if len(set(entries)) < len(entries):
+def _take_integer(value: Any) -> Any:
+    """Return 4 for 4.0, and leave to pydantic what is not a number."""
+    if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
         raise ValueError
-    return entries
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-class TomlSchema(GenerateJsonSchema):
-    """JSON schemas of TOML files, which have no null and need no titles of keys."""
+def _check_unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    if len(set(items)) < len(items):
+        raise ValueError
+    return items
 
-    def generate(self, schema: CoreSchema, mode: JsonSchemaMode = "validation") -> JsonSchemaValue:
-        """Return the schema of a model, with what it is about at the top."""
-        found = super().generate(schema, mode)
-        first = {name: found[name] for name in ("title", "description") if name in found}
-        return {"$schema": self.schema_dialect} | first | found
+
+NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+NAME_RULE = "1 to 64 letters, digits, - and _, starting with a letter or digit"
+
+_AS_INTEGER = BeforeValidator(_take_integer)
+
+_UNIQUE: Schema = {"uniqueItems": True}
+_BARE: Schema = {"$comment": "Write true or false, without quotes."}
+
+Flag = Annotated[bool, Field(strict=True, json_schema_extra=_BARE)]
+Positive = Annotated[int, Field(strict=True, ge=1), _AS_INTEGER]
+NotNegative = Annotated[int, Field(strict=True, ge=0), _AS_INTEGER]
+AtLeastTwo = Annotated[int, Field(strict=True, ge=2), _AS_INTEGER]
+Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1), _AS_INTEGER]
+PositiveNumber = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0)]
+NotNegativeNumber = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+Fraction = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0, le=1)]
+Ratio = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, le=1)]
+Epsilon = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1e6)]
+Delta = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1)]
+Name = Annotated[str, Field(strict=True, pattern=f"^{NAME_PATTERN}$", title=NAME_RULE)]
+Relation = Literal["replace_one", "zero_out"]
+UniqueList = Annotated[
+    tuple[_Item, ...], Field(json_schema_extra=_UNIQUE), AfterValidator(_check_unique)
+]
+NonEmptyList = Annotated[
+    tuple[_Item, ...],
+    Field(min_length=1, json_schema_extra=_UNIQUE),
+    AfterValidator(_check_unique),
+]
+
+_FileName = Annotated[str, Field(pattern="^[^\\u0000]+$", title="the path of a file, in quotes")]
+
+
+def _resolve_path(name: Any, info: ValidationInfo) -> Path:
+    if not isinstance(name, str) or name == "" or "\0" in name:
+        raise ValueError
+    return (info.context or Path()).parent / name
+
+
+FilePath = Annotated[Path, PlainValidator(_resolve_path, json_schema_input_type=_FileName)]
+"""A path, which is relative to the folder of the file that it is written in."""
+
+
+def check_method_name(name: str) -> str:
+    """Return the name of a method that is registered."""
+    if name not in all_methods():
+        raise ValueError
+    return name
+
+
+def read_method(value: Any) -> Method | str:
+    """Return the method that a value of a study file describes, or "auto".
+
+    Raises
+    ------
+    ValueError
+        If the value names no method.
+    InputError
+        If the method does not have an option, or does not accept its value.
+
+    Examples
+    --------
+    >>> read_method({"name": "power", "local_steps": 2})
+    Power(local_steps=2)
+    """
+    if value == AUTO:
+        return AUTO
+    options = dict(value) if isinstance(value, Mapping) else {"name": value}
+    name = options.pop("name", None)
+    if not isinstance(name, str):
+        raise ValueError
+    kinds = option_types(all_methods()[check_method_name(name)])
+    for option, given in options.items():
+        if int in kinds.get(option, ()) and float not in kinds[option]:
+            options[option] = _take_integer(given)
+    return method_named(name, options)
+
+
+def _add_name_schema(schema: Schema) -> None:
+    schema["enum"] = list(all_methods())
+
+
+def _add_method_schema(schema: Schema) -> None:
+    names = {"enum": [AUTO, *all_methods()]}
+    schema["title"] = f"{describe_schema(names)}, or a table of a name and options"
+    schema["anyOf"] = [names]
+    for name, method in all_methods().items():
+        table = TypeAdapter(method).json_schema(schema_generator=_TomlSchema)
+        table["properties"] = {"name": {"const": name}} | table["properties"]
+        schema["anyOf"].append(
+            {
+                "description": method.summary,
+                "type": "object",
+                "properties": table["properties"],
+                "required": ["name"],
+                "additionalProperties": False,
+            }
+        )
+
+
+# Methods may be registered later: the schemas are made when they are asked for.
+MethodName = Annotated[
+    str,
+    Field(strict=True, json_schema_extra=_add_name_schema),
+    AfterValidator(check_method_name),
+]
+MethodOption = Annotated[
+    Method | str, PlainValidator(read_method), Field(json_schema_extra=_add_method_schema)
+]
+
+
+class _TomlSchema(GenerateJsonSchema):
+    """JSON schemas of TOML files, which have no null; keys have no title but their own."""
 
     def sort(self, value: JsonSchemaValue, parent_key: str | None = None) -> JsonSchemaValue:
         """Keep the order of the keys in the models."""
         return value
-
-    def dict_schema(self, schema: core_schema.DictSchema) -> JsonSchemaValue:
-        """Return the schema of a table with free keys, which must match the pattern of names."""
-        found = super().dict_schema(schema)
-        return found | {"additionalProperties": False} if "patternProperties" in found else found
 
     def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
         """Return the schema of a value that may be left out."""
@@ -144,179 +276,65 @@ class TomlSchema(GenerateJsonSchema):
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
         """Return the schema of a value with its default, if it has one."""
         found = super().default_schema(schema)
-        return found if found.get("default") is not None else _without(found, "default")
+        return {key: value for key, value in found.items() if (key, value) != ("default", None)}
 
     def field_title_should_be_set(self, schema: Any) -> bool:
-        """Leave the titles of keys out."""
+        """Add no titles."""
         return False
 
 
-def _finish_schema(schema: Schema, table: type[Any]) -> None:
-    schema["description"] = describe_table(table)
-    if table.conflicts:
-        schema["allOf"] = [conflict.to_schema() for conflict in table.conflicts]
-
-
-class TomlTable(BaseModel):
-    """The keys of a file, or of one table of it.
-
-    Attributes
-    ----------
-    conflicts : tuple of Conflict
-        Keys that cannot be combined, dotted from this table on.
-    """
-
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=_finish_schema)
-
-    conflicts: ClassVar[tuple[Conflict, ...]] = ()
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def check_conflicts(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        """Refuse keys that cannot be combined, once each of them holds by itself."""
-        table = handler(data)
-        found = [conflict for conflict in cls.conflicts if conflict.applies(data)]
-        if found:
-            raise PydanticCustomError("conflict", "Keys conflict.", {"conflicts": found})
-        return table
-
-
-def take_integer(value: Any) -> Any:
-    """Return 4 for 4.0, and leave to pydantic what is not a number.
+def get_schema(table: type[TomlTable]) -> Schema:
+    """Return the JSON schema (draft 2020-12) of a table, without references.
 
     Examples
     --------
-    >>> take_integer(4.0), take_integer("4")
-    (4, '4')
+    >>> class Site(TomlTable):
+    ...     min_rows: Positive = 20
+    >>> get_schema(Site)["properties"]["min_rows"]["minimum"]
+    1
     """
-    if isinstance(value, int | float) and not -_LARGEST <= value <= _LARGEST:
-        raise ValueError
-    return int(value) if isinstance(value, float) and value.is_integer() else value
+    schema = table.model_json_schema(schema_generator=_TomlSchema)
+    found: Schema = _inline(schema, schema.pop("$defs", {}))
+    first = {"title": found["title"], "description": found["description"]}
+    return {"$schema": _TomlSchema.schema_dialect} | first | found
 
 
-def take_number(value: Any) -> float:
-    """Return a finite number as a float.
-
-    Examples
-    --------
-    >>> take_number(2)
-    2.0
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError
-    if not -_LARGEST <= value <= _LARGEST:
-        raise ValueError
-    return float(value)
+def _inline(value: Any, definitions: Schema) -> Any:
+    match value:
+        case {"$ref": str(reference)}:
+            return _inline(definitions[reference.removeprefix("#/$defs/")], definitions)
+        case dict():
+            return {key: _inline(inner, definitions) for key, inner in value.items()}
+        case list():
+            return [_inline(inner, definitions) for inner in value]
+        case _:
+            return value
 
 
-NAME_RULE = "1 to 64 letters, digits, - and _, starting with a letter or digit"
-
-_AS_INTEGER, _AS_NUMBER = BeforeValidator(take_integer), BeforeValidator(take_number)
-
-Flag = Annotated[bool, Field(strict=True), Remedy("Write true or false, without quotes.")]
-Positive = Annotated[int, Field(strict=True, ge=1), _AS_INTEGER]
-NotNegative = Annotated[int, Field(strict=True, ge=0), _AS_INTEGER]
-AtLeastTwo = Annotated[int, Field(strict=True, ge=2), _AS_INTEGER]
-Seed = Annotated[int, Field(strict=True, ge=0, le=2**32 - 1), _AS_INTEGER]
-PositiveNumber = Annotated[float, Field(gt=0), _AS_NUMBER]
-NotNegativeNumber = Annotated[float, Field(ge=0), _AS_NUMBER]
-Fraction = Annotated[float, Field(ge=0, le=1), _AS_NUMBER]
-Ratio = Annotated[float, Field(gt=0, le=1), _AS_NUMBER]
-Epsilon = Annotated[float, Field(gt=0, lt=1e6), _AS_NUMBER]
-Delta = Annotated[float, Field(gt=0, lt=1), _AS_NUMBER]
-Name = Annotated[
-    str, Field(strict=True, pattern="^(?:[A-Za-z0-9][A-Za-z0-9_-]{0,63})$"), Rule(NAME_RULE)
-]
-Relation = Annotated[
-    str,
-    OneOf(RELATIONS),
-    Field(
-        description="Neighbouring data sets differ in one row, which is either replaced by "
-        "another row (replace_one) or left out of every sum (zero_out).",
-        examples=[RELATIONS[0]],
-    ),
-]
-FileName = Annotated[
-    str, Field(strict=True, pattern=r"^(?:[^\u0000]+)$"), Rule("the path of a file, in quotes")
-]
-
-
-def list_keys(
-    table: type[TomlTable], above: KeyPath = ()
-) -> Iterator[tuple[KeyPath, type[TomlTable]]]:
-    """Yield each key of a file with the table that it stands in, all the way down.
+def list_keys(schema: Schema, above: KeyPath = ()) -> Iterator[tuple[KeyPath, Schema]]:
+    """Yield the path and the schema of each key of a file, including those of inner tables.
 
     Examples
     --------
     >>> class Shares(TomlTable):
     ...     mean: NotNegativeNumber = 0.5
-    >>> [(key, table.__name__) for key, table in list_keys(Shares, ("privacy", "shares"))]
-    [(('privacy', 'shares', 'mean'), 'Shares')]
+    >>> [key for key, _ in list_keys(get_schema(Shares), ("privacy", "shares"))]
+    [('privacy', 'shares', 'mean')]
     """
-    for name, field in table.model_fields.items():
-        inner = find_table(field)
-        if inner is None:
-            yield (*above, name), table
-        else:
+    for name, inner in schema["properties"].items():
+        if "properties" in inner:
             yield from list_keys(inner, (*above, name))
+        else:
+            yield (*above, name), inner
 
 
-def find_table(field: FieldInfo) -> type[TomlTable] | None:
-    """Return the table that a field stands for; None if it is a single key."""
-    found = find_marker(field, ReadAs)
-    if found is not None:
-        return found.table
-    kinds = (field.annotation, *get_args(field.annotation))
-    return next((k for k in kinds if isinstance(k, type) and issubclass(k, TomlTable)), None)
-
-
-def find_marker(field: FieldInfo, kind: type[_Marker]) -> _Marker | None:
-    """Return the marker of one kind in the type of a field, the outermost if there are several.
-
-    Examples
-    --------
-    >>> class Site(TomlTable):
-    ...     share_scores: Flag = False
-    >>> find_marker(Site.model_fields["share_scores"], Remedy)
-    Remedy(text='Write true or false, without quotes.')
-    """
-    # The markers of X in the type "X | None" are not among those of the field.
-    optional = (getattr(part, "__metadata__", ()) for part in get_args(field.annotation))
-    for markers in (field.metadata, *optional):
-        for marker in reversed(markers):
-            if isinstance(marker, kind):
-                return marker
-    return None
-
-
-def describe_table(table: type[TomlTable]) -> str:
-    """Return what a table is about, which is the docstring of its model, on one line."""
-    return " ".join((table.__doc__ or "").split())
-
-
-def get_example(field: FieldInfo) -> Any:
-    """Return a value that a key may have, as TOML has it."""
-    return field.examples[0] if field.examples else None
-
-
-def describe_rule(table: type[TomlTable], name: str) -> str:
-    """Return what a key must be, in words that follow "must be".
-
-    Examples
-    --------
-    >>> class Study(TomlTable):
-    ...     components: Positive
-    >>> describe_rule(Study, "components")
-    'an integer of at least 1'
-    """
-    rule = find_marker(table.model_fields[name], Rule)
-    if rule is not None:
-        return str(rule)
-    return describe_schema(get_schema(table)["properties"][name])
+def get_example(schema: Schema) -> Any:
+    """Return a value that a key may have: its first example, or else its default."""
+    return schema["examples"][0] if "examples" in schema else schema["default"]
 
 
 def describe_schema(schema: Schema) -> str:
-    """Return what a JSON schema of a single value allows, in words.
+    """Return which values the JSON schema of a key allows, in words that follow "must be".
 
     Examples
     --------
@@ -325,48 +343,17 @@ def describe_schema(schema: Schema) -> str:
     >>> describe_schema({"enum": ["public", "private"]})
     'one of "public", "private"'
     """
-    if "const" in schema:
-        return format_value(schema["const"])
-    if "enum" in schema:
-        return f"one of {', '.join(map(format_value, schema['enum']))}"
-    if schema["type"] == "boolean":
-        return "true or false"
+    match schema:
+        case {"title": str(title)}:
+            return title
+        case {"const": value}:
+            return format_value(value)
+        case {"enum": values}:
+            return f"one of {', '.join(map(format_value, values))}"
+        case {"type": "boolean"}:
+            return "true or false"
+        case {"type": "integer", "minimum": least, "maximum": most}:
+            return f"an integer from {least} to {most}"
     kind = "an integer" if schema["type"] == "integer" else "a number"
-    if kind == "an integer" and "maximum" in schema:
-        return f"an integer from {schema['minimum']} to {schema['maximum']}"
     bounds = " and ".join(f"{_BOUNDS[b]} {schema[b]:g}" for b in _BOUNDS if b in schema)
     return f"{kind} {bounds}".rstrip()
-
-
-def advise(table: type[TomlTable], name: str) -> str:
-    """Return what to do about a wrong value of a key.
-
-    Examples
-    --------
-    >>> class Study(TomlTable):
-    ...     components: Positive = Field(examples=[4])
-    >>> advise(Study, "components")
-    'Set components = 4, for example.'
-    """
-    field = table.model_fields[name]
-    remedy = find_marker(field, Remedy)
-    if remedy is not None:
-        return remedy.text
-    return f"Set {name} = {format_value(get_example(field))}, for example."
-
-
-def get_schema(table: type[TomlTable]) -> Schema:
-    """Return the JSON schema (draft 2020-12) of a table.
-
-    Examples
-    --------
-    >>> class Site(TomlTable):
-    ...     min_rows: Positive = Field(description="Fewest rows.", examples=[20])
-    >>> get_schema(Site)["properties"]["min_rows"]["description"]
-    'Fewest rows.'
-    """
-    return table.model_json_schema(schema_generator=TomlSchema)
-
-
-def _without(schema: Schema, name: str) -> Schema:
-    return {key: value for key, value in schema.items() if key != name}

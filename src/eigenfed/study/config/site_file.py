@@ -1,34 +1,31 @@
 """The file of a site: where its rows are, and what it allows."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
 from eigenfed.data.row_filter import PATTERN, conditions_of
-from eigenfed.privacy.dp.sensitivity import RELATIONS
 from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
-from eigenfed.study.config.conflicts import Conflict, given
 from eigenfed.study.config.fields import (
     AtLeastTwo,
     Delta,
     Epsilon,
-    FileName,
+    FilePath,
     Flag,
     Fraction,
+    MethodName,
     Name,
     NotNegative,
     Positive,
-    ReadAs,
     Relation,
-    Remedy,
-    Rule,
+    TomlFile,
     TomlTable,
-    Unique,
+    UniqueList,
+    read_as,
 )
-from eigenfed.study.config.method_option import MethodName
 from eigenfed.study.config.toml_errors import validate
 from eigenfed.study.config.toml_text import read_document
 
@@ -46,24 +43,32 @@ def _check_dataset(name: str) -> str:
     return name
 
 
+Digest = Annotated[str, Field(strict=True, pattern="^[0-9a-f]{64}$")]
+Dataset = Annotated[
+    str,
+    Field(strict=True, pattern="^[^\\u0000-\\u001f\\u007f-\\u00a0\\u2028\\u2029]{1,200}$"),
+    AfterValidator(_check_dataset),
+]
+Conditions = Annotated[
+    UniqueList[Annotated[str, Field(strict=True, pattern=f"^(?:{PATTERN})$")]],
+    AfterValidator(_check_conditions),
+]
+
+
 class BudgetTable(TomlTable, title="[policy.budget]"):
     """The privacy budget of the rows over all runs.
 
     The ledger keeps account of it. With a budget, nothing leaves the site without noise.
     """
 
-    epsilon: Epsilon = Field(
-        description="Largest epsilon to spend; smaller values are more private.", examples=[2.0]
-    )
-    delta: Delta = Field(
-        description="Delta at which epsilon is accounted. It should be below 1 / number of rows.",
-        examples=[1e-6],
-    )
-    relation: Relation = RELATIONS[0]
-
-
-def _build_budget(table: BudgetTable) -> Budget:
-    return Budget(**dict(table))
+    epsilon: Epsilon = Field(examples=[2.0])
+    """Largest epsilon to spend; smaller values are more private."""
+    delta: Delta = Field(examples=[1e-6])
+    """Delta at which epsilon is accounted. It should be below 1 / number of rows."""
+    relation: Relation = "replace_one"
+    """Neighbouring data sets differ in one row, which is either replaced by another row
+    (replace_one) or left out of every sum (zero_out).
+    """
 
 
 class PolicyTable(TomlTable, title="[policy]"):
@@ -72,204 +77,118 @@ class PolicyTable(TomlTable, title="[policy]"):
     A request beyond them is refused.
     """
 
-    max_rank_fraction: Fraction = Field(
-        default=_OPEN.max_rank_fraction,
-        description="Largest fraction of the directions in feature space about which the site "
-        "answers, over all runs in the ledger; 1.0 sets no limit.",
-        examples=[0.5],
-    )
-    max_variance_fraction: Fraction = Field(
-        default=_OPEN.max_variance_fraction,
-        description="Largest fraction of the variance that those directions may explain; 1.0 "
-        "sets no limit.",
-        examples=[0.9],
-    )
-    max_rounds: Positive | None = Field(
-        default=_OPEN.max_rounds,
-        description="Largest number of requests to answer in one run. By default there is no "
-        "limit.",
-        examples=[30],
-    )
-    min_rows: AtLeastTwo = Field(
-        description="Smallest number of rows with which the site takes part. Sums over very few "
-        "rows reveal those rows.",
-        examples=[20],
-    )
-    max_runs: Positive = Field(
-        default=_OPEN.max_runs,
-        description="Largest number of runs on the rows, as counted by the ledger.",
-        examples=[100],
-    )
-    methods: (
-        Annotated[
-            tuple[MethodName, ...],
-            Unique(),
-            Rule("a list of names of methods, each once"),
-            Remedy('Set methods = ["krylov"], for example, or leave it out to allow all.'),
-        ]
-        | None
-    ) = Field(
+    max_rank_fraction: Fraction = Field(default=_OPEN.max_rank_fraction, examples=[0.5])
+    """Largest fraction of the directions in feature space about which the site answers, over all
+    runs in the ledger; 1.0 sets no limit.
+    """
+    max_variance_fraction: Fraction = Field(default=_OPEN.max_variance_fraction, examples=[0.9])
+    """Largest fraction of the variance that those directions may explain; 1.0 sets no limit."""
+    max_rounds: Positive | None = Field(default=_OPEN.max_rounds, examples=[30])
+    """Largest number of requests to answer in one run. By default there is no limit."""
+    min_rows: AtLeastTwo = Field(examples=[20])
+    """Smallest number of rows with which the site takes part. Sums over very few rows reveal those
+    rows.
+    """
+    max_runs: Positive = Field(default=_OPEN.max_runs, examples=[100])
+    """Largest number of runs on the rows, as counted by the ledger."""
+    methods: UniqueList[MethodName] | None = Field(
         default=None,
-        description="Methods in which the site takes part. The method covariance reveals the "
-        "whole covariance matrix, the others reveal less. By default all methods are allowed.",
+        title="a list of names of methods, each once",
         examples=[["krylov"]],
+        json_schema_extra={
+            "$comment": 'Set methods = ["krylov"], for example, or leave it out to allow all.'
+        },
     )
-    secure_only: Flag = Field(
-        default=_OPEN.secure_only,
-        description="Whether replies leave the site by secure aggregation only.",
-        examples=[True],
-    )
-    least_roster_change: NotNegative = Field(
-        default=_OPEN.least_roster_change,
-        description="Smallest number of sites by which two secure sums may differ, if they "
-        "differ: their difference reveals the sum over those sites alone. 0 sets no limit.",
-        examples=[3],
-    )
-    sound_only: Flag = Field(
-        default=_OPEN.sound_only,
-        description="Whether to refuse mechanisms reproduced from publications, whose privacy "
-        "guarantees may not hold.",
-        examples=[True],
-    )
-    colluders: NotNegative = Field(
-        default=_OPEN.colluders,
-        description="Number of other sites that may collude with the coordinator. The noise must "
-        "be sufficient without theirs.",
-        examples=[0],
-    )
-    trusts_coordinator: Flag = Field(
-        default=_OPEN.trusts_coordinator,
-        description="Whether sums may leave the site without noise, for the coordinator to add it.",
-        examples=[False],
-    )
-    budget: Annotated[Budget, ReadAs(BudgetTable, _build_budget)] | None = None
+    """Methods in which the site takes part. The method covariance reveals the whole covariance
+    matrix, the others reveal less. By default all methods are allowed.
+    """
+    secure_only: Flag = Field(default=_OPEN.secure_only, examples=[True])
+    """Whether replies leave the site by secure aggregation only."""
+    least_roster_change: NotNegative = Field(default=_OPEN.least_roster_change, examples=[3])
+    """Smallest number of sites by which two secure sums may differ, if they differ: their
+    difference reveals the sum over those sites alone. 0 sets no limit.
+    """
+    sound_only: Flag = Field(default=_OPEN.sound_only, examples=[True])
+    """Whether to refuse mechanisms reproduced from publications, whose privacy guarantees may not
+    hold.
+    """
+    colluders: NotNegative = Field(default=_OPEN.colluders, examples=[0])
+    """Number of other sites that may collude with the coordinator. The noise must be sufficient
+    without theirs.
+    """
+    trusts_coordinator: Flag = Field(default=_OPEN.trusts_coordinator, examples=[False])
+    """Whether sums may leave the site without noise, for the coordinator to add it."""
+    budget: Annotated[Budget, read_as(BudgetTable, Budget)] | None = None
 
 
-def _build_policy(table: PolicyTable) -> Policy:
-    methods = None if table.methods is None else frozenset(table.methods)
-    return Policy(**dict(table) | {"methods": methods})
+def _build_policy(methods: tuple[str, ...] | None, **values: Any) -> Policy:
+    return Policy(methods=None if methods is None else frozenset(methods), **values)
 
 
-class SiteTable(TomlTable, title="site.toml"):
+class SiteFile(TomlFile, title="site.toml"):
     """The file of one site: where its rows are and what it allows.
 
     It stays at the site.
     """
 
-    name: Annotated[Name, Remedy("Use the name that the study file has.")] = Field(
-        description="Name of the site, as in the list of sites of the study.", examples=["north"]
+    name: Name = Field(
+        examples=["north"], json_schema_extra={"$comment": "Use the name that the study file has."}
     )
-    data: FileName = Field(
-        description="File with the rows: csv, parquet, h5ad, npy, npz or svm. The path is "
-        "relative to this file.",
-        examples=["north.csv"],
+    """Name of the site, as in the list of sites of the study."""
+    data: FilePath = Field(examples=["north.csv"])
+    """File with the rows: csv, parquet, h5ad, npy, npz or svm. The path is relative to this file.
+    """
+    id_column: Annotated[str, Field(strict=True)] | None = Field(
+        default=None, title="the name of a column, in quotes", examples=["patient"]
     )
-    id_column: (
-        Annotated[str, Field(strict=True), Rule("the name of a column, in quotes")] | None
-    ) = Field(
-        default=None,
-        description="Column of a csv or parquet file that identifies the rows. It is not used "
-        "as a feature.",
-        examples=["patient"],
-    )
-    where: Annotated[
-        tuple[Annotated[str, Field(strict=True, pattern=f"^(?:{PATTERN})$")], ...],
-        Unique(),
-        AfterValidator(_check_conditions),
-        Rule(
-            "a list of conditions, each once, of a column, one of < <= == != >= >, and a number, "
-            'as in "age >= 18"'
-        ),
-    ] = Field(
+    """Column of a csv or parquet file that identifies the rows. It is not used as a feature."""
+    where: Conditions = Field(
         default=(),
-        description="Conditions that select the rows to use; a row must fulfil all of them. A "
-        "condition consists of a column, one of < <= == != >= >, and a number. A missing value "
-        "fulfils no condition. Columns that are compared are still used as features.",
+        title="a list of conditions, each once, of a column, one of < <= == != >= >, and a "
+        'number, as in "age >= 18"',
         examples=[["age >= 18", "cohort == 2"]],
     )
-    ledger: FileName | None = Field(
-        default=None,
-        description="Ledger that records what leaves the site and the privacy budget spent, over "
-        "all runs. Create it once with eigenfed ledger create. Required if the study has "
-        "[privacy].",
-        examples=["north.ledger"],
-    )
-    dataset: Annotated[
-        str,
-        Field(strict=True, pattern=r"^(?:[^\u0000-\u001f\u007f-\u00a0\u2028\u2029]{1,200})$"),
-        AfterValidator(_check_dataset),
-        Rule("1 to 200 printable characters"),
-    ] = Field(
-        default="data",
-        description="Name of the rows in the ledger. Other rows need another name.",
-        examples=["visits-2026"],
-    )
-    approved: (
-        Annotated[
-            tuple[Annotated[str, Field(strict=True, pattern="^(?:[0-9a-f]{64})$")], ...],
-            Unique(),
-            Rule("a list of digests, each once, of 64 hexadecimal digits"),
-            Remedy("Copy the digest that eigenfed plan prints for the study."),
-        ]
-        | None
-    ) = Field(
-        default=None,
-        description="Digests of the studies in which the site takes part, as printed by eigenfed "
-        "plan. By default every study that the policy allows.",
-        examples=[[_DIGEST]],
-    )
-    share_scores: Flag = Field(
-        default=False,
-        description="Whether the shared report may show each row of this site as a point. Not "
-        "possible if the study has [privacy].",
-        examples=[True],
-    )
-    policy: Annotated[Policy, ReadAs(PolicyTable, _build_policy)]
-
-    conflicts = (
-        Conflict(
-            (given("policy.budget"), ~given("ledger")),
-            "[policy.budget] requires a ledger, which records what is spent over all runs. Set "
-            'ledger = "north.ledger", for example.',
-        ),
-        Conflict(
-            (given("dataset"), ~given("ledger")),
-            "dataset requires a ledger, in which it is the name of the rows. Set ledger = "
-            '"north.ledger", for example, or leave dataset out.',
-        ),
-    )
-
-
-@dataclass(frozen=True)
-class SiteFile:
-    """The content of a site file; `SiteTable` has the meaning of each key.
-
-    Attributes
-    ----------
-    path : Path
-        The file.
-    name : str
-    data : Path
-    id_column : str or None
-    where : tuple of str
-    ledger : Path or None
-    dataset : str
-    approved : frozenset of str or None
-        Digests of the studies in which the site takes part; None is all of them.
-    share_scores : bool
-    policy : Policy
+    """Conditions that select the rows to use; a row must fulfil all of them. A condition consists
+    of a column, one of < <= == != >= >, and a number. A missing value fulfils no condition. Columns
+    that are compared are still used as features.
     """
+    ledger: FilePath | None = Field(default=None, examples=["north.ledger"])
+    """Ledger that records what leaves the site and the privacy budget spent, over all runs. Create
+    it once with eigenfed ledger create. Required if the study has [privacy].
+    """
+    dataset: Dataset = Field(
+        default="data", title="1 to 200 printable characters", examples=["visits-2026"]
+    )
+    """Name of the rows in the ledger. Other rows need another name."""
+    approved: UniqueList[Digest] | None = Field(
+        default=None,
+        title="a list of digests, each once, of 64 hexadecimal digits",
+        examples=[[_DIGEST]],
+        json_schema_extra={"$comment": "Copy the digest that eigenfed plan prints for the study."},
+    )
+    """Digests of the studies in which the site takes part, as printed by eigenfed plan. By default
+    every study that the policy allows.
+    """
+    share_scores: Flag = Field(default=False, examples=[True])
+    """Whether the shared report may show each row of this site as a point. Not possible if the
+    study has [privacy].
+    """
+    policy: Annotated[Policy, read_as(PolicyTable, _build_policy)]
 
-    path: Path
-    name: str
-    data: Path
-    id_column: str | None
-    where: tuple[str, ...]
-    ledger: Path | None
-    dataset: str
-    approved: frozenset[str] | None
-    share_scores: bool
-    policy: Policy
+    def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is wrong with keys that require a ledger, if there is none."""
+        if self.ledger is not None:
+            return
+        if self.policy.budget is not None:
+            yield (
+                "[policy.budget] requires a ledger, which records what is spent over all runs. "
+                'Set ledger = "north.ledger", for example.'
+            )
+        if "dataset" in data:
+            yield (
+                "dataset requires a ledger, in which it is the name of the rows. Set ledger = "
+                '"north.ledger", for example, or leave dataset out.'
+            )
 
 
 def read_site(path: str | Path) -> SiteFile:
@@ -301,11 +220,4 @@ def read_site(path: str | Path) -> SiteFile:
     >>> site.data.name, site.ledger, site.policy.min_rows
     ('a.csv', None, 20)
     """
-    path = Path(path)
-    table = validate(SiteTable, read_document(path))
-    resolved = {
-        "data": path.parent / table.data,
-        "ledger": None if table.ledger is None else path.parent / table.ledger,
-        "approved": None if table.approved is None else frozenset(table.approved),
-    }
-    return SiteFile(path, **dict(table) | resolved)
+    return validate(SiteFile, read_document(Path(path)))

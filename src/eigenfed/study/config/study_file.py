@@ -1,34 +1,151 @@
-"""A study as its file describes it: what the sites agree to compute."""
+"""The study file: its keys, what cannot be combined, and the files that it names."""
 
 import hashlib
 import math
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from eigenfed.errors import DataError
-from eigenfed.privacy.guarantee import Privacy
-from eigenfed.protocol.method import Method
+from pydantic import Field
+
+from eigenfed.errors import DataError, PrivacyError
+from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.secagg.identity import LEAST_SITES
+from eigenfed.protocol.method import AUTO
 from eigenfed.protocol.study import Study
-from eigenfed.study.config.study_table import ExpectedTable, StudyTable
-from eigenfed.study.config.toml_errors import Problem, make_error, reporting, validate
-from eigenfed.study.config.toml_text import Document, read_document, read_text
+from eigenfed.study.config.fields import (
+    NAME_RULE,
+    Delta,
+    Epsilon,
+    FilePath,
+    Flag,
+    MethodOption,
+    Name,
+    NonEmptyList,
+    NotNegative,
+    NotNegativeNumber,
+    Positive,
+    PositiveNumber,
+    Ratio,
+    Relation,
+    Seed,
+    TomlFile,
+    TomlTable,
+    read_as,
+)
+from eigenfed.study.config.toml_errors import STUDY_KEYS, validate
+from eigenfed.study.config.toml_text import read_document, read_text
+
+_TOO_FEW = (
+    f"requires at least {LEAST_SITES} sites: with two, each could compute the part of the other."
+)
+
+FeatureName = Annotated[str, Field(strict=True, min_length=1)]
+
+
+class SharesTable(TomlTable, title="[privacy.shares]"):
+    """Fractions of the privacy budget by purpose.
+
+    Those left out keep their defaults.
+    """
+
+    count: NotNegativeNumber = SHARES["count"]
+    """Fraction of the privacy budget for the number of rows, if it is private."""
+    radius: NotNegativeNumber = SHARES["radius"]
+    """Fraction of the privacy budget for the norm to which rows are clipped for the mean."""
+    mean: NotNegativeNumber = SHARES["mean"]
+    """Fraction of the privacy budget for the mean."""
+    clip: NotNegativeNumber = SHARES["clip"]
+    """Fraction of the privacy budget for the norm to which centered rows are clipped."""
+    covariance: NotNegativeNumber = SHARES["covariance"]
+    """Fraction of the privacy budget for the covariance."""
+    scree: NotNegativeNumber = SHARES["scree"]
+    """Fraction of the privacy budget for the variances along the components."""
+
+
+class PrivacyTable(TomlTable, title="[privacy]"):
+    """Differential privacy of each row.
+
+    Without this table, results are exact and reveal more about the rows.
+    """
+
+    epsilon: Epsilon = Field(examples=[1.0])
+    """Epsilon of everything that the run releases; smaller values are more private."""
+    delta: Delta = Field(examples=[1e-6])
+    """Probability with which the guarantee may fail. It must be below 1 / number of rows."""
+    relation: Relation = "replace_one"
+    """Neighbouring data sets differ in one row, which is either replaced by another row
+    (replace_one) or left out of every sum (zero_out).
+    """
+    clip: PositiveNumber | None = Field(
+        default=None,
+        examples=[10.0],
+        json_schema_extra={"$comment": "Leave it out to find one privately."},
+    )
+    """Bound on the norm of the rows, known without looking at them. By default a bound is found
+    privately, at a cost in budget.
+    """
+    trust: Literal["secure_sum", "local", "central"] = "secure_sum"
+    """Who sees sums before noise is added. secure_sum: nobody, as each site adds a part of the
+    noise within secure aggregation. local: nobody, as each site adds all of the noise. central: the
+    coordinator, who adds the noise.
+    """
+    colluders: NotNegative = 0
+    """Number of sites that may collude with the coordinator without loss of privacy. The other
+    sites add more noise to compensate. With 0 the guarantee holds against people outside the study.
+    """
+    dropouts: NotNegative = 0
+    """Number of sites that may drop out of a sum. The other sites add more noise to compensate."""
+    count: Literal["public", "private"] = "public"
+    """Whether the number of rows is public or estimated with noise. It must be private if a site
+    selects its rows (where in its file).
+    """
+    shares: Annotated[Mapping[str, float], read_as(SharesTable, dict)] | None = None
+
+
+class ExpectedTable(TomlTable, title="[expected]"):
+    """What eigenfed plan assumes about the sites.
+
+    A run does not read it.
+    """
+
+    rows: dict[Name, Positive] | None = Field(
+        default=None,
+        title="an integer of at least 1 for each of some of the sites",
+        examples=[{"north": 3000, "south": 900, "island": 150}],
+        json_schema_extra={"additionalProperties": False},
+    )
+    """Number of rows at each site."""
+    features: Positive | None = Field(default=None, examples=[120])
+    """Number of features."""
+    latency_ms: NotNegativeNumber | None = Field(default=None, examples=[40.0])
+    """Time of a message from the coordinator to a site and back, in milliseconds."""
+    bandwidth_mbps: PositiveNumber | None = Field(default=None, examples=[20.0])
+    """Bandwidth of the coordinator, shared by all sites, in megabits per second."""
+    decay: Ratio | None = Field(default=None, examples=[0.9])
+    """Ratio of each eigenvalue of the covariance to the one before it."""
+    spectrum: FilePath | None = Field(default=None, examples=["spectrum.txt"])
+    """File with one eigenvalue per line, the largest first, in place of decay. The path is relative
+    to this file.
+    """
+
+    def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is wrong if two keys describe the same."""
+        if self.decay is not None and self.spectrum is not None:
+            yield "decay and spectrum in [expected] both describe eigenvalues. Keep one of them."
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What a study expects of its sites, for a plan.
+    """What eigenfed plan assumes about the sites; `ExpectedTable` describes the values.
 
     Attributes
     ----------
-    rows : dict of str to int, or None
-    features : int or None
-    latency_ms, bandwidth_mbps : float or None
-    decay : float or None
-        Ratio of each eigenvalue to the one before it.
-    spectrum : tuple of float, or None
-        Decreasing eigenvalues, of which only the ratios matter.
+    spectrum : tuple of float, Path or None
+        Decreasing eigenvalues, of which only the ratios matter; `read_study` reads them from the
+        file that the table names.
     """
 
     rows: dict[str, int] | None = None
@@ -36,48 +153,64 @@ class Expected:
     latency_ms: float | None = None
     bandwidth_mbps: float | None = None
     decay: float | None = None
-    spectrum: tuple[float, ...] | None = None
+    spectrum: tuple[float, ...] | Path | None = None
 
 
-@dataclass(frozen=True)
-class StudyFile:
-    """The content of a study file; `StudyTable` has the meaning of each key.
+class StudyFile(TomlFile, title="study.toml"):
+    """A study: what the sites compute together.
 
-    Attributes
-    ----------
-    path : Path
-        The file.
-    name : str
-    sites : tuple of str
-    components : int
-    method : Method or "auto"
-    center, scale, secure, by_site : bool
-    features : str or tuple of str
-        "same", "common" or names, from ``features`` or from ``manifest``.
-    quorum : int
-    deadline_s : float or None
-    engine : str
-    seed : int or None
-    privacy : Privacy or None
-    expected : Expected or None
+    Every site reads this file and approves it.
     """
 
-    path: Path
-    name: str
-    sites: tuple[str, ...]
-    components: int
-    method: Method | str
-    center: bool
-    scale: bool
-    secure: bool
-    features: str | tuple[str, ...]
-    by_site: bool
-    quorum: int
-    deadline_s: float | None
-    engine: str
-    seed: int | None
-    privacy: Privacy | None
-    expected: Expected | None
+    name: Name = Field(examples=["three-hospitals"])
+    """Name of the study."""
+    sites: NonEmptyList[Name] = Field(
+        title=f"a list of names, each once, of {NAME_RULE}",
+        examples=[["north", "south", "island"]],
+    )
+    """Names of the sites that may take part."""
+    components: Positive = Field(examples=[4])
+    """Number of components to compute."""
+    method: MethodOption = AUTO
+    """Method: a name, a table with options such as { name = "power", local_steps = 2 }, or "auto"
+    for the method with the lowest predicted cost.
+    """
+    center: Flag = True
+    """Whether to subtract the mean over all sites from the features."""
+    scale: Flag = False
+    """Whether to divide the features by their standard deviation over all sites."""
+    secure: Flag = False
+    """Whether to use secure aggregation: the coordinator sees sums over sites and no reply of a
+    single site.
+    """
+    features: Literal["same", "common"] | NonEmptyList[FeatureName] = Field(
+        default="same", title='"same", "common", or a list of names, each once'
+    )
+    """Features to use: "same" if all sites must have the same columns, "common" for the columns
+    that all sites have, or a list of names.
+    """
+    manifest: FilePath | None = Field(default=None, examples=["features.txt"])
+    """File with the name of one feature per line, in place of features. The path is relative to
+    this file.
+    """
+    by_site: Flag = Field(default=False, examples=[True])
+    """Whether each site reports the mean and the variance of its own rows along the components."""
+    quorum: Positive = Field(
+        default_factory=lambda data: len(data.get("sites", ())),
+        examples=[3],
+        json_schema_extra={"$comment": "Leave it out to wait for all sites."},
+    )
+    """Number of sites that must be present for a run to start. By default all of them."""
+    deadline_s: PositiveNumber | None = Field(default=None, examples=[600.0])
+    """Time to wait for the reply of a site, in seconds. By default there is no limit."""
+    engine: Literal["in_process"] = Field(
+        default="in_process", json_schema_extra={"$comment": "Leave it out."}
+    )
+    """Transport of the messages. There is only one so far."""
+    seed: Seed | None = Field(default=None, examples=[7])
+    """Seed of public random starts. It is never used for noise."""
+    privacy: Annotated[Privacy, read_as(PrivacyTable, Privacy)] | None = None
+    expected: Annotated[Expected, read_as(ExpectedTable, Expected)] | None = None
 
     @property
     def study(self) -> Study:
@@ -93,12 +226,87 @@ class StudyFile:
             secure=self.secure,
             by_site=self.by_site,
             privacy=self.privacy,
-            features=_hash_names(names) if names else "",
+            features=hashlib.sha256("\n".join(names).encode()).hexdigest() if names else "",
         )
+
+    def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
+        """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
+        found = [*self._compare_keys(data), *self._compare_with_sites(data)]
+        yield from found or self._check_noise()
+
+    def _compare_keys(self, data: Mapping[str, Any]) -> Iterator[str]:
+        method = None if isinstance(self.method, str) else self.method
+        has_options = isinstance(data.get("method"), Mapping) and len(data["method"]) > 1
+        if "manifest" in data and "features" in data:
+            yield "manifest and features both select the features. Keep one of them."
+        if self.by_site and self.secure:
+            yield (
+                "by_site = true cannot be combined with secure = true: it reports statistics of "
+                "single sites, and secure aggregation reveals sums over sites only. Set one of "
+                "them to false."
+            )
+        if self.by_site and self.privacy:
+            yield (
+                "by_site = true cannot be combined with [privacy]: it reports statistics of single "
+                "sites without noise. Set by_site = false."
+            )
+        if self.secure and method and not method.sums_only():
+            yield (
+                "method must be one that needs only sums over sites if secure = true; this one "
+                'needs replies of single sites. Set method = "auto".'
+            )
+        if self.privacy and method and (has_options or not method.private):
+            yield (
+                "method must be one that supports differential privacy, without options, if there "
+                'is a [privacy]. Set method = "auto".'
+            )
+        if self.secure and self.privacy and not self._sums_noise:
+            yield 'secure = true requires trust = "secure_sum" in [privacy]. Change one of them.'
+
+    def _compare_with_sites(self, data: Mapping[str, Any]) -> Iterator[str]:
+        is_small = len(self.sites) < LEAST_SITES
+        is_low = "quorum" in data and self.quorum < LEAST_SITES
+        if self.secure and is_small:
+            yield f"secure = true {_TOO_FEW} Add sites, or set secure = false."
+        if self._sums_noise and is_small:
+            yield (
+                f'[privacy] with trust = "secure_sum" {_TOO_FEW} Add sites, or set trust = "local" '
+                "in [privacy]."
+            )
+        if is_low and self.secure:
+            yield (
+                f"quorum must be at least {LEAST_SITES} if secure = true: secure aggregation over "
+                "fewer sites is refused. Raise quorum, or leave it out."
+            )
+        if is_low and self._sums_noise:
+            yield (
+                f'quorum must be at least {LEAST_SITES} if [privacy] has trust = "secure_sum". '
+                "Raise quorum, or leave it out."
+            )
+        if self.quorum > len(self.sites):
+            yield (
+                f"quorum = {self.quorum} must be at most {len(self.sites)}, the number of sites. "
+                "Lower it, or leave it out to wait for all sites."
+            )
+        rows = self.expected.rows if self.expected else None
+        for name in sorted(set(rows or ()) - set(self.sites)):
+            yield f"expected.rows names {name!r}, which is not in sites. Remove it or add it there."
+
+    @property
+    def _sums_noise(self) -> bool:
+        return self.privacy is not None and self.privacy.trust == "secure_sum"
+
+    def _check_noise(self) -> Iterator[str]:
+        sites = len(self.sites)
+        try:
+            if self.privacy is not None:
+                self.privacy.check_sites(sites, 2 * sites // 3 + 1)
+        except PrivacyError as error:
+            yield error.worded(STUDY_KEYS)
 
 
 def read_study(path: str | Path) -> StudyFile:
-    r"""Read the file of a study.
+    r"""Read the file of a study and the files that it names.
 
     Parameters
     ----------
@@ -107,6 +315,7 @@ def read_study(path: str | Path) -> StudyFile:
     Returns
     -------
     StudyFile
+        `features` has the names from `manifest`, if there is one.
 
     Raises
     ------
@@ -125,47 +334,14 @@ def read_study(path: str | Path) -> StudyFile:
     >>> study.method, study.features, study.quorum, study.privacy
     ('auto', 'same', 2, None)
     """
-    path = Path(path)
-    document = read_document(path)
-    table = validate(StudyTable, document)
-    _check_numbers(document, table)
-    values: dict[str, Any] = dict(table)
-    manifest = values.pop("manifest")
-    if manifest is not None:
-        values["features"] = _read_manifest(path.parent / manifest)
-    values["quorum"] = table.quorum or len(table.sites)
-    values["expected"] = _resolve_expected(path, table.expected)
-    return StudyFile(path, **values)
-
-
-def _check_numbers(document: Document, table: StudyTable) -> None:
-    """Refuse what JSON schema cannot express, as it takes the number or the names of the sites."""
-    most = len(table.sites)
-    problems = []
-    if table.quorum is not None and table.quorum > most:
-        text = (
-            f"quorum = {table.quorum} must be at most {most}, the number of sites. Lower it, or "
-            "leave it out to wait for all sites."
-        )
-        problems.append(Problem(text, ("quorum",)))
-    rows = {} if table.expected is None else table.expected.rows or {}
-    for name in sorted(rows.keys() - set(table.sites)):
-        text = (
-            f"expected.rows names {name!r}, which is not in sites. Remove it, or add it to sites."
-        )
-        problems.append(Problem(text, ("expected", "rows")))
-    if problems:
-        raise make_error(document, problems)
-    if table.privacy is not None:
-        with reporting(document, "privacy"):
-            table.privacy.check_sites(most, 2 * most // 3 + 1)
-
-
-def _resolve_expected(path: Path, table: ExpectedTable | None) -> Expected | None:
-    if table is None:
-        return None
-    spectrum = None if table.spectrum is None else read_spectrum(path.parent / table.spectrum)
-    return Expected(**dict(table) | {"spectrum": spectrum})
+    study = validate(StudyFile, read_document(Path(path)))
+    values: dict[str, Any] = {}
+    if study.manifest is not None:
+        values["features"] = _read_manifest(study.manifest)
+    if study.expected is not None and isinstance(study.expected.spectrum, Path):
+        spectrum = read_spectrum(study.expected.spectrum)
+        values["expected"] = replace(study.expected, spectrum=spectrum)
+    return study.model_copy(update=values)
 
 
 def _read_manifest(path: Path) -> tuple[str, ...]:
@@ -220,7 +396,3 @@ def _parse_number(line: str) -> float:
         return float(line)
     except ValueError:
         return math.nan
-
-
-def _hash_names(names: tuple[str, ...]) -> str:
-    return hashlib.sha256("\n".join(names).encode()).hexdigest()

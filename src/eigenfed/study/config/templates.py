@@ -1,12 +1,13 @@
-"""The files with which a study starts, written with every key explained, and their JSON schemas.
+"""Commented files for a new study, written from the JSON schemas of the models.
 
 ::
 
     study.toml               all sites read and approve it
-    sites/north/site.toml    north's own: its folder goes to north, and stays there
+    sites/north/site.toml    for north only: its folder is sent to north and stays there
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,26 +15,15 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
-
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.study.config.conflicts import Schema
-from eigenfed.study.config.fields import (
-    Name,
-    TomlTable,
-    describe_table,
-    find_table,
-    get_example,
-    get_schema,
-)
-from eigenfed.study.config.site_file import SiteTable
-from eigenfed.study.config.study_table import StudyTable
+from eigenfed.study.config.fields import NAME_PATTERN, Schema, TomlTable, get_example, get_schema
+from eigenfed.study.config.site_file import SiteFile
+from eigenfed.study.config.study_file import StudyFile
 from eigenfed.study.config.toml_errors import validate
 from eigenfed.study.config.toml_text import Document, KeyPath, format_value
 
-TABLES: dict[str, type[TomlTable]] = {"study": StudyTable, "site": SiteTable}
+TABLES: dict[str, type[TomlTable]] = {"study": StudyFile, "site": SiteFile}
 """The models of the two kinds of files."""
 
 _WIDTH = 96
@@ -58,8 +48,7 @@ class Started:
 def schema_of(kind: str) -> Schema:
     """Return the JSON schema (draft 2020-12) of study or site files.
 
-    It cannot express what takes counting or other files, such as a quorum above the number of
-    sites.
+    It describes each key by itself; which keys cannot be combined is checked when a file is read.
 
     Parameters
     ----------
@@ -125,64 +114,55 @@ def start_study(
     return Started(folder / "study.toml", own)
 
 
-def fill_template(
-    table: type[TomlTable], values: Mapping[str, Any], examples: Mapping[str, Any]
-) -> str:
+def fill_template(schema: Schema, values: Mapping[str, Any], examples: Mapping[str, Any]) -> str:
     """Write a file with every key that it may have and what each is for.
 
     Parameters
     ----------
-    table : subclass of TomlTable
+    schema : dict
+        JSON schema of the file.
     values : mapping of str to value
         By dotted key. Keys that are not here are written as comments, with an example.
     examples : mapping of str to value
-        Better examples than those of the model, for some keys.
+        Better examples than those of the schema, for some keys.
 
     Examples
     --------
-    >>> from pydantic import Field
-    >>> from eigenfed.study.config.fields import Flag
-    >>> class Table(TomlTable):
-    ...     '''All of it.'''
-    ...     on: Flag = Field(default=False, description="Whether it is on.", examples=[True])
-    >>> print(fill_template(Table, {}, {}), end="")
+    >>> key = {"description": "Whether it is on.", "default": False, "examples": [True]}
+    >>> schema = {"description": "All of it.", "properties": {"on": key}}
+    >>> print(fill_template(schema, {}, {}), end="")
     # All of it.
     <BLANKLINE>
     # Whether it is on. Default: false.
     # on = true
     """
-    return "\n".join(_format_table(table, values, examples, ())) + "\n"
+    return "\n".join(_format_table(schema, values, examples, ())) + "\n"
 
 
 def _format_table(
-    table: type[TomlTable], values: Mapping[str, Any], examples: Mapping[str, Any], above: KeyPath
+    schema: Schema, values: Mapping[str, Any], examples: Mapping[str, Any], above: KeyPath
 ) -> Iterator[str]:
-    yield from _format_comment(describe_table(table))
+    yield from _format_comment(schema["description"])
     if above:
         header = ".".join(above)
         is_used = any(name.startswith(f"{header}.") for name in values)
         yield f"[{header}]" if is_used else f"# [{header}]"
-    for name, field in table.model_fields.items():
-        inner = find_table(field)
-        if inner is not None:
-            yield from ("", "")
-            yield from _format_table(inner, values, examples, (*above, name))
-            continue
+    for name, inner in schema["properties"].items():
+        key = (*above, name)
         yield ""
-        yield from _format_comment(_explain(field))
-        dotted = ".".join((*above, name))
+        if "properties" in inner:
+            yield ""
+            yield from _format_table(inner, values, examples, key)
+            continue
+        note = " Required." if name in schema.get("required", ()) else ""
+        if "default" in inner:
+            note = f" Default: {format_value(inner['default'])}."
+        yield from _format_comment(inner["description"] + note)
+        dotted = ".".join(key)
         if dotted in values:
             yield f"{name} = {format_value(values[dotted])}"
         else:
-            yield f"# {name} = {format_value(examples.get(dotted, get_example(field)))}"
-
-
-def _explain(field: FieldInfo) -> str:
-    if field.is_required():
-        return f"{field.description} Required."
-    if field.default is None:
-        return field.description or ""
-    return f"{field.description} Default: {format_value(field.default)}."
+            yield f"# {name} = {format_value(examples.get(dotted, get_example(inner)))}"
 
 
 def _format_comment(text: str) -> list[str]:
@@ -194,7 +174,7 @@ def _fill_study(
 ) -> str:
     name = folder.resolve().name
     values = {
-        "name": name if _is_name(name) else "study",
+        "name": name if re.fullmatch(NAME_PATTERN, name) else "study",
         "sites": list(sites),
         "components": components,
         "method": "auto",
@@ -233,23 +213,12 @@ def _fill_site(name: str, privacy: Privacy | None) -> str:
 
 def _fill_checked(kind: str, values: Mapping[str, Any], examples: Mapping[str, Any]) -> str:
     """Write a file as text, and refuse arguments with which it would break a rule."""
-    text = fill_template(TABLES[kind], values, examples)
-    problem = ""
+    text = fill_template(schema_of(kind), values, examples)
     try:
         validate(TABLES[kind], Document(Path(f"{kind}.toml"), tomllib.loads(text)))
     except DataError as error:
-        problem = str(error)
-    if problem:
-        raise InputError(problem)
+        raise InputError(str(error)) from None
     return text
-
-
-def _is_name(text: str) -> bool:
-    try:
-        TypeAdapter(Name).validate_python(text)
-    except ValidationError:
-        return False
-    return True
 
 
 def _write(path: Path, text: str, mode: int, force: bool) -> None:

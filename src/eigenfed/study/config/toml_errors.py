@@ -1,14 +1,15 @@
 """Errors of study and site files, with the file, the line, the key, the rule and the remedy.
 
-pydantic finds what is wrong; here it is put into words. Errors of the library itself, which speak
-of arguments, are put into the words of these files too: keys instead of arguments.
+pydantic finds what is wrong; the words follow from the JSON schema. Errors of the library itself,
+which mention arguments, are reworded to mention the keys of these files.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Literal, TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
@@ -16,18 +17,18 @@ from pydantic_core import ErrorDetails
 from eigenfed.errors import DataError, EigenfedError, InputError, PrivacyError, Refusal, Wording
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.method import Method
-from eigenfed.study.config.conflicts import find_value
 from eigenfed.study.config.fields import (
+    Schema,
     TomlTable,
-    advise,
-    describe_rule,
-    find_table,
+    describe_schema,
     get_example,
+    get_schema,
     list_keys,
 )
 from eigenfed.study.config.toml_text import Document, KeyPath, format_value
 
 _Table = TypeVar("_Table", bound=TomlTable)
+_Problem = tuple[KeyPath, str]
 _LONGEST_SHOWN = 80
 _MOST_SHOWN = 3
 _READERS_CHOICE = {
@@ -44,7 +45,7 @@ class KeyWording(Wording):
     Attributes
     ----------
     keys : mapping of str to str
-        The key that stands for an argument; others have the name of theirs.
+        The key that corresponds to an argument, if its name differs.
 
     Examples
     --------
@@ -104,7 +105,13 @@ STUDY_KEYS = KeyWording(
 
 @contextmanager
 def speaking_of_keys(about: str) -> Iterator[None]:
-    """Let errors that pass speak of keys, after `about`: what breaks a rule is then in a file."""
+    """Reword errors about arguments as errors about the keys of a file.
+
+    Parameters
+    ----------
+    about : str
+        Put before the message.
+    """
     try:
         yield
     except Refusal:
@@ -113,27 +120,6 @@ def speaking_of_keys(about: str) -> Iterator[None]:
         raise PrivacyError(about + error.worded(STUDY_KEYS)) from error
     except (InputError, DataError) as error:
         raise DataError(about + error.worded(STUDY_KEYS)) from error
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One thing that is wrong in a file.
-
-    Attributes
-    ----------
-    text : str
-        The rule that is broken, and the remedy.
-    key : tuple of str
-        The key of which the line is shown; empty if no line is to blame.
-    kind : {"wrong", "unknown", "missing"}
-    about : tuple of str
-        The key that is missing, or that an unknown one was probably meant to be.
-    """
-
-    text: str
-    key: KeyPath = ()
-    kind: Literal["wrong", "unknown", "missing"] = "wrong"
-    about: KeyPath = ()
 
 
 def validate(table: type[_Table], document: Document) -> _Table:
@@ -157,141 +143,111 @@ def validate(table: type[_Table], document: Document) -> _Table:
     eigenfed.errors.DataError: study.toml:1: 'component' is not a key of this file. Did you ...
     """
     try:
-        return table.model_validate(document.data)
+        return table.model_validate(document.data, context=document.path)
     except ValidationError as error:
-        details = error.errors(include_url=False)
-    raise make_error(document, find_problems(table, document, details))
+        details = error.errors(include_url=False, include_input=False)
+    # Problems are explained one by one, as a hostile file may have very many.
+    problems = list(islice(_explain(get_schema(table), document, details), _MOST_SHOWN + 1))
+    lines = [f"{_locate(document, key)}: {text}" for key, text in problems]
+    if len(lines) > _MOST_SHOWN:
+        lines[-1] = f"{document.path}: There are more problems. Fix these first."
+    raise DataError("\n".join(lines))
 
 
-def make_error(document: Document, problems: Sequence[Problem]) -> DataError:
-    """Return the error that tells of problems, each with the file and the line."""
-    lines = [f"{_locate(document, problem.key)}: {problem.text}" for problem in problems]
-    more = len(lines) - _MOST_SHOWN
-    if more > 0:
-        plural = "s" if more > 1 else ""
-        lines[_MOST_SHOWN:] = [f"{document.path}: {more} more problem{plural}. Fix these first."]
-    return DataError("\n".join(lines))
+def _explain(
+    schema: Schema, document: Document, details: Sequence[ErrorDetails]
+) -> Iterator[_Problem]:
+    """Yield what is wrong: unknown keys first, and each key once.
 
-
-@contextmanager
-def reporting(document: Document, *key: str) -> Iterator[None]:
-    """Say of an error of the library which file and line it is about."""
-    problem = None
-    try:
-        yield
-    except EigenfedError as error:
-        argument = () if error.argument is None else (error.argument,)
-        problem = Problem(error.worded(STUDY_KEYS), (*key, *argument))
-    if problem is not None:
-        raise make_error(document, [problem])
-
-
-def find_problems(
-    table: type[TomlTable], document: Document, details: Sequence[ErrorDetails]
-) -> list[Problem]:
-    """Return what is wrong in a file: unknown keys first, and nothing twice.
-
-    A required key is not reported as missing where an unknown key was probably meant to be it.
+    A required key is not reported as missing if an unknown key was probably meant to be it.
     """
-    found = [problem for detail in details for problem in _explain(table, document, detail)]
-    unknown = [problem for problem in found if problem.kind == "unknown"]
-    meant = {problem.about for problem in unknown if problem.about}
-    others = [
-        p for p in found if p.kind == "wrong" or (p.kind == "missing" and p.about not in meant)
-    ]
-    return list(dict.fromkeys([*unknown, *others]))
+    intended = set()
+    others: dict[KeyPath, tuple[Schema, ErrorDetails]] = {}
+    for detail in details:
+        key, inner = _find_place(schema, detail["loc"])
+        if detail["type"] == "extra_forbidden":
+            name = str(detail["loc"][-1])
+            text, guess = _explain_unknown(schema, key, inner, name)
+            intended.add(guess)
+            yield (*key, name), text
+        else:
+            others.setdefault(key, (inner, detail))
+    for key, (inner, detail) in others.items():
+        cause = detail.get("ctx", {}).get("error")
+        if detail["type"] == "conflict":
+            for text in detail["ctx"]["conflicts"]:
+                yield (*key, *text.split()[0].strip("[]").split(".")), text
+        elif detail["type"] == "missing":
+            yield from _explain_missing(key, inner, intended)
+        elif isinstance(cause, EigenfedError):
+            yield _explain_cause(key, inner, cause)
+        # A default that depends on a wrong value is not a problem of its own.
+        elif detail["type"] != "default_factory_not_called":
+            yield key, _explain_wrong(document, key, inner)
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where pydantic found an error: at a key of a table, or at the table itself."""
-
-    key: KeyPath
-    table: type[TomlTable]
-    is_table: bool
-
-    @property
-    def label(self) -> str:
-        dotted = ".".join(self.key)
-        return f"[{dotted}]" if self.is_table and dotted else dotted
-
-
-def _explain(table: type[TomlTable], document: Document, detail: ErrorDetails) -> Iterator[Problem]:
-    place = _find_place(table, detail["loc"])
-    context = detail.get("ctx", {})
-    cause = context.get("error")
-    if detail["type"] == "conflict":
-        for conflict in context["conflicts"]:
-            yield Problem(conflict.text, (*place.key, *conflict.conditions[0].key.split(".")))
-    elif detail["type"] == "extra_forbidden":
-        yield _explain_unknown(table, place, str(detail["loc"][-1]))
-    elif detail["type"] == "missing":
-        yield from _explain_missing(place)
-    elif isinstance(cause, EigenfedError):
-        key = (*place.key, cause.argument or "") if place.is_table else place.key
-        yield Problem(f"in {place.label}, {cause.worded(TABLE_KEYS)}", key)
-    else:
-        yield _explain_wrong(document, place)
-
-
-def _find_place(table: type[TomlTable], location: tuple[int | str, ...]) -> _Place:
-    """Follow the way to an error through tables, and no further into the value of a key."""
+def _find_place(schema: Schema, location: tuple[int | str, ...]) -> tuple[KeyPath, Schema]:
+    """Return the key or table of an error, without its position within the value of a key."""
     key: KeyPath = ()
     for part in location:
-        entry = table.model_fields.get(str(part))
-        if entry is None:
-            break
-        key = (*key, str(part))
-        inner = find_table(entry)
+        inner = schema.get("properties", {}).get(part)
         if inner is None:
-            return _Place(key, table, is_table=False)
-        table = inner
-    return _Place(key, table, is_table=True)
+            break
+        key, schema = (*key, str(part)), inner
+    return key, schema
 
 
-def _explain_wrong(document: Document, place: _Place) -> Problem:
-    dotted = ".".join(place.key)
-    shown = f"{dotted} = {_show(find_value(document.data, dotted))}"
-    if place.is_table:
-        return Problem(f"{shown} must be a table. Write its keys below [{dotted}].", place.key)
-    name = place.key[-1]
-    text = f"{shown} must be {describe_rule(place.table, name)}. {advise(place.table, name)}"
-    return Problem(text, place.key)
+def _explain_cause(key: KeyPath, schema: Schema, cause: EigenfedError) -> _Problem:
+    name, dotted = cause.argument or "", ".".join(key)
+    if "properties" in schema:
+        return (*key, name), f"in [{dotted}], {cause.worded(TABLE_KEYS)}"
+    # The error is about the value of the key, or about an entry of it.
+    keys = {} if name == key[-1] else {name: f"{dotted}.{name}"}
+    return key, cause.worded(KeyWording(keys))
 
 
-def _explain_missing(place: _Place) -> Iterator[Problem]:
-    if place.is_table:
-        for name, entry in place.table.model_fields.items():
-            if entry.is_required():
-                yield from _explain_missing(_Place((*place.key, name), place.table, False))
-        return
-    *above, name = place.key
-    below = f" below [{'.'.join(above)}]" if above else ""
-    example = format_value(get_example(place.table.model_fields[name]))
-    text = (
-        f"{'.'.join(place.key)} is required and must be {describe_rule(place.table, name)}. "
-        f"Set {name} = {example}{below}, for example."
-    )
-    yield Problem(text, (), "missing", place.key)
+def _explain_wrong(document: Document, key: KeyPath, schema: Schema) -> str:
+    value: Any = document.data
+    for part in key:
+        value = value[part]
+    dotted = ".".join(key)
+    shown = f"{dotted} = {_show(value)} must be"
+    if "properties" in schema:
+        return f"{shown} a table. Write its keys below [{dotted}]."
+    example = f"Set {key[-1]} = {format_value(get_example(schema))}, for example."
+    return f"{shown} {describe_schema(schema)}. {schema.get('$comment', example)}"
 
 
-def _explain_unknown(top: type[TomlTable], place: _Place, name: str) -> Problem:
-    where = place.label or "this file"
+def _explain_missing(key: KeyPath, schema: Schema, intended: set[KeyPath]) -> Iterator[_Problem]:
+    if "properties" in schema:
+        for name in schema.get("required", ()):
+            yield from _explain_missing((*key, name), schema["properties"][name], intended)
+    elif key not in intended:
+        below = f" below [{'.'.join(key[:-1])}]" if key[1:] else ""
+        yield (
+            (),
+            f"{'.'.join(key)} is required and must be {describe_schema(schema)}. "
+            f"Set {key[-1]} = {format_value(get_example(schema))}{below}, for example.",
+        )
+
+
+def _explain_unknown(top: Schema, table: KeyPath, schema: Schema, name: str) -> tuple[str, KeyPath]:
+    """Return what to do about an unknown key, and the key that it was probably meant to be."""
+    where = f"[{'.'.join(table)}]" if table else "this file"
     if len(name) > _LONGEST_SHOWN:
-        text = f"a name of {len(name)} characters is not a key of {where}. Remove it."
-        return Problem(text, place.key, "unknown")
+        return f"a name of {len(name)} characters is not a key of {where}. Remove it.", ()
     text = f"{name!r} is not a key of {where}."
-    key = (*place.key, name)
-    homes = [found[:-1] for found, _ in list_keys(top) if found[-1] == name]
+    homes = [key for key, _ in list_keys(top) if key[-1] == name]
     if homes:
-        below = f"below [{'.'.join(homes[0])}]" if homes[0] else "above the first [table]"
-        return Problem(f"{text} Move it {below}.", key, "unknown", (*homes[0], name))
-    known = list(place.table.model_fields)
+        *above, _ = homes[0]
+        below = f"below [{'.'.join(above)}]" if above else "above the first [table]"
+        return f"{text} Move it {below}.", homes[0]
+    known = list(schema["properties"])
     close = get_close_matches(name, known, n=1, cutoff=0.5)
     if close:
-        text += f" Did you mean {close[0]!r}? Rename it, or remove it."
-        return Problem(text, key, "unknown", (*place.key, close[0]))
-    return Problem(f"{text} Remove it; the keys are {', '.join(known)}.", key, "unknown")
+        advice = f"Did you mean {close[0]!r}? Rename it, or remove it."
+        return f"{text} {advice}", (*table, close[0])
+    return f"{text} Remove it; the keys are {', '.join(known)}.", ()
 
 
 def _locate(document: Document, key: KeyPath) -> str:

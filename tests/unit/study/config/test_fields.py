@@ -1,24 +1,27 @@
-"""Types of values: numbers as JSON schema has them, and rules in words."""
+"""Types of values: numbers as JSON schema has them, methods by the registry, rules in words."""
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, get_args
 
 import pytest
 from pydantic import Field, ValidationError
 
+from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.method import registered
 from eigenfed.study.config.fields import (
-    FileName,
+    FilePath,
     Flag,
     Fraction,
+    MethodName,
+    MethodOption,
     Name,
     Positive,
-    Remedy,
-    Rule,
+    Relation,
     Seed,
     TomlTable,
-    Unique,
-    advise,
-    describe_rule,
-    find_marker,
+    UniqueList,
+    describe_schema,
     get_schema,
 )
 
@@ -33,8 +36,14 @@ class Values(TomlTable):
     seed: Seed | None = None
     share: Fraction | None = None
     on: Flag = False
+    """Whether it
+    is on.
+    """
     name: Name | None = None
-    file: FileName | None = None
+    file: FilePath | None = None
+    names: UniqueList[Name] = ()
+    method: MethodOption = "auto"
+    methods: UniqueList[MethodName] = ()
 
 
 @pytest.mark.parametrize(
@@ -62,6 +71,9 @@ REFUSED: dict[str, list[Any]] = {
     "on": [0, 1, "true", "yes", 1.0],
     "name": ["", "-a", "a b", "a\n", "a" * 65, "\u00e4", 3, ["a"]],
     "file": ["", "a\x00b", 3],
+    "names": [["a", "a"], [["a"]], "a", {}],
+    "method": ["slow", {"name": "auto"}, {"name": ["power"]}, {"local_steps": 1}, 3, []],
+    "methods": [["slow"], ["krylov", "krylov"], ["auto"], [{}], "krylov"],
 }
 
 
@@ -72,28 +84,58 @@ def test_a_value_is_refused(key: str) -> None:
             Values.model_validate({key: value})
 
 
-def test_rules_and_remedies_follow_from_the_types() -> None:
-    assert describe_rule(Values, "count") == "an integer of at least 1"
-    assert describe_rule(Values, "seed") == "an integer from 0 to 4294967295"
-    assert describe_rule(Values, "share") == "a number of at least 0 and at most 1"
-    assert describe_rule(Values, "on") == "true or false"
-    assert describe_rule(Values, "file") == "the path of a file, in quotes"
-    assert advise(Values, "count") == "Set count = 3, for example."
-    assert advise(Values, "on") == "Write true or false, without quotes."
+def test_rules_follow_from_the_types() -> None:
+    rules = {key: describe_schema(s) for key, s in get_schema(Values)["properties"].items()}
+    assert rules["count"] == "an integer of at least 1"
+    assert rules["seed"] == "an integer from 0 to 4294967295"
+    assert rules["share"] == "a number of at least 0 and at most 1"
+    assert rules["on"] == "true or false"
+    assert rules["file"] == "the path of a file, in quotes"
+    assert rules["method"].endswith('"merge", or a table of a name and options')
 
 
-def test_the_outermost_marker_counts() -> None:
-    class Table(TomlTable):
-        names: tuple[Name, ...] = ()
-        name: Name | None = None
-
-    assert find_marker(Table.model_fields["names"], Unique) is None
-    assert find_marker(Table.model_fields["name"], Rule) is not None
-    assert find_marker(Table.model_fields["name"], Remedy) is None
+def test_choices_are_those_of_the_library() -> None:
+    assert get_args(Relation) == RELATIONS
 
 
 def test_a_schema_has_no_null_no_titles_of_keys_and_descriptions_on_one_line() -> None:
     schema = get_schema(Values)
     assert schema["description"] == "One key of each kind. And a second paragraph."
     assert schema["properties"]["count"] == {"type": "integer", "minimum": 1, "examples": [3]}
-    assert schema["properties"]["on"] == {"type": "boolean", "default": False}
+    flag = schema["properties"]["on"]
+    assert (flag["type"], flag["default"], flag.get("title")) == ("boolean", False, None)
+    assert flag["description"] == "Whether it is on."
+
+
+@dataclass(frozen=True, repr=False)
+class Slow(Krylov):
+    """Another one."""
+
+    name: ClassVar[str] = "slow"
+    summary: ClassVar[str] = "takes its time"
+
+    pause: int | None = None
+    factor: float = 1.5
+
+
+def test_a_method_is_known_as_long_as_it_is_registered() -> None:
+    data = {"method": {"name": "slow", "pause": 3.0, "factor": 2}, "methods": ["slow"]}
+    with registered(Slow):
+        values = Values.model_validate(data)
+        assert (values.method, values.methods) == (Slow(pause=3, factor=2), ("slow",))
+        keys = get_schema(Values)["properties"]
+        assert "slow" in keys["methods"]["items"]["enum"]
+        assert keys["method"]["anyOf"][-1] == {
+            "description": "takes its time",
+            "type": "object",
+            "properties": {
+                "name": {"const": "slow"},
+                "pause": {"type": "integer"},
+                "factor": {"type": "number", "default": 1.5},
+            },
+            "required": ["name"],
+            "additionalProperties": False,
+        }
+    assert "slow" not in get_schema(Values)["properties"]["methods"]["items"]["enum"]
+    with pytest.raises(ValidationError):
+        Values.model_validate(data)

@@ -7,7 +7,8 @@ import pytest
 
 from eigenfed import Power
 from eigenfed.errors import Argument, DataError, InputError
-from eigenfed.study.config import Expected, read_study
+from eigenfed.privacy.guarantee import COUNTS, SHARES, TRUSTS
+from eigenfed.study.config import Expected, read_study, schema_of
 
 BASE = 'name = "heart"\nsites = ["north", "south", "island"]\ncomponents = 4\n'
 PRIVATE = BASE + "[privacy]\nepsilon = 1\ndelta = 1e-6\n"
@@ -61,6 +62,18 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert (study.privacy.count, dict(study.privacy.shares or {})["count"]) == ("private", 0.1)
     assert study.privacy.split(["mean", "covariance"])["mean"] == pytest.approx(0.5 / 1.25)
     assert study.expected == Expected({"north": 30}, 12, 0.0, 1.5, None, (4.0, 2.0, 0.5))
+
+
+def test_choices_of_privacy_are_those_of_the_library() -> None:
+    keys = schema_of("study")["properties"]["privacy"]["properties"]
+    assert tuple(keys["trust"]["enum"]) == TRUSTS
+    assert tuple(keys["count"]["enum"]) == COUNTS
+    assert list(keys["shares"]["properties"]) == list(SHARES)
+
+
+def test_options_do_not_apply_under_privacy_even_at_their_defaults(tmp_path: Path) -> None:
+    text = 'method = { name = "covariance", precision = "double" }\n' + PRIVATE
+    assert "without options" in fault_of(tmp_path, text)
 
 
 def test_a_method_may_be_a_table_with_options(tmp_path: Path) -> None:
@@ -119,7 +132,7 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
     [
         (
             "components = 0",
-            "components = 0 must be an integer of at least 1. Ask for one component or more.",
+            "components = 0 must be an integer of at least 1. Set components = 4, for example.",
         ),
         ("components = 2.5", "components = 2.5 must be an integer of at least 1."),
         ("components = true", "components = true must be an integer"),
@@ -128,19 +141,19 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
             'method = "magic"',
             'method = "magic" must be one of "auto", "covariance", "krylov", "randomized", '
             '"subspace", "power", "merge", or a table of a name and options. Set method = '
-            '"auto" if in doubt.',
+            '"auto", for example.',
         ),
         (
             'method = { name = "power", steps = 4 }',
-            "in method, The method 'power' has no option 'steps'. It has local_steps, align, dec",
+            "The method 'power' has no option 'steps'. It has local_steps, align, dec",
         ),
         (
             'method = { name = "power", local_steps = "4" }',
-            "in method, local_steps = \"4\" of the method 'power' must be of type int. Pass one.",
+            "method.local_steps = \"4\" of the method 'power' must be of type int. Pass one.",
         ),
         (
             'method = { name = "power", local_steps = 0 }',
-            "in method, local_steps = 0 must be",
+            "method.local_steps = 0 must be",
         ),
         ('method = { name = "auto" }', 'method = { name = "auto" } must be one of "auto", "cov'),
         ("method = { local_steps = 4 }", 'method = { local_steps = 4 } must be one of "auto", "c'),
@@ -221,11 +234,11 @@ def test_a_key_that_breaks_its_rule_is_named_with_rule_and_remedy(
         ("epsilon = 1\ndelta = 1e-6\ncolluders = 2", "privacy.colluders = 2 must be at most 1 w"),
         (
             'epsilon = 1\ndelta = 1e-6\ncolluders = 1\ntrust = "local"',
-            'colluders in [privacy] requires trust = "secure_sum". Leave it out.',
+            'in [privacy], colluders = 1 requires trust = "secure_sum".',
         ),
         (
             'epsilon = 1\ndelta = 1e-6\ndropouts = 1\ntrust = "local"',
-            'dropouts in [privacy] requires trust = "secure_sum". Leave it out.',
+            'in [privacy], dropouts = 1 requires trust = "secure_sum".',
         ),
         (
             'epsilon = 1\ndelta = 1e-6\ncount = "none"',
@@ -275,7 +288,7 @@ def test_privacy_that_breaks_its_rules_is_refused(tmp_path: Path, text: str, fau
         (
             BASE + '[expected]\ndecay = 0.5\nspectrum = "s"\n',
             "",
-            "decay and spectrum in [expected] both describe the eigenvalues",
+            "decay and spectrum in [expected] both describe eigenvalues",
         ),
         (
             BASE + "[expected]\nrows = { west = 3 }\n",

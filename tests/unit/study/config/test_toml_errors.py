@@ -24,7 +24,7 @@ def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
         "FILE:4: seed = -1 must be an integer from 0 to 4294967295. Set seed = 7, for example.",
         "FILE:7: privacy.epsilon = 0 must be a number above 0 and below 1e+06. "
         "Set epsilon = 1.0, for example.",
-        "FILE: 1 more problem. Fix these first.",
+        "FILE: There are more problems. Fix these first.",
     ]
 
 
@@ -55,7 +55,7 @@ def test_all_conflicts_are_told(tmp_path: Path) -> None:
 def test_conflicts_of_a_table_have_the_line_of_its_key(tmp_path: Path) -> None:
     text = f'{BASE}[privacy]\nepsilon = 1\ndelta = 1e-6\ntrust = "local"\ncolluders = 1\n'
     assert problems_of(tmp_path, text) == [
-        'FILE:8: colluders in [privacy] requires trust = "secure_sum". Leave it out.'
+        'FILE:8: in [privacy], colluders = 1 requires trust = "secure_sum". Drop it.'
     ]
 
 
@@ -89,3 +89,8 @@ def test_a_required_table_that_is_absent_is_told_by_its_required_keys(tmp_path: 
         "FILE: policy.min_rows is required and must be an integer of at least 2. Set min_rows = "
         "20 below [policy], for example.",
     ]
+
+
+def test_very_many_problems_take_no_longer_than_a_few(tmp_path: Path) -> None:
+    many = f"sites = [{'1, ' * 100_000}]\n" + "".join(f"key{i} = 1\n" for i in range(20_000))
+    assert len(problems_of(tmp_path, many)) == 4
