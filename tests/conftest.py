@@ -1,8 +1,18 @@
 """One hypothesis profile: the same examples on every machine, no clock; and what is slow."""
 
+import os
+import secrets
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Processes of tests share the cores: more threads of BLAS in each would only wait for one
+    # another. Said before numpy is loaded; tests of threads set their number themselves.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from eigenfed.privacy.gaussian import discrete_gaussian
 from slow import is_slow
 
 settings.register_profile(
@@ -21,3 +31,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise that is the same in every run of the tests, for what is a matter of odds.
+
+    Sites are asked one after the other, so that they draw in one order. That real noise comes from
+    the operating system is tested where it is drawn.
+    """
+    bits = np.random.default_rng(7).bytes
+    monkeypatch.setattr(discrete_gaussian, "__defaults__", (bits,))
+    monkeypatch.setattr(secrets, "token_bytes", bits)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
