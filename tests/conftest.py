@@ -2,6 +2,9 @@
 
 import os
 import secrets
+import sys
+import threading
+from collections.abc import Iterator
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Processes of tests share the cores: more threads of BLAS in each would only wait for one
@@ -31,6 +34,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def uncounted() -> Iterator[None]:
+    """Coverage does not watch a test that goes thousands of times where others go as well.
+
+    To be watched would take most of its time. (The marker no_cover does nothing in processes.)
+    """
+    own, of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    threading.settrace(of_threads)
+    sys.settrace(own)
 
 
 @pytest.fixture
