@@ -31,6 +31,8 @@ from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.local import LocalTransport
 from private_runs import COORDINATOR, Summing, made
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 DELTA = 1e-5
 D, ROWS = 40, 30
 

@@ -61,6 +61,7 @@ FIGURES = [
 ]
 
 
+@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize(("epsilon", "colluders", "least"), FIGURES)
 def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
     epsilon: float, colluders: int, least: float
@@ -85,6 +86,7 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
     assert np.mean(captures) >= least
 
 
+@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize(
     ("epsilon", "number", "least", "kind"),
     [(*figure, "colluders") for figure in FIGURES[:3]]

@@ -7,6 +7,8 @@ import pytest
 
 from command_line import answer, as_npy, eigenfed, rows
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 
 def wide(n: int, d: int, fall: float) -> "np.ndarray[tuple[int, int], np.dtype[np.float64]]":
     X = np.random.default_rng(1).standard_normal((n, d)) * fall ** np.arange(d)

@@ -45,7 +45,7 @@ def told(privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, m
         ({"a": 400, "b": 300, "c": 300}, 0.9, 60, 1.0, "covariance", {}, 4),
         ({"a": 400, "b": 300, "c": 300}, 0.95, 80, 0.8, "covariance", {"trust": "local"}, 3),
         ({"a": 900, "b": 900}, 0.9, 60, 0.7, "covariance", {"trust": "central"}, 4),
-        ({"a": 1500, "b": 1000, "c": 1000}, 0.95, 300, 3.0, "power", {}, 3),
+        ({"a": 900, "b": 600, "c": 600}, 0.95, 150, 3.0, "power", {}, 3),
     ],
 )
 def test_captured_energy_is_that_of_real_runs(
