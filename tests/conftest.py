@@ -1,8 +1,21 @@
 """One hypothesis profile: the same examples on every machine, no clock; and what is slow."""
 
+import os
+import secrets
+import sys
+import threading
+from collections.abc import Iterator
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # Test processes share the cores, so more BLAS threads in each would only compete. It must be set
+    # before numpy is loaded; tests of threads set their number themselves.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
 from slow import is_slow
 
 settings.register_profile(
@@ -21,3 +34,30 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_slow(item.nodeid):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def uncounted() -> Iterator[None]:
+    """Do not measure coverage in a test that repeats thousands of times what others cover too.
+
+    Measuring would take most of its time. (The marker no_cover has no effect in worker processes.)
+    """
+    own, of_threads = sys.gettrace(), threading.gettrace()
+    sys.settrace(None)
+    threading.settrace(None)
+    yield
+    threading.settrace(of_threads)
+    sys.settrace(own)
+
+
+@pytest.fixture
+def seeded_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make noise the same in every run, for tests of statistical outcomes.
+
+    Sites answer one after the other, so that they draw in a fixed order. That real noise comes from
+    the operating system is tested where it is drawn.
+    """
+    bits = np.random.default_rng(7).bytes
+    monkeypatch.setattr(discrete_gaussian, "__defaults__", (bits,))
+    monkeypatch.setattr(secrets, "token_bytes", bits)
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)

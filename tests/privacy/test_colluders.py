@@ -29,8 +29,10 @@ from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.local import LocalTransport
 from private_runs import COORDINATOR, Summing, made
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 DELTA = 1e-5
-D, ROWS = 40, 30
+D, ROWS = 60, 30
 
 
 def study_of(sites: int, colluders: int = 0, dropouts: int = 0) -> Study:

@@ -1,6 +1,8 @@
 """Discrete Gaussian noise: its distribution, exactly, and what it is as private as."""
 
+import inspect
 import math
+import secrets
 from collections.abc import Callable
 
 import mpmath
@@ -157,6 +159,7 @@ def test_signs_are_fair_and_zero_has_its_own_share() -> None:
 
 
 def test_noise_comes_from_the_system_and_is_never_the_same() -> None:
+    assert inspect.signature(discrete_gaussian).parameters["bits"].default is secrets.token_bytes
     assert not np.array_equal(discrete_gaussian(100.0, 50), discrete_gaussian(100.0, 50))
 
 

@@ -40,6 +40,8 @@ from private_runs import (
     terms_of,
 )
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 N, FEATURES = 300, 6
 
 

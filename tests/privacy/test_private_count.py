@@ -43,6 +43,8 @@ from private_runs import (
     terms_of,
 )
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 DELTA = 1e-6
 
 

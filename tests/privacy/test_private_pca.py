@@ -47,6 +47,8 @@ from private_runs import (
 )
 from private_runs import run as run_study
 
+pytestmark = pytest.mark.usefixtures("seeded_noise")
+
 DIGITS: Array = load_digits().data.astype(np.float64)
 DELTA = 1e-5
 SITES = ("s0", "s1", "s2")
@@ -87,9 +89,14 @@ WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
 }
 
 
-@pytest.mark.parametrize("relation", RELATIONS)
-@pytest.mark.parametrize("trust", ["local", "central"])
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("way", "trust", "relation"),
+    [
+        (way, trust, RELATIONS[(i + j) % 2])
+        for i, way in enumerate(WAYS)
+        for j, trust in enumerate(("local", "central"))
+    ],
+)
 def test_a_run_spends_exactly_what_it_claims_in_as_many_rounds_as_it_should(
     way: str, trust: str, relation: str
 ) -> None:
@@ -497,12 +504,15 @@ def captured(components: Array, covariance: Array) -> float:
 
 
 def test_utility_on_digits_follows_trust_relation_and_method() -> None:
-    """Epsilon 2: about 0.967 central, 0.982 zeroed out, 0.91 local, 0.89 by the power method."""
+    """Epsilon 2: about 0.967 central, 0.982 zeroed out, 0.91 local, 0.89 by the power method.
+
+    The deviation of single runs is 0.003, 0.002, 0.01 and 0.03.
+    """
     covariance = np.cov(DIGITS.T)
 
     def mean(method: str = "covariance", **terms: Any) -> float:
         privacy = Privacy(2.0, DELTA, **terms)
-        runs = (run(DIGITS, privacy, k=10, method=method) for _ in range(5))
+        runs = (run(DIGITS, privacy, k=10, method=method) for _ in range(3))
         return float(np.mean([captured(r.found.components, covariance) for r in runs]))
 
     central, local = mean(trust="central"), mean(trust="local")

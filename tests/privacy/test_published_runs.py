@@ -613,7 +613,7 @@ class Row:
 
     make: Callable[[float], Published]
     shares: tuple[float, float]
-    runs: int = 6
+    runs: int = 3
 
 
 def halved(epsilon: float, **options: Any) -> NoisyFedPower:

@@ -100,7 +100,7 @@ def sketch(update_clip: float) -> Part:
     return part
 
 
-def largest_change(part: Part, clip: float, relation: str, *, starts: int = 12) -> float:
+def largest_change(part: Part, clip: float, relation: str, *, starts: int = 8) -> float:
     """Search for the neighbours between which a sum changes most."""
     rng, d, best = np.random.default_rng(3), 2 * WIDTH, 0.0
     rows = 2 if relation == "replace_one" else 1
