@@ -14,7 +14,7 @@ from eigenfed import EigenfedError
 from eigenfed.privacy.ledger.events import Kind
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.report.html import write_pages
-from eigenfed.study.rehearsal import rehearsal_of
+from eigenfed.study.rehearsal import read_rehearsal
 from eigenfed.study.results.result_folder import write_result
 
 ROWS = {"island": 400, "north": 5000, "south": 3000}
@@ -54,7 +54,7 @@ def main() -> None:
 
 def run(study: Path, site_files: list[Path], out: Path) -> None:
     """Rehearse a study with the files of all of its sites, and write its report."""
-    rehearsal = rehearsal_of(study, site_files)
+    rehearsal = read_rehearsal(study, site_files)
     pca = rehearsal.estimator()
     ledgers = rehearsal.fit(pca)
     write_result(out, pca, sites=rehearsal.records, ledgers=ledgers)

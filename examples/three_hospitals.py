@@ -14,14 +14,14 @@ from eigenfed.arrays import Array
 from eigenfed.baselines import uda
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.report.html import write_pages
-from eigenfed.study.demo_data import FEATURES, ROWS, K, records
+from eigenfed.study.demo_data import FEATURES, ROWS, K, make_records
 from eigenfed.study.results.result_folder import write_result
 from eigenfed.study.scores import Projected
 
 
 def main() -> None:
     """Run the study with two methods and print what it brought and what it cost."""
-    hospitals = records(np.random.default_rng(11))
+    hospitals = make_records(np.random.default_rng(11))
     pooled = np.vstack([hospitals[name] for name in sorted(hospitals)])
     filled = np.where(np.isnan(pooled), np.nanmean(pooled, axis=0), pooled)
     exact = PCA(K).fit(filled)

@@ -91,6 +91,10 @@ def methods() -> dict[str, str]:
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version(__name__)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

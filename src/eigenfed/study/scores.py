@@ -1,7 +1,4 @@
-"""Rows of a file, projected onto components.
-
-A fitted estimator's results, into the ``.h5ad`` file of a site.
-"""
+"""Scores: project the rows of a file, and write scores back into a ``.h5ad`` file."""
 
 import copy
 from collections.abc import Sequence
@@ -113,19 +110,19 @@ def projected(pca: FederatedPCA, records: Rows) -> Projected:
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
-    """Write scores and components where users of anndata look for them.
+    """Write scores and components into the slots where users of AnnData expect them.
 
-    The file holds the rows themselves, so that their scores tell whoever has it nothing new: they
-    go there after a private fit too.
+    Scores are written after a private fit too: the file holds the rows themselves, so their scores
+    reveal nothing new to anybody who has it.
 
     Parameters
     ----------
     path : Path
-        Of a ``.h5ad`` file.
+        A ``.h5ad`` file.
     pca : FederatedPCA
         Fitted on features with names, or read from a result.
     scores : ndarray of shape (n, k)
-        Of all rows of the file.
+        Scores of all rows of the file.
     """
     params: dict[str, bool | str] = {
         "zero_center": bool(pca.center),
