@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from eigenfed.protocol.exact.randomized import Randomized
     from eigenfed.protocol.exact.subspace import Subspace
 
+    __version__: str
+
 # What goes wrong at a site may be said in words that hold data: without a handler of the host's
 # own, the words go nowhere rather than to whatever terminal is there.
 logging.getLogger(__name__).addHandler(logging.NullHandler())

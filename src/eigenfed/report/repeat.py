@@ -135,7 +135,7 @@ def python(facts: dict[str, Any]) -> str:
         if terms["name"] == "Privacy":
             names.append("Privacy")
         else:
-            lines.append(f"from eigenfed.privacy.published import {terms['name']}")
+            lines.append(f"from eigenfed.protocol.published import {terms['name']}")
     arguments += [f"{n}={asked[n]!r}" for n, value in _DEFAULTS.items() if asked[n] != value]
     arguments += [] if facts["seed"] is None else [f"random_state={facts['seed']}"]
     sites = ", ".join(f"{_quote(site)}: ..." for site in facts["sites"])

@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pytest
 
+import eigenfed as package
 from command_line import as_csv, as_npy, eigenfed, rows
 from eigenfed.cli import audit_command as audit
 from eigenfed.cli import options
@@ -103,6 +104,14 @@ def test_the_program_says_its_version() -> None:
     from importlib.metadata import version
 
     assert eigenfed("--version").stdout == f"eigenfed {version('eigenfed')}\n"
+    assert package.__version__ == version("eigenfed")
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",), ("audit",)])
+def test_a_group_without_a_command_shows_its_help(group: tuple[str, ...]) -> None:
+    run = eigenfed(*group)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr == eigenfed(*group, "--help").stdout
 
 
 def test_the_shell_gets_completions() -> None:

@@ -60,3 +60,10 @@ def test_bytes_are_told_in_units() -> None:
         "2.5 MB",
         "7.0 GB",
     ]
+
+
+def test_one_component_of_one_site_is_singular() -> None:
+    pca = FederatedPCA(1).fit_sites({"a": X}, by_site=True)
+    page = fit_text(describe_fit(pca, ["a"]))
+    assert page.startswith("1 component of 80 rows x 30 features at 1 site, by ")
+    assert "between sites" not in page

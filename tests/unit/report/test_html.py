@@ -274,3 +274,29 @@ def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
     drawn = sum(text.count("h0M") + 1 for text in re.findall(r'<path d="(M[^"]*h0)"', text))
     assert 15_000 < drawn <= 20_000
     assert "are drawn, evenly spaced" in text
+
+
+def test_tables_show_rounded_numbers_and_have_them_in_full(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables())
+    first = read_report(tmp_path / "r").facts["eigenvalues"][0]
+    assert f'<td class="n" title="{first!r}">{first:.4g}</td>' in pages.shared.read_text()
+
+
+def test_one_site_is_not_compared_with_others(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables(("only",)), k=1, by_site=True)
+    page = make_shared_page(read_report(tmp_path / "r"))
+    assert "Differences between sites" not in {found.title for found in page.verdicts}
+    assert words(page, "by-site") == "There is one site, so there is nothing to compare."
+    assert page.title == "1 principal component of 120 rows at 1 site"
+
+
+def test_exact_sums_in_a_ledger_are_not_shown_as_a_spend_of_zero(tmp_path: Path) -> None:
+    sites, ledgers = tables(), {name: Ledger(None) for name in SITES}
+    pca = FederatedPCA(2).fit_sites(sites, ledgers=ledgers)
+    totals = {name: ledger.totals("data") for name, ledger in ledgers.items()}
+    write_result(tmp_path / "r", pca, sites=sites, ledgers=totals)
+    page = make_shared_page(read_report(tmp_path / "r"))
+    section = next(part for part in page.sections if part.name == "privacy")
+    table = section.parts[-1]
+    assert isinstance(table, PageTable)
+    assert {(row[1], row[3]) for row in table.rows} == {("no guarantee", "no guarantee")}

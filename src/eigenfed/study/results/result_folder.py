@@ -281,14 +281,7 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             f"{folder / 'result.json'} is not a result of format {FORMAT}. Name a folder written "
             "by eigenfed fit -o."
         )
-    checked: dict[str, Any] = facts
-    for earlier, name in _RENAMED.items():
-        if earlier in checked:
-            checked[name] = checked.pop(earlier)
-    for name, added in _LATER.items():
-        if isinstance(checked.get(name), dict):
-            checked[name] = added | checked[name]
-    return checked
+    return _upgrade(facts)
 
 
 _RENAMED = {"clarity": "signal"}
@@ -299,6 +292,21 @@ _LATER: dict[str, dict[str, Any]] = {
     "privacy": {"epsilon_outsiders": None, "epsilon_participants": None},
 }
 """Entries that results of release 0.1 lack, and their values there."""
+
+
+def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts with the keys of this release, also for a result of release 0.1."""
+    upgraded = {_RENAMED.get(name, name): value for name, value in facts.items()}
+    for name, added in _LATER.items():
+        if isinstance(upgraded.get(name), dict):
+            upgraded[name] = added | upgraded[name]
+    asked = upgraded.get("asked")
+    terms = asked.get("privacy") if isinstance(asked, dict) else None
+    if isinstance(terms, dict) and "tolerate" in terms:
+        # In 0.1 one number counted colluders and dropouts together; the noise was the same.
+        terms["colluders"] = terms.pop("tolerate")
+        terms |= {"dropouts": 0, "count": "public"}
+    return upgraded
 
 
 def _is_result(facts: Any) -> bool:
