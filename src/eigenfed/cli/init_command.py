@@ -109,7 +109,7 @@ def _list_steps(study: Path, sites: dict[str, Path], *, is_private: bool) -> lis
         f"{path.parent / f'{first}.csv'}, or sets data in {path} to another file.",
         "Each site creates its ledger, once, where it will stay. For a rehearsal on one machine, "
         f"create all of them:\n  {join(ledgers)}",
-        f"Rehearse on one machine, with made-up rows for example.{spends}\n  {join(call)}",
+        f"Rehearse on one machine, with simulated rows for example.{spends}\n  {join(call)}",
     ]
 
 

@@ -45,7 +45,7 @@ class Rows:
 
 
 class Projected(NamedTuple):
-    """Scores, and what the rows are called where the file says so."""
+    """Scores, and the identifiers of the rows if the file has them."""
 
     scores: npt.NDArray[Any]
     row_ids: tuple[str, ...] | None

@@ -125,7 +125,8 @@ def test_a_wrong_call_is_one_line_and_exits_with_2(tmp_path: Path) -> None:
     calls: dict[str, list[object]] = {
         "eigenfed: No such command 'nothing'. See 'eigenfed --help'.": ["nothing"],
         "eigenfed: Missing option '-k'. See 'eigenfed fit --help'.": ["fit", path],
-        "eigenfed: --epsilon requires --delta. Pass --delta 1e-6, for example. See 'eigenfed fit --help'.": [
+        "eigenfed: --epsilon requires --delta. Pass --delta 1e-6, for example. "
+        "See 'eigenfed fit --help'.": [
             "fit",
             path,
             "-k",

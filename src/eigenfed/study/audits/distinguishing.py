@@ -63,7 +63,7 @@ def audit_own_noise(epsilon: float, delta: float, *, trials: int, parties: int =
             release = release + many.added(part, mu, parties)["triangle"]
         return release.astype(np.float64)
 
-    apart = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
+    distance = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
     first, second = (value.astype(np.float64) for value in values)
     return audit_epsilon(
         mechanism,
@@ -71,7 +71,7 @@ def audit_own_noise(epsilon: float, delta: float, *, trials: int, parties: int =
         trials=trials,
         score=likelihood_ratio(first, second, noise.sensitivity * relative),
         claimed=epsilon,
-        theory=epsilon_of(delta, mu * apart),
+        theory=epsilon_of(delta, mu * distance),
     )
 
 

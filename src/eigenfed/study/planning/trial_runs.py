@@ -156,7 +156,7 @@ def _select_largest(rows: dict[str, int], count: int) -> dict[str, int]:
 
 
 def _choose_features(d: int, least: int) -> int:
-    """Return how many features represent d: a prime, to be told from other array lengths.
+    """Return how many features represent d: a prime, to differ from other array lengths.
 
     Examples
     --------
