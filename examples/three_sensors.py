@@ -1,7 +1,6 @@
 """For a fleet of devices: three sensors stream their rows, and their summaries merge into one PCA.
 
-Batches have random sizes, and no rows are stored. The data are simulated; nothing leaves the
-machine.
+Batches have random sizes, and no rows are stored. The data are simulated.
 """
 
 import numpy as np

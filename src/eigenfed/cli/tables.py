@@ -69,7 +69,9 @@ def _describe_sites(explained: list[float]) -> str:
     """Name the components that mostly reflect differences between sites."""
     large = [f"PC{place}" for place, part in enumerate(explained, start=1) if part >= MOSTLY]
     if not large:
-        return f"at most {max(explained):.0%} of a component's variance lies between sites"
+        most = max(explained)
+        amount = "less than 1%" if most < 0.01 else f"at most {most:.0%}"
+        return f"{amount} of a component's variance lies between sites"
     more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
     verb = "reflects" if len(large) == 1 else "reflect"
     return (

@@ -52,7 +52,7 @@ def test_the_noise_of_a_site_stays_within_its_claim_and_near_it() -> None:
     assert 1.3 < said["certified"] <= 2.0
     assert 1.6 < said["gaussian"] <= 2.0
     assert "The attacker knows all rows but one" in said["text"]
-    assert "times likelier with one candidate" in said["text"]
+    assert "times as likely with one candidate" in said["text"]
 
 
 def test_a_false_claim_of_a_paper_is_refuted() -> None:
