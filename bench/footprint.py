@@ -1,4 +1,4 @@
-"""Memory that does not grow, summaries that do not swell, an import that does not drag."""
+"""Memory of a stream, size of a summary, and time of an import."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ _BATCH = 1000
 
 
 def peak_bytes(n: int, d: int = 100, k: int = 20) -> tuple[int, StreamingPCA]:
-    """Most memory held beyond one batch while n rows stream by, and the result."""
+    """Return the peak memory beyond one batch while streaming n rows, and the result."""
     rng = np.random.default_rng(0)
     batch = rng.standard_normal((_BATCH, d)) / np.arange(1, d + 1)
     pca = StreamingPCA(k, memory="low_rank")

@@ -1,4 +1,4 @@
-"""What it costs a site to check a request, beside the work that the request asks for."""
+"""The cost of checking a request at a site, relative to that of answering it."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Secure sums against plain ones: time, processor time of a site, bytes."""
+"""Secure aggregation against plain sums: time, processor time of a site, bytes."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -24,14 +24,14 @@ _BOUND = 8.0
 
 
 class Timed:
-    """A site, and the processor time that its masked replies take."""
+    """A site that measures the processor time of its masked replies."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
         self.busy_s = 0.0
 
     def answer(self, data: bytes) -> bytes:
-        """Answer, with an eye on the clock."""
+        """Answer a request, and measure the time."""
         start = time.thread_time()
         answer = self.site.answer(data)
         if Message.from_bytes(data, "request", "open").label == "moments":

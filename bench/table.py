@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Line:
-    """A measured ratio and what was asked of it.
+    """A measured ratio and its target.
 
     Attributes
     ----------
@@ -32,7 +32,7 @@ class Line:
 
     @property
     def verdict(self) -> str:
-        """Say whether the target was met."""
+        """Whether the target was met."""
         if not self.accurate:
             return "refused"
         if self.rule == "report":
@@ -42,8 +42,8 @@ class Line:
 
     def __str__(self) -> str:
         shown = f"{self.ratio:8.2f}" if self.accurate else "       -"
-        asked = "" if self.rule == "report" else f"{self.rule} {self.target:g}"
-        return f"{self.name:<58}{shown}   {asked:<14}{self.verdict:<9}{self.detail}"
+        target = "" if self.rule == "report" else f"{self.rule} {self.target:g}"
+        return f"{self.name:<58}{shown}   {target:<14}{self.verdict:<9}{self.detail}"
 
 
 def fastest(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:

@@ -1,8 +1,8 @@
-"""For a consortium: a study file that all sign, a file that each site keeps, and what they refuse.
+"""For a consortium: a shared study file, a site file for each site, and what sites refuse.
 
-Three hospitals rehearse on made-up rows. The island lets nothing leave but inside sums that nobody
-can open, which the first study does not respect. Then all set a budget of privacy, which is spent
-once. docs/study.md does the same from the command line. All of it goes to a new folder.
+Three hospitals rehearse on simulated rows. The island requires secure aggregation, which the first
+study does not use. Then all set a privacy budget, which can be spent once. docs/study.md does the
+same from the command line. All output goes to a new folder.
 """
 
 import tempfile
@@ -14,7 +14,7 @@ from eigenfed import EigenfedError
 from eigenfed.privacy.ledger.events import Kind
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.report.html import write_pages
-from eigenfed.study.rehearsal import rehearsal_of
+from eigenfed.study.rehearsal import read_rehearsal
 from eigenfed.study.results.result_folder import write_result
 
 ROWS = {"island": 400, "north": 5000, "south": 3000}
@@ -30,11 +30,11 @@ AMENDMENTS = {"open": "", "secure": "secure = true\n", "private": f"[privacy]\n{
 
 
 def main() -> None:
-    """Run the studies, one amendment after the other, and print what came of them."""
+    """Run the studies, one amendment after the other, and print the outcomes."""
     folder = Path(tempfile.mkdtemp(prefix="consortium-", dir="."))
     site_files = [write_site(folder, name) for name in sorted(ROWS)]
     for name in (*AMENDMENTS, "private"):
-        if name == "private":  # with other rows: exact sums of the first have left
+        if name == "private":  # on other rows: exact sums of the first rows have left
             for path in site_files:
                 path.write_text(SITE.format(path.parent.name, "visits", CAREFUL + BUDGET))
         study = folder / f"{name}.toml"
@@ -49,22 +49,22 @@ def main() -> None:
             left = sum(event.kind is Kind.REPLIED for event in ledger.events)
             totals = [f"{rows}: {ledger.totals(rows).text}" for rows in ledger.datasets]
             print(f"{name}: {left} replies left", *totals, sep="\n  ")
-    print(f"\neverything is in {folder}: look at private-result/report.html")
+    print(f"\nall output is in {folder}: see private-result/report.html")
 
 
 def run(study: Path, site_files: list[Path], out: Path) -> None:
     """Rehearse a study with the files of all of its sites, and write its report."""
-    rehearsal = rehearsal_of(study, site_files)
+    rehearsal = read_rehearsal(study, site_files)
     pca = rehearsal.estimator()
     ledgers = rehearsal.fit(pca).ledgers
     write_result(out, pca, sites=rehearsal.records, ledgers=ledgers)
     shares = ", ".join(f"{share:.0%}" for share in pca.explained_variance_ratio_)
-    print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components hold {shares}")
+    print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components explain {shares}")
     print(f"  report: {write_pages(out).shared.relative_to(out.parent)}")
 
 
 def write_site(folder: Path, name: str) -> Path:
-    """Write a site's rows and its own file."""
+    """Write the rows, the site file and the ledger of a site."""
     mix = np.random.default_rng(0).normal(size=(7, 7)) * 0.5 ** np.arange(7)
     rows = np.random.default_rng(ROWS[name]).normal(size=(ROWS[name], 7)) @ mix.T * 10 + 100
     (home := folder / name).mkdir()

@@ -1,7 +1,7 @@
 """For a data scientist: a federated PCA in a scikit-learn pipeline, in place of the pooled one.
 
-Measurements of 569 tumours, as three clinics would hold them. Nothing is read but the data set that
-comes with scikit-learn, and nothing leaves the machine.
+Measurements of 569 tumours, split over three clinics. Only a data set that comes with scikit-learn
+is used, and nothing leaves the machine.
 """
 
 import numpy as np
@@ -24,8 +24,8 @@ def main() -> None:
     pooled = PCA(3).fit((X - X.mean(axis=0)) / X.std(axis=0, ddof=1))
     print(f"{len(X)} rows at {len(set(clinic))} clinics, {X.shape[1]} features")
     print(f"  {ours.method_} in {ours.n_rounds_} rounds: {ours.reason_}")
-    print(f"  share of the variance, federated: {np.round(ours.explained_variance_ratio_, 4)}")
-    print(f"  share of the variance, pooled:    {np.round(pooled.explained_variance_ratio_, 4)}")
+    print(f"  explained variance ratio, federated: {np.round(ours.explained_variance_ratio_, 4)}")
+    print(f"  explained variance ratio, pooled:    {np.round(pooled.explained_variance_ratio_, 4)}")
     off = float(np.abs(np.abs(ours.components_) - np.abs(pooled.components_)).max())
     print(f"  largest difference between entries of the components: {off:.0e}")
 
@@ -43,7 +43,7 @@ def main() -> None:
         cv=5,
     ).fit(X, y)
     k = search.best_params_["federatedpca__n_components"]
-    print(f"\na search over the number of components takes {k}: {search.best_score_:.3f} right")
+    print(f"\na search over the number of components chooses {k}: {search.best_score_:.3f} right")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""For a researcher: what the papers print, beside what is corrected here.
+"""For a researcher: algorithms as printed in the papers, and as corrected here.
 
-Handwritten digits at ten sites, one digit at each: where sites differ in their means, what was left
-out shows. Nothing is read but scikit-learn's own data.
+Handwritten digits at ten sites, one digit at each: the sites differ in their means, which shows
+what some papers leave out. Only scikit-learn's own data are used.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ K = 5
 
 
 def main() -> None:
-    """Print how far each one is from the PCA of all rows, and which privacy claims hold."""
+    """Print the angle between each result and the pooled PCA, and which privacy claims hold."""
     X, digit = load_digits(return_X_y=True)
     sites = {f"site {d}": X[digit == d] for d in range(10)}
     exact = PCA(K).fit(X).components_
@@ -62,7 +62,7 @@ def compare_streams(rows: Array, exact: Array) -> None:
 
 
 def compare_claims(n: int, d: int) -> None:
-    """Print what is claimed of published mechanisms, and what is true."""
+    """Print the claimed and the true epsilon of published mechanisms."""
     print("\nclaimed: epsilon 2 at delta 1e-5, for rows of norm 1")
     for mechanism in (SuLQ, AnalyzeGauss, DPdisPCA):
         truth = mechanism(2.0, 1e-5, clip=1.0).truth([n], d, k=K, center=False)
@@ -71,7 +71,7 @@ def compare_claims(n: int, d: int) -> None:
 
 
 def degrees(components: Array, exact: Array) -> str:
-    """Say the largest angle between two subspaces."""
+    """Format the largest angle between two subspaces."""
     return f"{np.degrees(np.arcsin(sines(components, exact)[0])):.1e} deg"
 
 

@@ -1,7 +1,7 @@
 """Three hospitals compute one PCA; no row leaves any of them.
 
-Run it with ``make demo``. The data are made here; nothing is read and nothing leaves the machine,
-but every message between coordinator and hospitals crosses as bytes through the hospitals' gates.
+Run it with ``make demo``. The data are simulated; no files are read and nothing leaves the machine,
+but coordinator and hospitals exchange the same messages as separate machines would.
 """
 
 from pathlib import Path
@@ -14,14 +14,14 @@ from eigenfed.arrays import Array
 from eigenfed.baselines import uda
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.report.html import write_pages
-from eigenfed.study.demo_data import FEATURES, ROWS, K, records
+from eigenfed.study.demo_data import FEATURES, ROWS, K, make_records
 from eigenfed.study.results.result_folder import write_result
 from eigenfed.study.scores import Projected
 
 
 def main() -> None:
-    """Run the study with two methods and print what it brought and what it cost."""
-    hospitals = records(np.random.default_rng(11))
+    """Run the study with several methods, and print their results and costs."""
+    hospitals = make_records(np.random.default_rng(11))
     pooled = np.vstack([hospitals[name] for name in sorted(hospitals)])
     filled = np.where(np.isnan(pooled), np.nanmean(pooled, axis=0), pooled)
     exact = PCA(K).fit(filled)
@@ -43,7 +43,7 @@ def main() -> None:
         ours = FederatedPCA(K, method=method, secure=secure, random_state=0).fit_sites(hospitals)
         grade = ours.certificate_
         if grade is None:
-            raise SystemExit("certify=True brings a certificate")
+            raise SystemExit("certify=True must give a certificate")
         angle = degrees(np.arcsin(sines(ours.components_, exact.components_)[0]))
         leaked = f"{ours.leakage_.rank_fraction:.2f} / {ours.leakage_.variance_fraction:.2f}"
         print(
@@ -52,22 +52,22 @@ def main() -> None:
             f"{degrees(grade.angle_bound):>14}{leaked:>16}"
         )
     averaged = uda([part - np.nanmean(part, axis=0) for part in split(filled)], K)
-    apart = degrees(np.arcsin(sines(averaged, exact.components_)[0]))
-    print(f"{'averaging local PCAs':<26}{'1':>8}{'':>11}{apart:>18}{'none':>14}")
-    print("\nleakage: rank / variance of its covariance that the most open hospital has answered")
+    angle = degrees(np.arcsin(sines(averaged, exact.components_)[0]))
+    print(f"{'averaging local PCAs':<26}{'1':>8}{'':>11}{angle:>18}{'none':>14}")
+    print("\nleakage: fractions of directions / variance that the most exposed hospital revealed")
 
     ours = FederatedPCA(K).fit_sites(hospitals, by_site=True)
-    print(f"\nmethod='auto' took {ours.method_!r}: {ours.reason_}")
+    print(f"\nmethod='auto' chose {ours.method_!r}: {ours.reason_}")
     print("variance by component, federated / pooled")
     for i, (a, b) in enumerate(
         zip(ours.explained_variance_, exact.explained_variance_, strict=True), start=1
     ):
         print(f"  PC{i}   {a:.9f} / {b:.9f}")
-    print(f"\nreport: {written(ours, hospitals)}")
+    print(f"\nreport: {write_report(ours, hospitals)}")
 
 
-def written(pca: FederatedPCA, hospitals: dict[str, Array]) -> Path:
-    """Write the result and its pages below build/, in place of earlier ones."""
+def write_report(pca: FederatedPCA, hospitals: dict[str, Array]) -> Path:
+    """Write the result and its pages below build/, replacing earlier ones."""
     folder = Path("build", "three-hospitals")
     folder.parent.mkdir(exist_ok=True)
     rows = {name: Projected(pca.transform(table), None) for name, table in hospitals.items()}
@@ -82,7 +82,7 @@ def split(rows: Array) -> list[Array]:
 
 
 def degrees(angle: float) -> str:
-    """Say an angle in degrees, or that there is no bound."""
+    """Format an angle in degrees; "none" if there is no bound."""
     return f"{np.degrees(angle):.1e} deg" if np.isfinite(angle) else "none"
 
 

@@ -1,6 +1,6 @@
-"""For a fleet of devices: three sensors stream and forget; their summaries merge into one PCA.
+"""For a fleet of devices: three sensors stream their rows, and their summaries merge into one PCA.
 
-Batches are odd, and nothing is kept. Nothing is read and nothing leaves the machine.
+Batches have random sizes, and no rows are stored. The data are simulated.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ CHANNELS, K, EXTRA = 300, 5, 20
 ROWS = {"harbour": 4013, "ridge": 2511, "valley": 977}
 
 
-def readings(rng: np.random.Generator) -> dict[str, Array]:
-    """Rows of each sensor: the same physics, each at a level of its own."""
+def draw_readings(rng: np.random.Generator) -> dict[str, Array]:
+    """Draw rows for each sensor, with the same covariance and different means."""
     basis = np.linalg.qr(rng.standard_normal((CHANNELS, CHANNELS)))[0]
     spread = 1.0 / np.arange(1, CHANNELS + 1)
     return {
@@ -26,7 +26,7 @@ def readings(rng: np.random.Generator) -> dict[str, Array]:
 
 
 def stream(rows: Array, rng: np.random.Generator) -> tuple[bytes, int]:
-    """Feed one sensor's rows in batches of 1 to 200 and return what it sends, and their number."""
+    """Stream one sensor's rows in batches of 1 to 200; return its summary and their number."""
     pca = StreamingPCA(K, memory="low_rank", oversample=EXTRA)
     start = batches = 0
     while start < len(rows):
@@ -39,7 +39,7 @@ def stream(rows: Array, rng: np.random.Generator) -> tuple[bytes, int]:
 def main() -> None:
     """Run the three sensors and print the comparison."""
     rng = np.random.default_rng(7)
-    sensors = readings(rng)
+    sensors = draw_readings(rng)
     merged = StreamingPCA(K, oversample=EXTRA)
     print("three sensors, one PCA, no pooled rows\n")
     print(f"{'sensor':<10}{'rows':>7}{'batches':>9}{'its rows':>12}{'sent once':>12}")
@@ -59,7 +59,7 @@ def main() -> None:
         ("PCA of the largest sensor alone", PCA(K).fit(sensors["harbour"]), "no"),
     ):
         angle = np.degrees(np.arcsin(sines(fitted.components_, exact.components_)[0]))
-        kept = share(pooled, fitted.components_) / share(pooled, exact.components_)
+        kept = variance(pooled, fitted.components_) / variance(pooled, exact.components_)
         print(f"{label:<34}{angle:>11.4f} deg{100 * kept:>15.5f}%{needs_pool:>13}")
 
     print("\nvariance by component, merged / pooled")
@@ -70,8 +70,8 @@ def main() -> None:
     print(f"\nfrom the summary alone: the angle is at most {bound:.2f} degrees; no row was needed.")
 
 
-def share(rows: Array, components: Array) -> float:
-    """Variance of the rows along the components."""
+def variance(rows: Array, components: Array) -> float:
+    """Return the sum of squares of the centred rows along the components."""
     return float(np.sum(((rows - rows.mean(axis=0)) @ components.T) ** 2))
 
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    # Test processes share the cores, so more BLAS threads in each would only compete. It must be set
+    # Test processes share the cores: more BLAS threads in each would only compete. It must be set
     # before numpy is loaded; tests of threads set their number themselves.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 

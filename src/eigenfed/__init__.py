@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from eigenfed.protocol.exact.subspace import Subspace
     from eigenfed.protocol.exact.tree import Region, RegionReport
 
+    __version__: str
+
 # A site's own log may hold error texts with data in them: without a handler of the host program
 # they go nowhere, rather than to standard error as logging would have it.
 logging.getLogger(__name__).addHandler(logging.NullHandler())
@@ -96,6 +98,10 @@ def methods() -> dict[str, str]:
 if not TYPE_CHECKING:  # a type checker would take any name for one of the package's
 
     def __getattr__(name: str) -> Any:
+        if name == "__version__":
+            from importlib.metadata import version
+
+            return version(__name__)
         if name not in _HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -16,9 +16,10 @@ KINDS = ("exact", "secure", "private", "stuck", "many")
 
 
 def cells(page: Page, table: str) -> list[list[str]]:
-    """Read a table's rows as they are in the page."""
+    """Read a table's rows, numbers with all of their digits."""
     found: list[list[str]] = page.eval_on_selector_all(
-        f"#{table} tbody tr", "rows => rows.map(r => Array.from(r.cells, c => c.textContent))"
+        f"#{table} tbody tr",
+        "rows => rows.map(r => Array.from(r.cells, c => c.title || c.textContent))",
     )
     return found
 
@@ -47,13 +48,13 @@ def test_it_opens_from_a_file_says_nothing_and_asks_for_nothing(
 def test_the_page_of_a_site_opens_alike(results: dict[str, Path], opened: Opened) -> None:
     path = results["secure"] / "sites/München-Süd.html"
     watched = opened(path)
-    assert watched.page.locator("h1").text_content() == "München-Süd: its own page"
+    assert watched.page.locator("h1").text_content() == "Report for München-Süd only"
     assert watched.asked == [path.as_uri()]
     assert watched.said == []
     scores = np.load(results["secure"] / "scores/München-Süd.npy")
     np.testing.assert_allclose(column(watched.page, "own-table", 1), scores.mean(0), atol=1e-12)
     np.testing.assert_allclose(column(watched.page, "own-table", 2), scores.var(0), rtol=1e-12)
-    watched.page.get_by_role("link", name="The page for everybody").click()
+    watched.page.get_by_role("link", name="Shared report").click()
     assert "principal components of" in (watched.page.locator("h1").text_content() or "")
 
 

@@ -160,8 +160,10 @@ def test_a_table_is_opened_and_sorted_by_keyboard(results: dict[str, Path], open
     page.locator("#loadings-1-table th button").nth(1).focus()
 
     def weights() -> list[float]:
-        texts = page.locator("#loadings-1-table tbody td:nth-child(2)").all_text_contents()
-        return [float(text) for text in texts]
+        found: list[str] = page.eval_on_selector_all(
+            "#loadings-1-table tbody td:nth-child(2)", "cells => cells.map(c => c.title)"
+        )
+        return [float(text) for text in found]
 
     for order, falling in (("ascending", False), ("descending", True)):
         page.keyboard.press("Enter")
@@ -194,12 +196,12 @@ def test_components_and_sites_of_the_points_are_chosen(
     page = opened(results["exact"] / "report.html").page
     first = page.locator("path.points").first
     before = first.get_attribute("d") or ""
-    page.get_by_label("Across").select_option("PC3")
+    page.get_by_label("Horizontal axis").select_option("PC3")
     after = first.get_attribute("d") or ""
     assert after != before
     assert after.count("M") == before.count("M")
     assert "PC3" in page.locator(".scatter .axis-name").all_text_contents()
-    page.get_by_label("Across").select_option("PC1")
+    page.get_by_label("Horizontal axis").select_option("PC1")
     again = [
         float(x) for x in (first.get_attribute("d") or "").replace("M", " ").split("h0")[0].split()
     ]

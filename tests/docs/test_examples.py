@@ -32,7 +32,7 @@ def test_examples_fit_on_a_screen_or_two(name: str) -> None:
 def test_data_scientist_gets_the_same_with_either(tmp_path: Path) -> None:
     page = shown_by("data_scientist.py", tmp_path)
     assert float(re.findall(r"entries of the components: (\S+)", page)[0]) < 1e-12
-    ours, pooled = re.findall(r"the variance, \w+: +(\[.*\])", page)
+    ours, pooled = re.findall(r"variance ratio, \w+: +(\[.*\])", page)
     assert ours == pooled
     right = [float(share) for share in re.findall(r"(0\.\d+) right", page)]
     assert right[0] == right[1]

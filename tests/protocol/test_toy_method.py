@@ -190,7 +190,7 @@ def test_the_command_line_takes_it(files: list[Path], tmp_path: Path) -> None:
     assert (facts["method"], facts["rounds"], facts["asked"]["options"]) == ("toy", 5, {"block": 2})
     run = call("fit", *files, "-k", 2, "--method", "toy", "--option", "width=2")
     assert run.exit_code == 2
-    assert "with an option of toy, which has block" in run.stderr
+    assert "with KEY one of the options of toy: block" in run.stderr
     run = call("fit", *files, "-k", 2, "--method", "toy", "--option", "block=0")
     assert run.exit_code == 2
     assert "block=0 must be" in run.stderr

@@ -1,4 +1,4 @@
-"""``eigenfed audit``: attack a configuration, and say what an attacker gets."""
+"""``eigenfed audit``: attack a configuration, and report what an attacker learns."""
 
 import math
 from pathlib import Path
@@ -9,6 +9,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Voice, answering
 from eigenfed.errors import REFUSED
+from eigenfed.report.wording import things
 
 PUBLISHED = ("SuLQ", "ModSuLQ", "AnalyzeGauss", "DPdisPCA", "StreamingModSuLQ")
 
@@ -18,19 +19,17 @@ PUBLISHED = ("SuLQ", "ModSuLQ", "AnalyzeGauss", "DPdisPCA", "StreamingModSuLQ")
         "eigenfed audit reconstruct north.csv south.csv -k 10",
         "eigenfed audit epsilon --epsilon 2 --delta 1e-5 --published DPdisPCA",
         "eigenfed audit membership cohort.csv -k 3 --epsilon 1 --delta 1e-3",
-        "eigenfed audit coordinator north.toml study.toml",
+        "eigenfed audit coordinator sites/north/site.toml study.toml",
     ),
-    short_help="Attack a configuration and say what an attacker gets.",
+    short_help="Attack a configuration; report what is learnt.",
 )
 def audit() -> None:
-    """Attack a configuration and say what an attacker gets."""
+    """Attack a configuration and report what an attacker learns."""
 
 
 @audit.command(
-    epilog=example(
-        "eigenfed audit reconstruct north.csv south.csv -k 10",
-    ),
-    short_help="Rebuild the covariance from what a coordinator sees.",
+    epilog=example("eigenfed audit reconstruct north.csv south.csv -k 10"),
+    short_help="Reconstruct the covariance as a coordinator could.",
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
 @options.components
@@ -45,31 +44,32 @@ def reconstruct(
     method_options: tuple[str, ...],
     seed: int | None,
 ) -> CommandResult:
-    """Rebuild the covariance of all rows in FILES from what a coordinator sees of an exact run.
+    """Reconstruct the covariance of all rows in FILES from what the coordinator of a run sees.
 
-    The method must be one that asks for products with directions: covariance needs no attack, it
-    sends the covariance.
+    The run is exact, and its method must request products with directions. The method covariance
+    needs no attack, as it sends the covariance itself.
     """
-    sites = options.site_names(files)
-    chosen = options.method_of(method, method_options)
+    sites = options.name_sites(files)
+    chosen = options.parse_method(method, method_options)
     if isinstance(chosen, str):
-        raise click.UsageError("--method auto names no method to attack. Pass --method krylov.")
+        raise click.UsageError("--method auto cannot be attacked. Pass --method krylov.")
     import numpy as np
 
-    from eigenfed.study.audits.attacks import rebuild
+    from eigenfed.study.audits.attacks import reconstruct_covariance
 
-    found = rebuild(sites, k, method=chosen, rng=np.random.default_rng(seed))
-    known = "all of it" if found.directions == found.d else "the rest is guessed"
+    found = reconstruct_covariance(sites, k, method=chosen, rng=np.random.default_rng(seed))
+    known = "that is all of it" if found.directions == found.d else "the rest is estimated"
     text = "\n".join(
         [
-            f"The attacker is whoever coordinates a run of {method} over {len(sites)} "
-            f"site{'s' * (len(sites) != 1)}, and uses nothing but the sums it asked for.",
-            f"In {found.rounds} rounds it learnt the covariance of all rows on {found.directions} "
-            f"of {found.d} directions for certain; {known}.",
-            f"Its picture of the whole covariance is off by {found.error:.1%} of its size "
+            f"The attacker coordinates a run of {method} over {things(len(sites), 'site')} and "
+            "uses only the sums that it requested.",
+            f"In {things(found.rounds, 'round')} it learnt the covariance of all rows exactly "
+            f"along {found.directions} of {found.d} directions; {known}.",
+            f"The relative error of its estimate of the full covariance is {found.error:.1%} "
             f"(correlation {found.correlation:.4f} over all entries).",
-            "Secure sums do not change this: the sums themselves tell. Noise does (--epsilon), and "
-            "so does a site's policy on the rank and variance that it answers about.",
+            "Secure aggregation does not prevent this, as the attack needs only sums over all "
+            "sites. Noise does (--epsilon), and so does a site policy that limits the rank or the "
+            "variance it reveals.",
         ]
     )
     return CommandResult(dict(vars(found)), text)
@@ -80,24 +80,37 @@ def reconstruct(
         "eigenfed audit epsilon --epsilon 1 --delta 1e-3",
         "eigenfed audit epsilon --epsilon 2 --delta 1e-5 --published DPdisPCA",
     ),
-    short_help="Measure how private a mechanism is at most.",
+    short_help="Measure a lower bound on a mechanism's epsilon.",
 )
-@click.option("--epsilon", type=float, required=True, help="What is claimed.")
-@click.option("--delta", type=float, required=True, help="At which it is claimed.")
-@click.option("--published", type=click.Choice(PUBLISHED), help="A paper's mechanism, as printed.")
+@click.option("--epsilon", type=float, required=True, help="The claimed epsilon.")
+@click.option("--delta", type=float, required=True, help="The delta of the claim.")
+@click.option(
+    "--published",
+    type=click.Choice(PUBLISHED),
+    help="Audit a published mechanism, as printed in its paper.",
+)
 @click.option(
     "--trials",
     type=click.IntRange(min=100),
     default=100_000,
     show_default=True,
-    help="Runs on each of the two data sets.",
+    help="Number of runs on each of the two data sets.",
 )
 @click.option(
-    "--sites", type=click.IntRange(min=1), help="Sites that add a part of the noise.  [default: 3]"
+    "--sites",
+    type=click.IntRange(min=1),
+    help="Number of sites that each add a part of the noise; cannot be combined with --published.  "
+    "[default: 3]",
 )
-@click.option("--rows", type=click.IntRange(min=1), help="With --published: rows.  [default: 1000]")
 @click.option(
-    "--features", type=click.IntRange(min=2), help="With --published: features.  [default: 20]"
+    "--rows",
+    type=click.IntRange(min=1),
+    help="With --published: number of rows.  [default: 1000]",
+)
+@click.option(
+    "--features",
+    type=click.IntRange(min=2),
+    help="With --published: number of features.  [default: 20]",
 )
 @answering
 def epsilon(
@@ -110,33 +123,33 @@ def epsilon(
     rows: int | None,
     features: int | None,
 ) -> CommandResult:
-    """Run a mechanism many times on two neighbouring data sets and certify a bound on epsilon.
+    """Run a mechanism many times on two neighbouring data sets, and bound its epsilon from below.
 
-    Without --published it is eigenfed's own noise on a covariance. What is certified holds with
-    95% confidence; it can refute a claim and never prove one.
+    By default the mechanism is eigenfed's own noise on a covariance. The bound holds with 95%
+    confidence. It can refute a claimed epsilon, but never prove one.
     """
     if published is None and (rows is not None or features is not None):
-        raise click.UsageError("--rows and --features go with --published only. Drop them.")
+        raise click.UsageError("--rows and --features require --published. Drop them.")
     if published is not None and sites is not None:
-        raise click.UsageError("--sites goes with eigenfed's own noise only. Drop it.")
-    options.privacy_of(epsilon, delta)
-    from eigenfed.study.audits.distinguishing import audit_published, audit_sound
+        raise click.UsageError("--sites cannot be combined with --published. Drop one.")
+    options.parse_privacy(epsilon, delta)
+    from eigenfed.study.audits.distinguishing import audit_own_noise, audit_published
 
     with voice.progress() as show:
         if show is not None:
             show(f"{trials} runs on each data set")
         if published is None:
-            found, truth = audit_sound(epsilon, delta, trials=trials, parties=sites or 3), None
+            found, truth = audit_own_noise(epsilon, delta, trials=trials, parties=sites or 3), None
         else:
             found, truth = audit_published(
                 published, epsilon, delta, n=rows or 1000, d=features or 20, trials=trials
             )
     name = "eigenfed's noise on a covariance" if published is None else published
     attacker = (
-        f"The attacker knows all rows but one, and sees what {name} releases; two candidates are "
-        "left for the last row."
+        f"The attacker knows all rows but one and sees the output of {name}; for the last row, two "
+        "candidates are left."
     )
-    lines = [attacker, found.text, _odds(found.certified)]
+    lines = [attacker, found.text, _describe_odds(found.certified)]
     if truth is not None:
         lines.append(truth.text)
     data = dict(vars(found)) | {
@@ -148,12 +161,12 @@ def epsilon(
     return CommandResult(data, "\n".join(lines))
 
 
-def _odds(certified: float) -> str:
+def _describe_odds(certified: float) -> str:
     if certified == 0.0:
-        return "These runs do not certify that any release tells the candidates apart."
+        return "These runs do not show that any output distinguishes the candidates."
     return (
-        f"Some releases are at least {math.exp(certified):.3g} times likelier with one candidate "
-        "than with the other."
+        f"Some outputs are at least {math.exp(certified):.3g} times as likely with one candidate "
+        "as with the other."
     )
 
 
@@ -162,7 +175,7 @@ def _odds(certified: float) -> str:
         "eigenfed audit membership cohort.csv -k 3",
         "eigenfed audit membership cohort.csv -k 3 --epsilon 1 --delta 1e-3",
     ),
-    short_help="Tell whether a record was among the rows.",
+    short_help="Infer whether a record was among the rows.",
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
 @click.option(
@@ -179,17 +192,20 @@ def _odds(certified: float) -> str:
 @click.option(
     "--record",
     type=click.IntRange(min=1),
-    help="Number of the record, files by name; by default the one farthest from the mean.",
+    help="Number of the record, counted from 1 over all files in order of their names. By default "
+    "the record farthest from the mean.",
 )
 @click.option(
-    "--size", type=click.IntRange(min=2), help="Rows of a run; 50 by default, or all there are."
+    "--size",
+    type=click.IntRange(min=2),
+    help="Number of rows in each run. By default 50, or all if there are fewer.",
 )
 @click.option(
     "--trials",
     type=click.IntRange(min=20),
     default=200,
     show_default=True,
-    help="Runs with the record, and as many without.",
+    help="Number of runs with the record, and of runs without it.",
 )
 @options.seed
 @answering
@@ -205,20 +221,21 @@ def membership(
     trials: int,
     seed: int | None,
 ) -> CommandResult:
-    """Tell from released components whether a record of FILES was among the rows.
+    """Infer from released components whether a record of FILES was among the fitted rows.
 
-    Many runs are made on rows drawn from FILES, with the record and without it. With --epsilon
-    they are private, with noise that one trusted party adds, and the claim is tested.
+    The attack is trained and tested on many runs over rows drawn from FILES, with and without the
+    record. With --epsilon the runs are differentially private, with noise added by one trusted
+    party, and the claimed guarantee is tested.
     """
-    sites = options.site_names(files)
+    sites = options.name_sites(files)
     trust = None if epsilon is None else "central"
-    privacy = options.privacy_of(epsilon, delta, clip=clip, trust=trust)
+    privacy = options.parse_privacy(epsilon, delta, clip=clip, trust=trust)
     import numpy as np
 
-    from eigenfed.study.audits.attacks import find_member
+    from eigenfed.study.audits.attacks import attack_membership
 
     with voice.progress() as show:
-        found, place, rows = find_member(
+        found, place, rows = attack_membership(
             sites,
             k,
             record=record,
@@ -231,9 +248,10 @@ def membership(
     right = (1.0 + found.estimate) / 2.0
     text = "\n".join(
         [
-            f"The attacker has record {place}, the {k} released components and the mean of a run "
-            f"on {rows} rows, and guesses whether the record was among them.",
-            f"It guessed rightly in {right:.0%} of held-out runs; a coin does in 50%.",
+            f"The attacker knows record {place} and the released mean and "
+            f"{things(k, 'component')} of a run on {rows} rows, and guesses whether the record was "
+            "among them.",
+            f"It was right in {right:.0%} of held-out runs; a coin toss is right in 50%.",
             found.text,
         ]
     )
@@ -248,23 +266,23 @@ def membership(
 
 
 @audit.command(
-    epilog=example("eigenfed audit coordinator north.toml study.toml"),
-    short_help="Lie to a site as a coordinator could; tell what it brings.",
+    epilog=example("eigenfed audit coordinator sites/north/site.toml study.toml"),
+    short_help="Attack a site as a lying coordinator could.",
 )
 @click.argument("site", type=options.FILE)
 @click.argument("study", type=options.FILE)
 @answering
 def coordinator(voice: Voice, site: Path, study: Path) -> CommandResult:
-    """Attack the site whose file is SITE as a lying coordinator of STUDY could.
+    """Attack the site with the file SITE as a lying coordinator of STUDY could.
 
-    It runs here, on the site's own rows, with made-up sites in place of the others. Nothing is sent
-    anywhere and nothing is spent.
+    The attack runs locally on the site's own rows, with simulated other sites. Nothing is sent and
+    no budget is spent. The exit code is 3 if a reply to a lie depended on the rows.
     """
-    from eigenfed.study.audits.coordinator_audit import audit_coordinator, audit_page
+    from eigenfed.study.audits.coordinator_audit import audit_coordinator, format_audit
 
     with voice.progress() as show:
         if show is not None:
-            show("lying to the site")
+            show("attacking the site")
         audited = audit_coordinator(site, study)
     found = audited.found
     data = {
@@ -281,4 +299,4 @@ def coordinator(voice: Voice, site: Path, study: Path) -> CommandResult:
         "agreed": dict(vars(found.agreed)),
         "greedy": dict(vars(found.greedy)),
     }
-    return CommandResult(data, audit_page(audited), REFUSED if found.differing else 0)
+    return CommandResult(data, format_audit(audited), REFUSED if found.differing else 0)

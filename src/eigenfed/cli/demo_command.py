@@ -1,4 +1,4 @@
-"""``eigenfed demo``: a whole study on data it makes."""
+"""``eigenfed demo``: a complete study on generated data."""
 
 import math
 from pathlib import Path
@@ -16,10 +16,8 @@ _METHODS = ("covariance", "krylov", "merge")
 
 
 @click.command(
-    epilog=example(
-        "eigenfed demo -o eigenfed-demo",
-    ),
-    short_help="Run a whole study on data it makes.",
+    epilog=example("eigenfed demo -o eigenfed-demo"),
+    short_help="Run a complete study on generated data.",
 )
 @click.option(
     "-o",
@@ -27,22 +25,22 @@ _METHODS = ("covariance", "krylov", "merge")
     type=options.NEW,
     default="eigenfed-demo",
     show_default=True,
-    help="Folder to write the result to.",
+    help="Folder for the result and its report.",
 )
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=11,
     show_default=True,
-    help="For the made-up rows, and public random starts.",
+    help="Seed of the generated rows and of the public random start.",
 )
 @options.force
 @answering
 def demo(voice: Voice, out: Path, seed: int, force: bool) -> CommandResult:
-    """Let three made-up hospitals compute one PCA, and compare it with the pooled one.
+    """Compute one PCA over three simulated hospitals, and compare it with the pooled PCA.
 
-    They have unequal numbers of rows, levels of their own and missing entries. No row leaves any
-    of them. The result folder is that of eigenfed fit.
+    The hospitals differ in their numbers of rows and in their means, and have missing entries. No
+    row leaves a hospital. The result folder is like that of eigenfed fit.
     """
     import numpy as np
 
@@ -50,17 +48,17 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> CommandResult:
     from eigenfed.report.html import write_pages
     from eigenfed.study.demo_data import (
         K,
-        apart,
-        averaged_components,
-        pooled_components,
-        records,
+        average_components,
+        largest_angle,
+        make_records,
+        pool_components,
     )
     from eigenfed.study.results.result_folder import check_free, write_result
     from eigenfed.study.scores import Projected
 
     check_free(out, force=force)
-    hospitals = records(np.random.default_rng(seed))
-    pooled = pooled_components(hospitals)
+    hospitals = make_records(np.random.default_rng(seed))
+    pooled = pool_components(hospitals)
     runs = {}
     for method in _METHODS:
         voice.say(f"Running {method} over {', '.join(sorted(hospitals))}.")
@@ -74,19 +72,19 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> CommandResult:
         method: {
             "rounds": pca.n_rounds_,
             "bytes_up": pca.bytes_up_,
-            "angle": apart(pca.components_, pooled),
+            "angle": largest_angle(pca.components_, pooled),
             "angle_bound": None if pca.certificate_ is None else pca.certificate_.angle_bound,
             **pca.leakage_._asdict(),
         }
         for method, pca in runs.items()
     }
-    averaged = apart(averaged_components(hospitals), pooled)
+    averaged = largest_angle(average_components(hospitals), pooled)
     data = {"folder": str(out), "methods": found, "averaged_angle": averaged, "result": facts}
     data["report"] = str(pages.shared)
-    return CommandResult(data, _page(data))
+    return CommandResult(data, _format_page(data))
 
 
-def _page(data: dict[str, Any]) -> str:
+def _format_page(data: dict[str, Any]) -> str:
     rows = [("method", "rounds", "sent up", "angle to pooled", "certified bound", "leakage")]
     rows += [
         (
@@ -94,7 +92,7 @@ def _page(data: dict[str, Any]) -> str:
             str(found["rounds"]),
             size(found["bytes_up"]),
             degrees(found["angle"]),
-            _bound(found["angle_bound"]),
+            _format_bound(found["angle_bound"]),
             f"{found['rank_fraction']:.2f} / {found['variance_fraction']:.2f}",
         )
         for method, found in data["methods"].items()
@@ -108,13 +106,13 @@ def _page(data: dict[str, Any]) -> str:
             "",
             columns(rows),
             "",
-            "leakage: share of the directions, and of the variance, that the most open hospital "
-            "has answered about",
-            f"result: {data['folder']} (look at result.json, run.jsonl and scores/)",
+            "leakage: fractions of the directions and of the variance along which the most exposed "
+            "hospital revealed its covariance",
+            f"result: {data['folder']} (see result.json, run.jsonl and scores/)",
             f"report: {data['report']}",
         ]
     )
 
 
-def _bound(angle: float | None) -> str:
+def _format_bound(angle: float | None) -> str:
     return degrees(angle) if angle is not None and math.isfinite(angle) else "none"

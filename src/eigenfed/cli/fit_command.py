@@ -1,4 +1,4 @@
-"""``eigenfed fit``: files as sites, in one process."""
+"""``eigenfed fit``: PCA over files as sites, or a rehearsal of a study, in one process."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,35 +12,36 @@ from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Voice, answering
 from eigenfed.cli.result_writer import ResultWriter
 
-_BESIDE_STUDY = (
+_ALLOWED_WITH_STUDY = (
     *("files", "study", "out", "write_back", "force", "transport", "transcript"),
     *("as_json", "quiet", "debug"),
 )
+"""Parameters that a study file does not decide."""
 
 
 @click.command(
     epilog=example(
-        "Exact, with a certificate; the result goes to a folder:",
+        "Exact, with an accuracy certificate; result and report go to a folder:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 -o result",
-        "Sums that nobody can open:",
+        "With secure aggregation:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 --secure",
         "Differentially private:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 --epsilon 1 --delta 1e-6",
-        "A rehearsal of a study, on the sites' own files:",
-        "  eigenfed fit --study study.toml north.toml south.toml island.toml -o result",
+        "Rehearse a study of eigenfed init with the files of its sites:",
+        "  eigenfed fit --study study.toml sites/*/site.toml -o result",
     ),
-    short_help="Fit a PCA over files, each of them a site.",
+    short_help="Fit a PCA over files, one per site.",
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
 @click.option(
-    "-k", "k", type=click.IntRange(min=1), help="Number of components; needed without --study."
+    "-k", "k", type=click.IntRange(min=1), help="Number of components; required without --study."
 )
 @click.option(
     "--study",
     type=options.FILE,
-    help="Rehearse this study: FILES are then its sites' own files, and say all the rest.",
+    help="Rehearse this study: FILES are then the site files, which define everything else.",
 )
-@click.option("-o", "--out", type=options.NEW, help="Folder to write the result to.")
+@click.option("-o", "--out", type=options.NEW, help="Folder for the result and its report.")
 @options.method_option()
 @options.secure
 @options.epsilon
@@ -51,23 +52,28 @@ _BESIDE_STUDY = (
 @options.count
 @options.trust
 @options.scale
-@click.option("--no-center", is_flag=True, help="Take rows as they are, not about their mean.")
+@click.option("--no-center", is_flag=True, help="Do not subtract the mean from the rows.")
 @click.option(
     "--features",
     type=click.Choice(("same", "common")),
     default="same",
     show_default=True,
-    help="Whether sites must have the same features, or those are used that all have.",
+    help="Require all sites to have the same features, or use those that all sites have.",
 )
-@click.option("--column", "column", multiple=True, help="A feature to take; all without this.")
-@click.option("--id-column", help="Column of csv and parquet files that names the rows.")
+@click.option(
+    "--column",
+    "column",
+    multiple=True,
+    help="A feature to use; may be repeated. By default all features are used.",
+)
+@click.option("--id-column", help="Column of csv and parquet files with the row identifiers.")
 @options.seed
 @options.transport
 @options.transcript
 @click.option(
     "--share-scores",
     multiple=True,
-    help="A site whose rows the page for everybody may show as points.",
+    help="A site whose rows the shared report may show as points; may be repeated.",
 )
 @options.write_back
 @options.force
@@ -100,19 +106,19 @@ def fit(
     write_back: bool,
     force: bool,
 ) -> CommandResult:
-    """Fit a PCA over FILES as if their rows were in one place.
+    """Fit a PCA over FILES as if all rows were in one table.
 
-    Each file is a site of its own, named after the file. Sites live in this process, and every
-    message between them and the coordinator still crosses as bytes through the site's gate.
+    Each file is one site, named after the file. All sites run in this process, but exchange the
+    same messages with the coordinator as sites on separate machines would.
     """
     writer = ResultWriter(out, force=force, write_back=write_back)
     if study is not None:
         running = {"transport": transport, "transcript": transcript}
-        return _rehearsed(voice, study, files, writer, running)
+        return _rehearse(voice, study, files, writer, running)
     if k is None:
         raise click.UsageError("Missing option '-k'.")
-    sites = options.site_names(files)
-    privacy = options.privacy_of(
+    sites = options.name_sites(files)
+    privacy = options.parse_privacy(
         epsilon,
         delta,
         clip=clip,
@@ -121,7 +127,7 @@ def fit(
         count=count,
         trust=trust,
     )
-    chosen = options.method_of(method, method_options)
+    chosen = options.parse_method(method, method_options)
     _check_shared(share_scores, sites, out, private=privacy is not None)
     from eigenfed.estimators.federated import FederatedPCA
 
@@ -142,27 +148,26 @@ def fit(
         pca.fit_sites(
             tables,
             features=features,
-            by_site=writer.tells_sites_apart(pca),
+            by_site=writer.compares_sites(pca),
             callback=callback,
         )
-    return writer.answer(voice, pca, tables, share_scores=share_scores)
+    return writer.write(voice, pca, tables, share_scores=share_scores)
 
 
 def _check_shared(
     share_scores: tuple[str, ...], sites: dict[str, Path], out: Path | None, *, private: bool
 ) -> None:
-    strange = next((site for site in share_scores if site not in sites), None)
-    if strange is not None:
+    unknown = next((site for site in share_scores if site not in sites), None)
+    if unknown is not None:
         raise click.UsageError(
-            f"--share-scores {strange} must be one of the sites {', '.join(sites)}. Name one of "
-            "them."
+            f"--share-scores {unknown} must be one of the sites: {', '.join(sites)}."
         )
     if share_scores and private:
         raise click.UsageError(
-            "--share-scores shows single rows and does not go with --epsilon. Drop one."
+            "--share-scores shows single rows and cannot be combined with --epsilon. Drop one."
         )
     if share_scores and out is None:
-        raise click.UsageError("--share-scores goes with -o only. Name a folder.")
+        raise click.UsageError("--share-scores requires -o. Name a folder.")
 
 
 def _open_tables(
@@ -207,30 +212,31 @@ def _naming(site: str) -> Iterator[None]:
         raise error.prefixed(f"Site {site!r}: ") from None
 
 
-def _rehearsed(
+def _rehearse(
     voice: Voice,
     study: Path,
     files: tuple[Path, ...],
     writer: ResultWriter,
     running: dict[str, Any],
 ) -> CommandResult:
-    _check_beside_study(files)
-    from eigenfed.study.rehearsal import rehearsal_of
+    _check_with_study(files)
+    from eigenfed.study.rehearsal import read_rehearsal
 
-    rehearsal = rehearsal_of(study, files)
+    rehearsal = read_rehearsal(study, files)
     records = rehearsal.records
     filtered = [rehearsal.sites[name].path for name, rows in records.items() if rows.where]
     if writer.write_back and filtered:
         raise click.UsageError(
-            f"--write-back needs the scores of all rows, and {filtered[0]} has where. Drop one."
+            f"--write-back writes scores for all rows, and {filtered[0]} selects some with where. "
+            "Drop one of them."
         )
     writer.check(rows.path for rows in records.values())
     if rehearsal.absent:
-        voice.say(f"The quorum is there; {', '.join(rehearsal.absent)} did not come.")
+        voice.say(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator().set_params(**running)
     with voice.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
-    return writer.answer(
+    return writer.write(
         voice,
         pca,
         run.tables,
@@ -240,20 +246,20 @@ def _rehearsed(
     )
 
 
-def _check_beside_study(files: tuple[Path, ...]) -> None:
-    """Refuse options that the study or a site's file decides, and files that are no site's."""
+def _check_with_study(files: tuple[Path, ...]) -> None:
+    """Refuse options that study and site files decide, and files that are not site files."""
     context = click.get_current_context()
     for option in context.command.params:
         default = click.core.ParameterSource.DEFAULT
         given = context.get_parameter_source(option.name or "") is not default
-        if given and option.name not in _BESIDE_STUDY:
+        if given and option.name not in _ALLOWED_WITH_STUDY:
             raise click.UsageError(
-                f"{option.opts[0]} does not go with --study: the study and the sites' own files "
-                "say it. Change it there."
+                f"{option.opts[0]} cannot be combined with --study. Set it in the study file or "
+                "the site files."
             )
     other = next((path for path in files if path.suffix.lower() != ".toml"), None)
     if other is not None:
         raise click.UsageError(
-            f"{other} is no .toml file, and with --study each of FILES is a site's own file. Pass "
-            "the file that names it as data."
+            f"{other} is not a .toml file, and with --study each of FILES must be a site file. "
+            "Pass the site file that names it as data."
         )

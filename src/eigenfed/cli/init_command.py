@@ -1,4 +1,4 @@
-"""``eigenfed init``: commented files for a new study."""
+"""``eigenfed init``: write commented study and site files."""
 
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,33 @@ from eigenfed.cli.output import CommandResult, Voice, answering
 
 @click.command(
     epilog=example(
-        "Files for three sites, in this folder:",
+        "Files for three sites, in the current folder:",
         "  eigenfed init --sites north,south,island -k 4",
-        "The same for a private study, in a folder of its own:",
+        "A differentially private study, in the folder heart:",
         "  eigenfed init heart --epsilon 1 --delta 1e-6",
-        "A schema for editors that check TOML:",
+        "A JSON schema for editors that validate TOML:",
         "  eigenfed init --schema study > study.schema.json",
     ),
     short_help="Write commented files for a new study.",
 )
 @click.argument("folder", metavar="[DIR]", default=".", type=click.Path(path_type=Path))
-@click.option("--sites", default="north,south,island", show_default=True, help="Their names.")
 @click.option(
-    "-k", "k", type=click.IntRange(min=1), default=4, show_default=True, help="Components."
+    "--sites",
+    default="north,south,island",
+    show_default=True,
+    help="Names of the sites, separated by commas.",
+)
+@click.option(
+    "-k",
+    "k",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Number of components.",
 )
 @options.epsilon
 @options.delta
-@click.option("--force", is_flag=True, help="Replace study and site files that are there.")
+@click.option("--force", is_flag=True, help="Overwrite existing study and site files.")
 @click.option(
     "--schema",
     type=click.Choice(("study", "site")),
@@ -47,31 +57,31 @@ def init(
 ) -> CommandResult:
     """Write the files of a new study into DIR, with every key explained.
 
-    study.toml is for everybody to read and sign off. sites/NAME/site.toml is that site's own: it
-    says where the rows are and what the site allows, and stays there.
+    study.toml is shared: every site reads and approves it. sites/NAME/site.toml belongs to one
+    site and stays there: it says where the rows are and what the site allows.
     """
     if schema is not None:
         _check_alone()
         return _schema(schema)
-    privacy = options.privacy_of(epsilon, delta)
+    privacy = options.parse_privacy(epsilon, delta)
     from eigenfed.study.config import start_study
 
     names = [name.strip() for name in sites.split(",")]
     started = start_study(folder, sites=names, components=k, privacy=privacy, force=force)
-    steps = _steps(started.study, started.sites, is_private=privacy is not None)
+    steps = _list_steps(started.study, started.sites, is_private=privacy is not None)
     data = {
         "study": str(started.study),
         "sites": {name: str(path) for name, path in started.sites.items()},
         "next": steps,
     }
-    return CommandResult(data, _page(data))
+    return CommandResult(data, _format_page(data))
 
 
 def _check_alone() -> None:
     context = click.get_current_context()
     for name in ("folder", "sites", "k", "epsilon", "delta", "force"):
         if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
-            raise click.UsageError("--schema prints and writes nothing. Pass it alone.")
+            raise click.UsageError("--schema writes no files. Pass it without other options.")
 
 
 def _schema(name: str) -> CommandResult:
@@ -83,25 +93,25 @@ def _schema(name: str) -> CommandResult:
     return CommandResult(schema, json.dumps(schema, indent=2))
 
 
-def _steps(study: Path, sites: dict[str, Path], *, is_private: bool) -> list[str]:
+def _list_steps(study: Path, sites: dict[str, Path], *, is_private: bool) -> list[str]:
     from shlex import join
 
     first, path = next(iter(sites.items()))
     call = ["eigenfed", "fit", "--study", str(study), *map(str, sites.values()), "-o", "result"]
     ledgers = ["eigenfed", "ledger", "create"]
     ledgers += [str(path.parent / f"{name}.ledger") for name, path in sites.items()]
-    spends = ". It spends the sites' budgets as any run does" if is_private else ""
+    spends = " A rehearsal spends the sites' budgets like any run." if is_private else ""
     return [
-        f"Read {study}, change what you like, and have every site sign it off.",
-        f"Give each site its folder. The data are not there yet: {first} puts its rows into "
-        f"{path.parent / f'{first}.csv'}, or names another file as data in {path}.",
-        "Each site begins its ledger, once and where it will stay. For a rehearsal, all of them:\n"
-        f"  {join(ledgers)}",
-        f"Rehearse on one machine, with made-up rows, say{spends}:\n  {join(call)}",
+        f"Edit {study}, and have every site approve it.",
+        f"Send each site its folder. Each site adds its data: {first} puts its rows into "
+        f"{path.parent / f'{first}.csv'}, or sets data in {path} to another file.",
+        "Each site creates its ledger, once, where it will stay. For a rehearsal on one machine, "
+        f"create all of them:\n  {join(ledgers)}",
+        f"Rehearse on one machine, with simulated rows for example.{spends}\n  {join(call)}",
     ]
 
 
-def _page(data: dict[str, Any]) -> str:
+def _format_page(data: dict[str, Any]) -> str:
     files = [data["study"], *data["sites"].values()]
     steps = [f"{place}. {step}" for place, step in enumerate(data["next"], start=1)]
     return "\n".join(["Wrote", *(f"  {path}" for path in files), "", "Next:", *steps])

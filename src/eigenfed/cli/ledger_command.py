@@ -1,4 +1,4 @@
-"""``eigenfed ledger``: what left a site, what it cost, and whether the record is whole."""
+"""``eigenfed ledger``: create, read, verify and unblock a site's ledger."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from eigenfed.cli.options import example
 from eigenfed.cli.output import DONE, CommandResult, Voice, answering
 from eigenfed.cli.tables import columns
 from eigenfed.errors import FAILED
-from eigenfed.report.wording import size
+from eigenfed.report.wording import size, things
 
 if TYPE_CHECKING:
     from eigenfed.privacy.ledger.ledger import Ledger
@@ -20,66 +20,63 @@ if TYPE_CHECKING:
     epilog=example(
         "eigenfed ledger create site.ledger",
         "eigenfed ledger show site.ledger",
-        "eigenfed ledger verify site.ledger --head 3fa9...",
+        "eigenfed ledger verify site.ledger",
     ),
-    short_help="Begin, read or check a site's ledger.",
+    short_help="Create, show or verify a site's ledger.",
 )
 def ledger() -> None:
-    """Begin, read or check a site's ledger: what left it, and what that cost."""
+    """Create, show or verify a site's ledger: the record of what left it and what that cost."""
 
 
 @ledger.command(
-    epilog=example(
-        "eigenfed ledger create site.ledger",
-    ),
-    short_help="Begin a ledger, once for each site.",
+    epilog=example("eigenfed ledger create site.ledger"),
+    short_help="Create a ledger, once for each site.",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.NEW)
 @answering
 def create(voice: Voice, files: tuple[Path, ...]) -> CommandResult:
-    """Begin a ledger in FILE, with its head beside it in FILE.head.
+    """Create a ledger in FILE, with its latest hash (its head) in FILE.head.
 
-    A site does this once: a new ledger counts from zero. Nothing is overwritten, and a ledger
-    that was deleted is not begun anew while its head is there.
+    A site does this once, as a new ledger counts from zero. Existing files are not overwritten. A
+    deleted ledger cannot be created again while its FILE.head exists.
     """
     from eigenfed.errors import InputError
     from eigenfed.privacy.ledger.ledger import Ledger
 
     for file in files:
         if file.exists():
-            raise InputError(f"{file} is there, and nothing is overwritten. Name another file.")
+            raise InputError(f"{file} exists and is not overwritten. Name another file.")
     for file in files:
         Ledger(file, create=True).close()
     names = [str(file) for file in files]
-    said = [f"Began {name}, with its head in {name}.head." for name in names]
-    return CommandResult({"ledgers": names}, "\n".join(said))
+    lines = [f"Created {name}, with its head in {name}.head." for name in names]
+    return CommandResult({"ledgers": names}, "\n".join(lines))
 
 
 @ledger.command(
     epilog=example(
         'eigenfed ledger release site.ledger --dataset cohort --reason "The disk was full."',
     ),
-    short_help="Forgive aborted runs, so that new ones may begin.",
+    short_help="Unblock a data set after aborted runs.",
 )
 @click.argument("file", type=options.FILE)
-@click.option("--dataset", required=True, help="The data set that is held.")
-@click.option("--reason", required=True, help="Why, in your own words: it stays in the ledger.")
+@click.option("--dataset", required=True, help="The blocked data set.")
+@click.option("--reason", required=True, help="The reason; it is recorded in the ledger.")
 @answering
 def release(voice: Voice, file: Path, dataset: str, reason: str) -> CommandResult:
-    """Forgive the aborted runs on a data set in the ledger FILE.
+    """Unblock a data set in the ledger FILE after aborted runs.
 
-    A run is aborted when something fails after rows were touched, which may tell of the rows. A
-    data set of which more than 3 runs were aborted is held: it takes part in nothing until somebody
-    has looked into it. The aborted runs stay ended.
+    A run is aborted if it fails after rows were read, which may reveal something about the rows.
+    After more than 3 aborted runs a data set is blocked until somebody at the site has found the
+    cause and runs this command. The aborted runs do not resume.
     """
     from eigenfed.privacy.ledger.ledger import Ledger
 
     with Ledger(file) as opened:
-        forgiven = opened.release(dataset, reason)
-    runs = [{"run": past.run, "round": past.round_, "op": past.op} for past in forgiven]
-    rows = [("run", "round", "op"), *((past.run, str(past.round_), past.op) for past in forgiven)]
-    counted = "1 aborted run is" if len(runs) == 1 else f"{len(runs)} aborted runs are"
-    text = f"{counted} forgiven on {dataset}.\n\n{columns(rows)}"
+        aborted = opened.release(dataset, reason)
+    runs = [{"run": run.run, "round": run.round_, "op": run.op} for run in aborted]
+    rows = [("run", "round", "op"), *((run.run, str(run.round_), run.op) for run in aborted)]
+    text = f"Cleared {things(len(runs), 'aborted run')} of {dataset}.\n\n{columns(rows)}"
     return CommandResult({"dataset": dataset, "reason": reason, "runs": runs}, text)
 
 
@@ -90,10 +87,10 @@ def release(voice: Voice, file: Path, dataset: str, reason: str) -> CommandResul
     short_help="Show what left the site and what it cost.",
 )
 @click.argument("file", type=options.FILE)
-@click.option("--dataset", help="Show this data set only.")
+@click.option("--dataset", help="Show only this data set.")
 @answering
 def show(voice: Voice, file: Path, dataset: str | None) -> CommandResult:
-    """Show what left the site whose ledger is FILE, and what it cost, by data set."""
+    """Show what left the site with the ledger FILE, and what it cost, by data set."""
     from eigenfed.errors import InputError
     from eigenfed.privacy.ledger.ledger import Ledger
 
@@ -101,32 +98,33 @@ def show(voice: Voice, file: Path, dataset: str | None) -> CommandResult:
         known = opened.datasets
         if dataset is not None and dataset not in known:
             raise InputError(
-                f"--dataset {dataset!r} is not in {file}. It has "
-                f"{', '.join(map(repr, known)) or 'none'}."
+                f"--dataset {dataset!r} is not in {file}, which has "
+                f"{', '.join(map(repr, known)) or 'no data sets'}."
             )
         wanted = known if dataset is None else (dataset,)
-        accounts = {name: _account(opened, name) for name in wanted}
-        events = [_event(event) for event in opened.events]
+        accounts = {name: _describe_account(opened, name) for name in wanted}
+        events = [_flatten_event(event) for event in opened.events]
         head = opened.head
     shown = [e for e in events if dataset is None or e.get("dataset") == dataset]
     data = {"head": head, "datasets": accounts, "events": shown}
-    return CommandResult(data, _page(data))
+    return CommandResult(data, _format_page(data))
 
 
 @ledger.command(
     epilog=example(
-        "eigenfed ledger verify site.ledger --head 3fa9...",
+        "eigenfed ledger verify site.ledger",
+        'eigenfed ledger verify site.ledger --head "$(cat noted-head.txt)"',
     ),
-    short_help="Check that nobody changed it.",
+    short_help="Check that a ledger was not changed.",
 )
 @click.argument("file", type=options.FILE)
-@click.option("--head", help="A head that the ledger had at some time, noted elsewhere.")
+@click.option("--head", help="An earlier head of the ledger, kept elsewhere.")
 @answering
 def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
-    """Check every event, kept reply and meter of FILE; exit with 1 if something was changed.
+    """Check every event, stored reply and meter of FILE; exit with 1 if something was changed.
 
-    Events that were cut off at the end are found against the head in FILE.head, and where that
-    was put back too, only against one noted elsewhere.
+    Removed events at the end are detected by comparison with FILE.head. If FILE.head was reset as
+    well, only a head kept elsewhere reveals it: pass that as --head.
     """
     from eigenfed.privacy.ledger.ledger import Ledger
 
@@ -134,11 +132,11 @@ def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
         verdict = opened.verify(head)
     if verdict.sound and head is None:
         voice.say(
-            "The head file agrees. Whether both were put back shows only against a head noted "
-            "elsewhere. Pass --head."
+            "The head file matches. To detect that both files were reset, pass a head kept "
+            "elsewhere as --head."
             if verdict.witnessed
-            else "There is no head file. Whether the last events were cut off shows only against "
-            "a head noted before. Pass --head."
+            else "There is no head file. To detect removed events at the end, pass an earlier head "
+            "as --head."
         )
     data = {
         "sound": verdict.sound,
@@ -151,7 +149,7 @@ def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
     return CommandResult(data, verdict.text, DONE if verdict.sound else FAILED)
 
 
-def _account(opened: "Ledger", dataset: str) -> dict[str, Any]:
+def _describe_account(opened: "Ledger", dataset: str) -> dict[str, Any]:
     totals = opened.totals(dataset)
     budget = totals.budget
     return {
@@ -169,8 +167,8 @@ def _account(opened: "Ledger", dataset: str) -> dict[str, Any]:
     }
 
 
-def _event(event: Any) -> dict[str, Any]:
-    """Flatten an event to what tells: the key's fields beside its own."""
+def _flatten_event(event: Any) -> dict[str, Any]:
+    """Return the fields of an event and of its key in one dict."""
     import json
 
     record: dict[str, Any] = json.loads(event.to_bytes())
@@ -178,18 +176,18 @@ def _event(event: Any) -> dict[str, Any]:
     return record | key
 
 
-def _page(data: dict[str, Any]) -> str:
+def _format_page(data: dict[str, Any]) -> str:
     lines = []
     for name, account in data["datasets"].items():
         budget = account["budget"]
-        most = (
+        limit = (
             "no budget"
             if budget is None
             else f"budget epsilon={budget['epsilon']:g} at delta={budget['delta']:g}"
         )
-        held = " Held, as too many runs were aborted: see ledger release." * account["held"]
-        lines.append(f"{name}: {account['text']} ({most}){held}")
-    rows = [("event", "when", "kind", "run", "round", "op", "what")]
+        blocked = " Blocked after too many aborted runs: see eigenfed ledger release."
+        lines.append(f"{name}: {account['text']} ({limit}){blocked * account['held']}")
+    rows = [("event", "when", "kind", "run", "round", "op", "details")]
     rows += [
         (
             str(event["number"]),
@@ -198,31 +196,31 @@ def _page(data: dict[str, Any]) -> str:
             event.get("run", "")[:8],
             str(event.get("round", "")),
             event.get("op", ""),
-            _what(event),
+            _describe_event(event),
         )
         for event in data["events"]
     ]
     return "\n".join([*lines, "", columns(rows), "", f"head {data['head']}"]).lstrip("\n")
 
 
-def _what(event: dict[str, Any]) -> str:
+def _describe_event(event: dict[str, Any]) -> str:
     match event["kind"]:
         case "spent":
             return f"mu={event['mu']:.4g} under {event['relation']}, {event['mechanism']}"
         case "unsound":
-            return f"nothing holds, {event['mechanism']}"
+            return f"no guarantee, {event['mechanism']}"
         case "replied":
             return f"{event['release']['kind']}, {size(event['sent_bytes'])}"
         case "refused":
             return f"refused: {event['code']}"
         case "refused_more":
-            return "further refusals in this run are not written down"
+            return "further refusals in this run are not recorded"
         case "run_opened":
             return f"study {event['study'][:8]}, coordinator {event['coordinator'][:8]}"
         case "aborted":
-            return "ended: something failed after rows were touched"
+            return "failed after rows were read"
         case "released":
-            return f"{event['dataset']}: aborted runs forgiven: {event['by']}"
+            return f"{event['dataset']}: aborted runs cleared: {event['by']}"
         case "upgraded":
             return f"format {event['version']} from here on, with a head file"
         case "summed":

@@ -1,4 +1,4 @@
-"""The program ``eigenfed``: its commands, and how it ends."""
+"""The program ``eigenfed``: its commands, its error output and its exit codes."""
 
 import sys
 from typing import Any
@@ -19,25 +19,29 @@ from eigenfed.errors import FAILED
 
 
 class Program(click.Group):
-    """A group whose errors are one sentence on standard error."""
+    """A command group that prints an error as one line on standard error."""
 
     def main(self, *args: Any, **settings: Any) -> Any:
-        """Run a command and leave with its code."""
+        """Run a command and exit with its code."""
         settings.setdefault("prog_name", "eigenfed")
         if not settings.pop("standalone_mode", True):
-            return self._ran(*args, **settings)
+            return self._run(*args, **settings)
         try:
-            sys.exit(self._ran(*args, **settings) or 0)
+            sys.exit(self._run(*args, **settings) or 0)
+        except click.exceptions.NoArgsIsHelpError as error:
+            # A group without a command: the message is the help text, not an error.
+            click.echo(error.format_message(), err=True)
+            sys.exit(error.exit_code)
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             hint = f" See '{context.command_path} --help'." if context else ""
             click.echo(f"eigenfed: {error.format_message()}{hint}", err=True)
             sys.exit(error.exit_code)
         except click.Abort:
-            click.echo("eigenfed: Stopped before the end; nothing more was written.", err=True)
+            click.echo("eigenfed: Interrupted; nothing more was written.", err=True)
             sys.exit(FAILED)
 
-    def _ran(self, *args: Any, **settings: Any) -> Any:
+    def _run(self, *args: Any, **settings: Any) -> Any:
         settings["standalone_mode"] = False
         return super().main(*args, **settings)
 
@@ -45,13 +49,13 @@ class Program(click.Group):
 @click.group(
     "eigenfed",
     epilog=example(
-        "A first look, on data it makes:",
+        "Try it on generated data:",
         "  eigenfed demo",
-        "Three files as three sites, exact and certified:",
+        "Exact PCA of three files as three sites, with an accuracy certificate:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 -o result",
         "The same with differential privacy:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 --epsilon 1 --delta 1e-6",
-        "Shell completion, for bash (or zsh, fish):",
+        "Shell completion for bash (replace bash by zsh or fish):",
         '  eval "$(_EIGENFED_COMPLETE=bash_source eigenfed)"',
     ),
     cls=Program,
@@ -61,8 +65,7 @@ class Program(click.Group):
 def cli() -> None:
     """Principal components of data that cannot be pooled.
 
-    It exits with 0 if a command is done, 1 if it failed, 2 if it was called wrongly, and 3 if
-    privacy or a site's policy forbids it.
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 refused by privacy or by a site's policy.
     """
 
 
@@ -73,7 +76,3 @@ for command in (init, plan, fit, project, report, stream, merge, ledger, audit, 
 def main() -> None:
     """Run the program."""
     cli()
-
-
-if __name__ == "__main__":
-    main()

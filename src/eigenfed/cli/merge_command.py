@@ -1,4 +1,4 @@
-"""``eigenfed merge``: summaries of several streams into one."""
+"""``eigenfed merge``: combine summaries of several streams into one."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,38 +17,43 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=example(
-        "Three sensors:",
+        "Merge the summaries of three sensors:",
         "  eigenfed merge harbour.summary ridge.summary valley.summary -k 5 -o all.summary",
     ),
     short_help="Merge summaries into one.",
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
-@click.option("-o", "--out", type=options.NEW, required=True, help="File to write.")
 @click.option(
-    "-k", "k", type=click.IntRange(min=1), help="Directions to keep; all that fit by default."
+    "-o", "--out", type=options.NEW, required=True, help="Write the summary to this file."
+)
+@click.option(
+    "-k",
+    "k",
+    type=click.IntRange(min=1),
+    help="Number of directions to keep; by default as many as the largest summary holds.",
 )
 @options.force
 @answering
 def merge(
     voice: Voice, files: tuple[Path, ...], out: Path, k: int | None, force: bool
 ) -> CommandResult:
-    """Merge the summaries in FILES into one of all their rows.
+    """Merge the summaries in FILES into one summary of all their rows.
 
-    The order does not matter, and the parts may have different means. Features are matched by
-    position: a summary has no names.
+    The order of FILES does not matter, and their means may differ. Features are matched by
+    position, as summaries hold no feature names.
     """
     options.check_new(out, force=force)
     from eigenfed.data.safe_files import write_at_once
 
     _check_once(files)
     parts = [(path, _read(path)) for path in files]
-    merged = _merged(parts)
-    # What truncation lets go is known: it bounds nothing about the directions that are kept.
+    merged = _merge(parts)
+    # Before truncation: what `truncate` discards does not affect the directions that are kept.
     shown = len(merged.s) if k is None else min(k, len(merged.s))
     bound = merged.sine_bound(shown) if shown else None
     if k is not None:
         if k > len(merged.s):
-            voice.say(f"The summaries hold {len(merged.s)} directions, fewer than -k {k}.")
+            voice.say(f"The summaries hold only {len(merged.s)} directions, fewer than -k {k}.")
         merged = merged.truncate(k)
     data = merged.to_bytes()
     write_at_once(out, data)
@@ -67,14 +72,14 @@ def merge(
 
 
 def _check_once(files: tuple[Path, ...]) -> None:
-    """Refuse a file that is named twice: its rows would count twice."""
+    """Refuse a file that is named twice: its rows would be counted twice."""
     twice = [
         path
         for place, path in enumerate(files)
         if path.resolve() in map(Path.resolve, files[:place])
     ]
     if twice:
-        raise click.UsageError(f"{twice[0]} is named twice, and its rows count once. Drop one.")
+        raise click.UsageError(f"{twice[0]} is named twice. Pass each summary once.")
 
 
 def _read(path: Path) -> "Summary":
@@ -87,7 +92,7 @@ def _read(path: Path) -> "Summary":
         raise error.prefixed(f"{path}: ") from None
 
 
-def _merged(parts: "list[tuple[Path, Summary]]") -> "Summary":
+def _merge(parts: "list[tuple[Path, Summary]]") -> "Summary":
     from eigenfed.errors import InputError
 
     merged = parts[0][1].truncate(max(part.rank for _, part in parts))

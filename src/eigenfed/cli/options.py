@@ -1,7 +1,4 @@
-"""How help teaches: by lines that can be copied.
-
-Options that several commands have, and what they stand for.
-"""
+"""Options that several commands share, and the values that they are turned into."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +13,11 @@ if TYPE_CHECKING:
 
 
 _AS_IS = "\b"
-"""Alone on a line, it keeps click from filling the paragraph below anew."""
+"""Alone on a line, it keeps click from rewrapping the paragraph below."""
 
 
 def example(*lines: str) -> str:
-    """Return lines that ``--help`` shows below everything else, as they are.
+    """Return the examples that ``--help`` shows last, without rewrapping.
 
     Examples
     --------
@@ -43,53 +40,66 @@ components: _Decorator = click.option(
     "-k", "k", type=click.IntRange(min=1), required=True, help="Number of components."
 )
 epsilon: _Decorator = click.option(
-    "--epsilon", type=float, help="Differential privacy: the guarantee for all that is released."
+    "--epsilon",
+    type=float,
+    help="Release differentially private results, with this epsilon for the whole run; requires "
+    "--delta.",
 )
 delta: _Decorator = click.option(
-    "--delta", type=float, help="Goes with --epsilon; below one over the number of rows."
+    "--delta",
+    type=float,
+    help="Delta of the privacy guarantee, below 1/n for n rows; requires --epsilon.",
 )
 clip: _Decorator = click.option(
     "--clip",
     type=float,
-    help="With --epsilon: a bound on the norm of rows that is public; found privately without it.",
+    help="With --epsilon: public bound to which the norm of rows is clipped. Without it, a bound "
+    "is estimated privately, from a part of the budget.",
 )
 colluders: _Decorator = click.option(
     "--colluders",
     type=click.IntRange(min=0),
-    help="With --epsilon: how many sites may collude with the coordinator.",
+    help="With --epsilon: number of sites that may collude with the coordinator.  [default: 0]",
 )
 dropouts: _Decorator = click.option(
     "--dropouts",
     type=click.IntRange(min=0),
-    help="With --epsilon: how many sites may be lost from a sum.",
+    help="With --epsilon: number of sites that may drop out of a sum.  [default: 0]",
 )
 count: _Decorator = click.option(
     "--count",
     type=click.Choice(COUNTS),
-    help="With --epsilon: whether the number of rows is public, or found with noise.  "
+    help="With --epsilon: whether the number of rows is public, or released with noise.  "
     "[default: public]",
 )
 trust: _Decorator = click.option(
     "--trust",
     type=click.Choice(TRUSTS),
-    help="With --epsilon: who sees what before noise.  [default: secure_sum]",
+    help="With --epsilon: where noise is added: by all sites inside secure aggregation, by each "
+    "site on its own, or by a trusted coordinator.  [default: secure_sum]",
 )
 secure: _Decorator = click.option(
-    "--secure", is_flag=True, help="Let nothing leave a site but inside secure sums."
+    "--secure",
+    is_flag=True,
+    help="Use secure aggregation: the coordinator sees sums over all sites only.",
 )
 scale: _Decorator = click.option(
-    "--scale", is_flag=True, help="Divide features by their deviation over all sites."
+    "--scale",
+    is_flag=True,
+    help="Divide each feature by its standard deviation over all sites.",
 )
 force: _Decorator = click.option(
-    "--force", is_flag=True, help="Replace what an earlier run wrote there."
+    "--force", is_flag=True, help="Overwrite the output of an earlier run."
 )
 write_back: _Decorator = click.option(
     "--write-back",
     is_flag=True,
-    help="Write scores and components into the .h5ad files: obsm, varm and uns of anndata.",
+    help="Write scores and components into the .h5ad files (obsm, varm and uns of AnnData).",
 )
 seed: _Decorator = click.option(
-    "--seed", type=click.IntRange(0, 2**32 - 1), help="For public random starts, never for noise."
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    help="Seed of the public random start; noise is never seeded.",
 )
 transport: _Decorator = click.option(
     "--transport",
@@ -106,23 +116,23 @@ transcript: _Decorator = click.option(
 
 
 def method_option(default: str | None = None) -> _Decorator:
-    """Return the options about methods: ``--method``, ``--option`` and ``--list-methods``."""
+    """Add the options ``--method``, ``--option`` and ``--list-methods`` to a command."""
 
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (_list_methods, _option, _method(default)):
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (_list_methods, _option, _make_method_option(default)):
             command = option(command)
         return command
 
-    return decorated
+    return decorate
 
 
-def _method(default: str | None) -> _Decorator:
+def _make_method_option(default: str | None) -> _Decorator:
     shown = f"  [default: {default or 'auto'}]"
     return click.option(
         "--method",
         type=MethodName(),
         default=default,
-        help=f"How components are found: a name that --list-methods lists, or auto.{shown}",
+        help=f"Algorithm: auto, or a name from --list-methods.{shown}",
     )
 
 
@@ -131,13 +141,13 @@ _option: _Decorator = click.option(
     "method_options",
     multiple=True,
     metavar="KEY=VALUE",
-    help="An option of the method; once for each.",
+    help="An option of the method; may be repeated.",
 )
 
 
 def _print_methods(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted and not context.resilient_parsing:
-        click.echo(methods_text())
+        click.echo(format_methods())
         context.exit()
 
 
@@ -148,17 +158,20 @@ _list_methods: _Decorator = click.option(
     is_eager=True,
     expose_value=False,
     callback=_print_methods,
-    help="List the methods with their options, and exit.",
+    help="List the methods and their options, and exit.",
 )
 
 
 class MethodName(click.ParamType[str]):
-    """The name of a method or "auto", checked when it is given: the registry takes long to load."""
+    """The name of a method, or "auto".
+
+    A `click.Choice` would load the registry, which is slow, for every ``--help``.
+    """
 
     name = "method"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name."""
+        """Check the name against the registry."""
         from eigenfed.protocol.method import AUTO, all_methods
 
         names = (AUTO, *all_methods())
@@ -172,16 +185,16 @@ class MethodName(click.ParamType[str]):
         """Complete a name."""
         from eigenfed.protocol.method import AUTO, all_methods
 
-        found = {AUTO: "the cheapest"} | {n: cls.summary for n, cls in all_methods().items()}
+        summaries = {AUTO: "the cheapest"} | {n: cls.summary for n, cls in all_methods().items()}
         return [
             CompletionItem(name, help=summary)
-            for name, summary in found.items()
+            for name, summary in summaries.items()
             if name.startswith(incomplete)
         ]
 
 
-def methods_text() -> str:
-    """Write a line for each method, and one for each of its options with its default."""
+def format_methods() -> str:
+    """Return a line for each method, and one for each of its options with its default."""
     from eigenfed.protocol.method import all_methods, option_defaults
 
     lines = []
@@ -192,13 +205,13 @@ def methods_text() -> str:
     return "\n".join(lines)
 
 
-def method_of(name: str | None, given: tuple[str, ...]) -> "Method | str":
-    """Return the method that ``--method`` and ``--option`` ask for.
+def parse_method(name: str | None, given: tuple[str, ...]) -> "Method | str":
+    """Return the method selected by ``--method`` and ``--option``.
 
     Parameters
     ----------
     name : str or None
-        None is "auto".
+        None means "auto".
     given : tuple of str
         Each ``key=value``.
     """
@@ -208,18 +221,16 @@ def method_of(name: str | None, given: tuple[str, ...]) -> "Method | str":
     name = name or AUTO
     if name == AUTO:
         if given:
-            raise click.UsageError(
-                f"--option {given[0]} is one of a method, and none is named. Pass --method."
-            )
+            raise click.UsageError(f"--option {given[0]} requires a named method. Pass --method.")
         return AUTO
     cls, options = all_methods()[name], {}
     for text in given:
         option, sign, value = text.partition("=")
         if not sign or option not in option_types(cls):
-            there = ", ".join(option_types(cls)) or "none"
+            known = ", ".join(option_types(cls)) or "none"
             raise click.UsageError(
-                f"--option {text} must be KEY=VALUE with an option of {name}, which has {there}. "
-                "See --list-methods."
+                f"--option {text} must be KEY=VALUE, with KEY one of the options of {name}: "
+                f"{known}. See --list-methods."
             )
         if option in options:
             raise click.UsageError(f"--option {option} is given twice. Pass it once.")
@@ -227,39 +238,39 @@ def method_of(name: str | None, given: tuple[str, ...]) -> "Method | str":
     try:
         return method_named(name, options)
     except InputError as error:
-        fault = str(error)
-    raise click.UsageError(f"--option of {name}: {fault}")
+        problem = str(error)
+    raise click.UsageError(f"--option of {name}: {problem}")
 
 
-def privacy_of(epsilon: float | None, delta: float | None, **terms: Any) -> "Privacy | None":
-    """Return the privacy that options ask for, or None.
+def parse_privacy(epsilon: float | None, delta: float | None, **terms: Any) -> "Privacy | None":
+    """Return the privacy guarantee selected by options, or None.
 
     Parameters
     ----------
     epsilon, delta : float or None
         Both or neither.
     **terms
-        Further terms of `Privacy`; those that are None keep their defaults.
+        Further arguments of `Privacy`; those that are None keep their defaults.
     """
     given = {name: value for name, value in terms.items() if value is not None}
     if epsilon is None:
         if delta is not None or given:
             name = "delta" if delta is not None else next(iter(given))
-            raise click.UsageError(f"--{name} goes with --epsilon only. Pass --epsilon 1, say.")
+            raise click.UsageError(f"--{name} requires --epsilon. Pass --epsilon 1, for example.")
         return None
     if delta is None:
-        raise click.UsageError("--epsilon needs --delta. Pass --delta 1e-6, say.")
+        raise click.UsageError("--epsilon requires --delta. Pass --delta 1e-6, for example.")
     from eigenfed.privacy.guarantee import Privacy
 
     return Privacy(epsilon, delta, **given)
 
 
-def site_names(files: tuple[Path, ...]) -> dict[str, Path]:
+def name_sites(files: tuple[Path, ...]) -> dict[str, Path]:
     """Name each site after its file, without the suffix.
 
     Examples
     --------
-    >>> site_names((Path("data/north.npy"), Path("data/south.csv.gz")))
+    >>> name_sites((Path("data/north.npy"), Path("data/south.csv.gz")))
     {'north': PosixPath('data/north.npy'), 'south': PosixPath('data/south.csv.gz')}
     """
     named: dict[str, Path] = {}
@@ -267,19 +278,17 @@ def site_names(files: tuple[Path, ...]) -> dict[str, Path]:
         name = (path.with_suffix("") if path.suffix == ".gz" else path).stem
         if name in named:
             raise click.UsageError(
-                f"{named[name]} and {path} both name the site {name!r}, and each site is one file. "
-                "Rename one of them."
+                f"{named[name]} and {path} would both be the site {name!r}. Rename one of them."
             )
         named[name] = path
     return named
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite a file."""
-    if path.is_dir() or (path.exists() and not force):
-        remedy = "" if path.is_dir() else ", or pass --force"
-        raise click.UsageError(
-            f"{path} is there, and nothing is overwritten. Name another file{remedy}."
-        )
+    """Refuse to overwrite a file, or to write into a folder that does not exist."""
+    if path.is_dir():
+        raise click.UsageError(f"{path} is a folder. Name a file.")
+    if path.exists() and not force:
+        raise click.UsageError(f"{path} exists. Name another file, or pass --force.")
     if not path.parent.is_dir():
-        raise click.UsageError(f"{path.parent} is no folder. Make it first.")
+        raise click.UsageError(f"Folder {path.parent} does not exist. Create it first.")

@@ -1,18 +1,16 @@
-"""Messages of the library in the words of the command line: options instead of arguments.
+"""Output of every command: results, notes, error messages and exit codes.
 
-What every command shares: how it answers, speaks on the side, fails, and with which code.
-
-A command is a function from its options to a `CommandResult`. It prints nothing itself: results
-go to standard output, as text or with ``--json`` as one object, and everything else to standard
-error.
+A command is a function from its options to a `CommandResult` and prints nothing itself. Results
+go to standard output, as text or with ``--json`` as one object; everything else goes to standard
+error. Error messages of the library name options instead of Python arguments (`OptionWording`).
 
 ====  =============================================================================
-code  it
+code  meaning
 ====  =============================================================================
-0     is done
-1     failed
-2     was called wrongly
-3     was refused: privacy or a site's policy forbids it
+0     success
+1     failure
+2     wrong usage
+3     refused by privacy or by a site's policy
 ====  =============================================================================
 """
 
@@ -46,21 +44,21 @@ _OPTIONS = {
         *("record", "rows", "size", "spectrum", "decay", "trials"),
     )
 }
-"""The option that stands for an argument; others keep their name."""
+"""The option for each argument; other arguments keep their name."""
 
 _FLAGS = {
     "secure": ("--secure", True),
     "scale": ("--scale", True),
     "center": ("--no-center", False),
 }
-"""The flag that gives an argument a value, and the value."""
+"""The flag for an argument, and the value that the flag gives it."""
 
-_OF_CHOICE = {"columns": "--column NAME --column NAME ...", "id_column": "--id-column NAME"}
-"""Options with a value that is the reader's to choose."""
+_PLACEHOLDERS = {"columns": "--column NAME --column NAME ...", "id_column": "--id-column NAME"}
+"""How to pass options whose value only the user knows."""
 
 
 class OptionWording(Wording):
-    """Mentions options.
+    """Names options of the command line where a message refers to arguments.
 
     Examples
     --------
@@ -72,11 +70,11 @@ class OptionWording(Wording):
     """
 
     def name(self, name: str) -> str:
-        """Return the option or the flag."""
+        """Return the option or flag."""
         return _FLAGS[name][0] if name in _FLAGS else _OPTIONS.get(name, name)
 
     def setting(self, name: str, value: object) -> str:
-        """Return the option with its value, as it is typed.
+        """Return the option with its value, as typed.
 
         Examples
         --------
@@ -89,7 +87,7 @@ class OptionWording(Wording):
         if name not in _OPTIONS:
             return super().setting(name, value)
         if name == "method" and not isinstance(value, str):
-            return _method(value)
+            return _format_method(value)
         return f"{_OPTIONS[name]} {quote(value) if isinstance(value, str) else shown(value)}"
 
     def passing(self, name: str, value: object) -> str:
@@ -100,18 +98,18 @@ class OptionWording(Wording):
         >>> OPTIONS.passing("trust", "central"), OPTIONS.passing("scale", False)
         ('pass --trust central', 'drop --scale')
         """
-        if value in (..., [...]) and name in _OF_CHOICE:
-            return f"pass {_OF_CHOICE[name]}"
+        if value in (..., [...]) and name in _PLACEHOLDERS:
+            return f"pass {_PLACEHOLDERS[name]}"
         left_out = value is not _FLAGS[name][1] if name in _FLAGS else value is None
         return f"drop {self.name(name)}" if left_out else super().passing(name, value)
 
     def aside(self, text: str) -> str:
-        """Leave it out."""
+        """Return nothing: the text is about Python only."""
         return ""
 
 
-def _method(method: object) -> str:
-    """Write a method with options, as it is typed; without importing what a method is."""
+def _format_method(method: object) -> str:
+    """Write a method and its options as typed, without importing `Method`."""
     options = getattr(method, "options", {})
     words = [f"--option {quote(f'{option}={value}')}" for option, value in options.items()]
     return " ".join([f"--method {getattr(method, 'name', method)}", *words])
@@ -125,16 +123,16 @@ DONE = 0
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a command found.
+    """The result of a command.
 
     Attributes
     ----------
     data : dict
-        For ``--json``; may hold arrays, NaN and infinity.
+        Printed with ``--json``; may hold arrays, NaN and infinity.
     text : str
-        For people.
+        Printed otherwise.
     code : int
-        What the process exits with.
+        Exit code.
     """
 
     data: dict[str, Any]
@@ -144,97 +142,95 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class Voice:
-    """Speaks on standard error, or not at all."""
+    """Prints notes and progress on standard error, unless `quiet`."""
 
     quiet: bool = False
 
     def say(self, text: str) -> None:
-        """Say something that is no result."""
+        """Print a note that is not part of the result."""
         if not self.quiet:
             click.echo(f"eigenfed: {text}", err=True)
 
     @contextmanager
     def progress(self, begin: str = "starting") -> Iterator[Callable[[str], None] | None]:
-        """Give what shows how far something is, on a terminal that listens; None elsewhere."""
-        if not self._is_heard:
+        """Yield a function that updates a progress line; None if there is no terminal."""
+        if not self._shows_progress:
             yield None
             return
-        from eigenfed.cli.progress import shown
+        from eigenfed.cli.progress import show_progress
 
-        said = [begin]
+        current = [begin]
 
         def show(text: str) -> None:
-            said[0] = text
+            current[0] = text
 
-        with shown(lambda: said[0]):
+        with show_progress(lambda: current[0]):
             yield show
 
     @contextmanager
     def rounds(self, tol: float) -> Iterator["Callable[[RoundRecord], None] | None"]:
-        """Give what a run tells of its asks, on a terminal that listens; None elsewhere."""
-        if not self._is_heard:
+        """Yield a callback that shows the rounds of a run; None if there is no terminal."""
+        if not self._shows_progress:
             yield None
             return
-        from eigenfed.cli.progress import Rounds, shown
+        from eigenfed.cli.progress import Rounds, show_progress
 
         rounds = Rounds(tol)
-        with shown(lambda: rounds.text, lambda: rounds.done):
-            yield rounds.take
+        with show_progress(lambda: rounds.text, lambda: rounds.done):
+            yield rounds.add
 
     @property
-    def _is_heard(self) -> bool:
+    def _shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
 
 
 def answering(function: Callable[..., CommandResult]) -> Callable[..., None]:
-    """Make a command's callback of a function that returns an `CommandResult`.
+    """Turn a function that returns a `CommandResult` into the callback of a command.
 
-    It gains the options ``--json``, ``--quiet`` and ``--debug``; the function gets a `Voice` first.
+    The callback prints the result and has the options ``--json``, ``--quiet`` and ``--debug``. The
+    function is called with a `Voice` as its first argument.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-    @click.option("--quiet", "-q", is_flag=True, help="Say nothing but the result and errors.")
-    @click.option("--debug", is_flag=True, help="Show a traceback where something fails.")
+    @click.option("--quiet", "-q", is_flag=True, help="Print only the result and errors.")
+    @click.option("--debug", is_flag=True, help="Show a traceback if the command fails.")
     @functools.wraps(function)
     def run(as_json: bool, quiet: bool, debug: bool, **options: Any) -> None:
         try:
-            answer = function(Voice(quiet), **options)
+            result = function(Voice(quiet), **options)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            answer = _failure(error)
+            result = _describe_failure(error)
             if debug:
                 click.echo(traceback.format_exc(), err=True, nl=False)
-            click.echo(f"eigenfed: {answer.text}", err=True)
-            answer = CommandResult(answer.data, "", answer.code)
+            click.echo(f"eigenfed: {result.text}", err=True)
+            result = CommandResult(result.data, "", result.code)
         if as_json:
-            click.echo(_as_json(answer.data))
-        elif answer.text:
-            click.echo(answer.text)
-        click.get_current_context().exit(answer.code)
+            click.echo(_dump_json(result.data))
+        elif result.text:
+            click.echo(result.text)
+        click.get_current_context().exit(result.code)
 
     return run
 
 
-def _as_json(data: dict[str, Any]) -> str:
+def _dump_json(data: dict[str, Any]) -> str:
     import json
 
-    from eigenfed.study.results.facts import plain
+    from eigenfed.study.results.facts import to_json_types
 
-    return json.dumps(plain(data), allow_nan=False)
+    return json.dumps(to_json_types(data), allow_nan=False)
 
 
-def _failure(error: Exception) -> CommandResult:
+def _describe_failure(error: Exception) -> CommandResult:
     code = FAILED
     if isinstance(error, EigenfedError):
         code, text = error.exit_code, error.worded(OPTIONS)
     elif isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        text = f"{where}{error.strerror}. Check the path, and that it may be read or written."
+        text = f"{where}{error.strerror}. Check the path and its permissions."
     else:
-        # Any other text may quote the data.
-        text = (
-            f"It failed with a {type(error).__name__} that was not expected. Run it again with "
-            "--debug to see where."
-        )
+        # The text of any other error may quote the data.
+        text = f"Unexpected {type(error).__name__}. Run again with --debug to see where."
     return CommandResult({"error": text, "exit": code}, text, code)

@@ -1,4 +1,4 @@
-"""``eigenfed plan``: what a study would take, before anything runs."""
+"""``eigenfed plan``: forecast the cost and accuracy of a study before it runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Voice, answering
-from eigenfed.cli.tables import columns
+from eigenfed.cli.tables import columns, study_size
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=example(
-        "A study, with what its [expected] says:",
+        "A study file with an [expected] table:",
         "  eigenfed plan study.toml",
-        "The same on a slower line, and with differential privacy:",
+        "The same over a slower network, and with differential privacy:",
         "  eigenfed plan study.toml --latency-ms 200 --epsilon 1 --delta 1e-6",
-        "Three sites without a file:",
+        "Three sites, without a study file:",
         "  eigenfed plan --rows 3000,900,150 --features 120 -k 4 --decay 0.9",
     ),
-    short_help="Say what a study would take, before anything runs.",
+    short_help="Forecast the cost and accuracy of a study.",
 )
 @click.argument("study", required=False, type=options.FILE)
-@click.option("--rows", help="Rows of each site: 3000,900,150 or north=3000,south=900.")
+@click.option("--rows", help="Number of rows of each site: 3000,900,150 or north=3000,south=900.")
 @click.option("--features", type=click.IntRange(min=1), help="Number of features.")
 @click.option("-k", "k", type=click.IntRange(min=1), help="Number of components.")
 @options.method_option()
@@ -43,21 +43,23 @@ if TYPE_CHECKING:
 @options.count
 @options.trust
 @options.scale
-@click.option("--spectrum", type=options.FILE, help="A file with an eigenvalue a line.")
+@click.option(
+    "--spectrum", type=options.FILE, help="File with the expected eigenvalues, one per line."
+)
 @click.option(
     "--decay",
     type=click.FloatRange(0.0, 1.0, min_open=True),
-    help="Each eigenvalue is this share of the one before.",
+    help="Expected ratio of each eigenvalue to the one before.",
 )
 @click.option(
     "--latency-ms",
     type=click.FloatRange(min=0.0),
-    help="From the coordinator to a site and back, in milliseconds.",
+    help="Round-trip time between the coordinator and a site, in milliseconds.",
 )
 @click.option(
     "--bandwidth-mbps",
     type=click.FloatRange(min=0.0, min_open=True),
-    help="Of the coordinator's link, which all sites share, in megabits a second.",
+    help="Bandwidth of the coordinator's link, shared by all sites, in megabits per second.",
 )
 @answering
 def plan(
@@ -82,19 +84,19 @@ def plan(
     latency_ms: float | None,
     bandwidth_mbps: float | None,
 ) -> CommandResult:
-    """Say what STUDY would take: rounds, bytes, memory, time, leakage, and what noise leaves.
+    """Forecast rounds, bytes, memory, time, leakage and accuracy of STUDY.
 
-    Options fill in or replace what the file says. The real protocol is run on small made-up
-    sites whose rows have the eigenvalues that are expected; nobody's data are read. Without
-    --spectrum or --decay three spectra are assumed, between which the truth lies.
+    Options add to the study file or override it. The forecast runs the real protocol on small
+    simulated sites with the expected eigenvalues, and reads no data. Without --spectrum or --decay
+    it assumes three spectra, between which the true one should lie.
     """
     if spectrum is not None and decay is not None:
         raise click.UsageError(
-            "--spectrum and --decay both say how eigenvalues fall. Pass one of them."
+            "--spectrum and --decay both define the eigenvalues. Pass one of them."
         )
     from eigenfed.study.config import read_spectrum, read_study
     from eigenfed.study.planning.forecast import forecast
-    from eigenfed.study.planning.plan import verdict
+    from eigenfed.study.planning.plan import write_verdict
 
     file = None if study is None else read_study(study)
     terms = {
@@ -105,12 +107,12 @@ def plan(
         "trust": trust,
     }
     given: dict[str, Any] = {
-        "rows": _rows(rows, file),
+        "rows": _parse_rows(rows, file),
         "features": features,
         "components": k,
-        "method": _method(file, method, method_options),
+        "method": _parse_method(file, method, method_options),
         "secure": secure or None,
-        "privacy": _privacy(file, epsilon, delta, terms),
+        "privacy": _parse_privacy(file, epsilon, delta, terms),
         "scale": scale or None,
         "spectrum": None if spectrum is None else read_spectrum(spectrum),
         "decay": decay,
@@ -119,43 +121,43 @@ def plan(
     }
     with voice.progress() as show:
         if show is not None:
-            show("running the protocol on made-up sites")
-        found = forecast(_question(file, given))
-    said = verdict(found)
+            show("running the protocol on simulated sites")
+        found = forecast(_make_question(file, given))
+    verdict = write_verdict(found)
     digest = None if file is None else file.study.digest
-    facts = _facts(found) | {"verdict": said, "digest": digest}
-    return CommandResult(facts, _page(found, said, digest))
+    facts = _list_facts(found) | {"verdict": verdict, "digest": digest}
+    return CommandResult(facts, _format_page(found, verdict, digest))
 
 
-def _question(file: "StudyFile | None", given: dict[str, Any]) -> "Question":
+def _make_question(file: "StudyFile | None", given: dict[str, Any]) -> "Question":
     from eigenfed.study.planning.forecast import Question
-    from eigenfed.study.planning.plan import question_of
+    from eigenfed.study.planning.plan import make_question
 
     if file is not None:
-        return question_of(file, **given)
+        return make_question(file, **given)
     for name, option in (("rows", "--rows"), ("features", "--features"), ("components", "-k")):
         if given[name] is None:
             raise click.UsageError(f"{option} is missing. Pass it, or name a study file.")
     return Question(**{name: value for name, value in given.items() if value is not None})
 
 
-def _method(
+def _parse_method(
     file: "StudyFile | None", name: str | None, given: tuple[str, ...]
 ) -> "Method | str | None":
-    """Return the method of the options; options alone are those of the file's method."""
+    """Return the method of the options; ``--option`` alone applies to the file's method."""
     if name is None and not given:
         return None
     if name is None and file is not None and not isinstance(file.method, str):
         name = file.method.name
-    return options.method_of(name, given)
+    return options.parse_method(name, given)
 
 
-def _privacy(
+def _parse_privacy(
     file: "StudyFile | None", epsilon: float | None, delta: float | None, terms: dict[str, Any]
 ) -> "Privacy | None":
-    """Return the privacy of the options, on top of what a study file has."""
+    """Return the privacy of the study file, with options overriding it."""
     if file is None or file.privacy is None:
-        return options.privacy_of(epsilon, delta, **terms)
+        return options.parse_privacy(epsilon, delta, **terms)
     from dataclasses import replace
 
     changed = {"epsilon": epsilon, "delta": delta} | terms
@@ -163,100 +165,100 @@ def _privacy(
     return replace(file.privacy, **given)
 
 
-def _rows(text: str | None, file: "StudyFile | None") -> dict[str, int] | None:
-    """Read numbers of rows, by the names of the sites or in their order."""
+def _parse_rows(text: str | None, file: "StudyFile | None") -> dict[str, int] | None:
+    """Parse numbers of rows, given by name of site or in the order of the sites."""
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
     named = [part.partition("=") for part in parts]
-    if not all(count.strip().isdigit() for count in _counts(named)):
+    if not all(count.strip().isdigit() for count in _list_counts(named)):
         raise click.UsageError(
-            f"--rows {text} must be whole numbers between commas, all of them with the name of "
-            "their site or none. Pass 3000,900,150 or north=3000,south=900, say."
+            f"--rows {text} must be integers separated by commas, either all or none with the name "
+            "of a site. Pass 3000,900,150 or north=3000,south=900, for example."
         )
     if named[0][1]:
         found = {name.strip(): int(count) for name, _, count in named}
         names = tuple(found) if file is None else file.sites
         if set(found) != set(names) or len(found) < len(named):
             raise click.UsageError(
-                f"--rows names {', '.join(name for name, _, _ in named)} and must name each of "
-                f"{', '.join(names)} once. Take the names of the sites."
+                f"--rows names the sites {', '.join(name for name, _, _ in named)}, and must name "
+                f"each of {', '.join(names)} once."
             )
         return found
     names = file.sites if file else tuple(f"site {i}" for i in range(1, len(parts) + 1))
     if len(names) != len(parts):
         raise click.UsageError(
-            f"--rows has {len(parts)} numbers and the study {len(names)} sites. Pass a number for "
-            "each."
+            f"--rows has {len(parts)} numbers, and the study has {len(names)} sites. Pass one "
+            "number for each site."
         )
     return dict(zip(names, map(int, parts), strict=True))
 
 
-def _counts(named: list[tuple[str, str, str]]) -> list[str]:
-    """Return what should be numbers; nothing where only some parts have a name."""
+def _list_counts(named: list[tuple[str, str, str]]) -> list[str]:
+    """Return the texts that must be integers; an invalid one if only some parts have a name."""
     with_names = [bool(sign) for _, sign, _ in named]
     if any(with_names) != all(with_names):
         return [""]
     return [count if sign else name for name, sign, count in named]
 
 
-def _facts(found: "Forecast") -> dict[str, Any]:
-    asked = found.question
+def _list_facts(found: "Forecast") -> dict[str, Any]:
+    question = found.question
     return {
-        "sites": asked.rows,
-        "n": asked.n,
-        "d": asked.features,
-        "k": asked.components,
+        "sites": question.rows,
+        "n": question.n,
+        "d": question.features,
+        "k": question.components,
         "method": found.method.name,
         "options": found.method.options,
         "reason": found.why,
-        "secure": asked.secure,
-        "privacy": asked.privacy,
+        "secure": question.secure,
+        "privacy": question.privacy,
         "rounds": found.rounds,
         "rows_bytes": found.rows_bytes,
         "cases": found.cases,
     }
 
 
-def _page(found: "Forecast", said: str, digest: str | None) -> str:
+def _format_page(found: "Forecast", verdict: str, digest: str | None) -> str:
     from textwrap import fill
 
-    asked = found.question
-    sites = len(asked.rows)
-    head = (
-        f"{asked.components} components of {asked.n} rows x {asked.features} features at {sites} "
-        f"site{'s' * (sites != 1)}, by {_named(found.method)}"
-    )
-    table = columns(list(zip(*_table(found), strict=True)))
-    notes = (fill(note, 90) for note in [*_notes(found), said])
+    question = found.question
+    head = study_size(question.components, question.n, question.features, len(question.rows))
+    table = columns(list(zip(*_list_columns(found), strict=True)))
+    notes = (fill(note, 90) for note in [*_write_notes(found), verdict])
     approve = [] if digest is None else [f"Digest to approve: {digest}"]
-    return "\n\n".join([head, table, *notes, *approve])
+    return "\n\n".join([f"{head}, by {_format_method(found.method)}", table, *notes, *approve])
 
 
-def _named(method: "Method") -> str:
+def _format_method(method: "Method") -> str:
     given = ", ".join(f"{option} = {value}" for option, value in method.options.items())
     return f"{method.name} with {given}" if given else method.name
 
 
-def _table(found: "Forecast") -> list[list[str]]:
-    """Return the columns: what things are, and each case."""
+def _list_columns(found: "Forecast") -> list[list[str]]:
+    """Return the columns of the table: the row names, then each case."""
     private = found.question.privacy is not None
-    names = ["rounds", "up, a site", "down, a site", "all sites", "time"]
+    names = ["rounds", "sent per site", "received per site", "total, all sites", "time"]
     names += ["memory at a site", "memory at the coordinator"]
-    names += ["captured", "noise / signal"] if private else ["directions told", "variance told"]
-    cases = [_column(case, private=private) for case in found.cases]
-    if not _differ(found):
+    names += (
+        ["captured variance", "noise / signal"]
+        if private
+        else ["directions revealed", "variance revealed"]
+    )
+    cases = [_list_cells(case, private=private) for case in found.cases]
+    if not _depends_on_spectrum(found):
         return [names, cases[0]]
     named = zip(found.cases, cases, strict=True)
     return [["eigenvalues", *names], *([case.spectrum, *cells] for case, cells in named)]
 
 
-def _differ(found: "Forecast") -> bool:
-    """Say whether it matters how the eigenvalues fall."""
+def _depends_on_spectrum(found: "Forecast") -> bool:
+    """Return whether the cases, which differ in their eigenvalues, differ in anything else."""
     return any(case.traffic != found.cases[0].traffic or case.kept for case in found.cases[1:])
 
 
-def _column(case: "Case", *, private: bool) -> list[str]:
+def _list_cells(case: "Case", *, private: bool) -> list[str]:
     traffic = case.traffic
     if not private:
         last = [f"{case.rank_fraction:.2%}", f"{case.variance_fraction:.0%}"]
@@ -267,51 +269,51 @@ def _column(case: "Case", *, private: bool) -> list[str]:
     return [
         str(traffic.rounds),
         *map(size, (traffic.up, traffic.down, traffic.all_bytes)),
-        _duration(case.seconds),
+        _format_duration(case.seconds),
         *(size(round(held)) for held in (case.site_bytes, case.coordinator_bytes)),
         *last,
     ]
 
 
-def _notes(found: "Forecast") -> list[str]:
-    """Say what the numbers stand on."""
-    asked = found.question
+def _write_notes(found: "Forecast") -> list[str]:
+    """Return the assumptions behind the numbers."""
+    question = found.question
     notes = [
-        "Rounds and bytes are those of the real protocol on made-up sites, with fewer features "
-        "that stand for many."
+        "Rounds and bytes come from a run of the real protocol on simulated sites, scaled up to "
+        "this number of features."
     ]
-    if _differ(found):
+    if _depends_on_spectrum(found):
         notes.append(
-            "Eigenvalues are not known, and three spectra are assumed: steep, nothing beside the "
-            "components; usual, one over its place; flat, pure noise. The truth lies between. Give "
-            "--spectrum or --decay for one column."
+            "The eigenvalues are unknown, so three spectra are assumed: steep (no variance outside "
+            "the components), usual (eigenvalue i proportional to 1/i) and flat (pure noise). The "
+            "true one should lie between. Pass --spectrum or --decay to get one column."
         )
-    if asked.latency_ms is None or asked.bandwidth_mbps is None:
-        wire = "lacks the wire: give --latency-ms and --bandwidth-mbps"
-        if asked.latency_ms is not None or asked.bandwidth_mbps is not None:
-            lacks = "--latency-ms" if asked.latency_ms is None else "--bandwidth-mbps"
-            wire = f"lacks a part of the wire: give {lacks}"
+    if question.latency_ms is None or question.bandwidth_mbps is None:
+        network = "excludes the network: pass --latency-ms and --bandwidth-mbps"
+        if question.latency_ms is not None or question.bandwidth_mbps is not None:
+            missing = "--latency-ms" if question.latency_ms is None else "--bandwidth-mbps"
+            network = f"includes only a part of the network: pass {missing}"
     else:
-        wire = "has rounds x latency, and the bytes of all sites on the coordinator's one link"
+        network = "includes one latency per round, and all bytes over the coordinator's link"
     notes.append(
-        f"Time {wire}. Memory at a site comes on top of its rows, at most "
-        f"{size(found.rows_bytes)} where they are dense and not read from a file as needed."
+        f"Time {network}. Memory at a site does not include its rows, which take at most "
+        f"{size(found.rows_bytes)} if they are dense and held in memory."
     )
-    if asked.privacy is not None:
+    if question.privacy is not None:
         notes.append(
-            "Captured is the variance along the noised components over that along the best. What "
-            "is told is limited by noise, not by the meter of directions."
+            "Captured variance is the variance along the noisy components relative to that along "
+            "the best components. Noise limits what is revealed, so no directions are counted."
         )
     return notes
 
 
-def _duration(seconds: float) -> str:
-    """Write a time in two digits.
+def _format_duration(seconds: float) -> str:
+    """Format a time with two digits.
 
     Examples
     --------
-    >>> _duration(0.05), _duration(75.2), _duration(600.0), _duration(9000.0)
-    ('under 0.1 s', '75 s', '10 min', '2.5 h')
+    >>> [_format_duration(seconds) for seconds in (0.05, 75.2, 600.0, 9000.0)]
+    ['under 0.1 s', '75 s', '10 min', '2.5 h']
     """
     if seconds < 0.1:
         return "under 0.1 s"

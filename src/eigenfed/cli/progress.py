@@ -1,4 +1,4 @@
-"""How far a run is: rounds, residual, bytes and time left, on a terminal and only there."""
+"""Progress of a run on a terminal: rounds, residual, bytes and remaining time."""
 
 import math
 import threading
@@ -18,71 +18,71 @@ _AFTER_S = 1.0
 
 @dataclass
 class Rounds:
-    """What is known of a run from its asks so far.
+    """Progress of a run, estimated from its rounds so far.
 
     Attributes
     ----------
     tol : float
-        The residual at which it is done.
+        The residual at which the run ends.
     clock : callable
-        Gives seconds.
+        Returns the time in seconds.
 
     Examples
     --------
     >>> from eigenfed.transport.rounds import RoundRecord
     >>> seconds = iter([0.0, 2.0, 4.0])
     >>> rounds = Rounds(tol=1e-8, clock=lambda: next(seconds))
-    >>> rounds.take(RoundRecord(0, "product", {"a": 10}, {"a": 990}, residual=1e-2))
-    >>> rounds.take(RoundRecord(1, "product", {"a": 10}, {"a": 990}, residual=1e-5))
+    >>> rounds.add(RoundRecord(0, "product", {"a": 10}, {"a": 990}, residual=1e-2))
+    >>> rounds.add(RoundRecord(1, "product", {"a": 10}, {"a": 990}, residual=1e-5))
     >>> rounds.text
     'round 2, product; residual 1.0e-05; 2.0 kB; about 2 s left'
     """
 
     tol: float
     clock: Callable[[], float] = time.monotonic
-    _asks: int = 0
+    _rounds: int = 0
     _bytes: int = 0
     _op: str = ""
     _last_s: float = 0.0
-    _seen: list[tuple[float, float]] = field(default_factory=list)
+    _residuals: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._last_s = self.clock()
 
-    def take(self, asked: "RoundRecord") -> None:
-        """Learn of an ask that is over."""
-        self._asks += 1
-        self._bytes += asked.bytes_up + asked.bytes_down
-        self._op = asked.op
+    def add(self, record: "RoundRecord") -> None:
+        """Take account of a finished round."""
+        self._rounds += 1
+        self._bytes += record.bytes_up + record.bytes_down
+        self._op = record.op
         self._last_s = self.clock()
-        if asked.residual is not None and 0.0 < asked.residual < math.inf:
-            self._seen.append((self._last_s, asked.residual))
+        if record.residual is not None and 0.0 < record.residual < math.inf:
+            self._residuals.append((self._last_s, record.residual))
 
     @property
     def done(self) -> float | None:
-        """What share of the way residuals have fallen, in digits; None if that is unknown."""
-        if len(self._seen) < 2:
+        """Fraction of the digits from the first residual to `tol` gained; None if unknown."""
+        if len(self._residuals) < 2:
             return None
-        first, last = self._seen[0][1], self._seen[-1][1]
+        first, last = self._residuals[0][1], self._residuals[-1][1]
         if first <= self.tol or last >= first:
             return None
         return min(math.log(first / last) / math.log(first / self.tol), 1.0)
 
     @property
     def left_s(self) -> float | None:
-        """How long it may still take, if residuals go on to fall as they did; None if unknown."""
+        """Remaining seconds if residuals keep falling at this rate; None if unknown."""
         if self.done is None:
             return None
-        return (1.0 / self.done - 1.0) * (self._seen[-1][0] - self._seen[0][0])
+        return (1.0 / self.done - 1.0) * (self._residuals[-1][0] - self._residuals[0][0])
 
     @property
     def text(self) -> str:
-        """All of it in a line."""
-        if not self._asks:
-            return "reading rows, and the first round"
-        parts = [f"round {self._asks}, {self._op}"]
-        if self._seen:
-            parts.append(f"residual {self._seen[-1][1]:.1e}")
+        """The progress line."""
+        if not self._rounds:
+            return "reading rows"
+        parts = [f"round {self._rounds}, {self._op}"]
+        if self._residuals:
+            parts.append(f"residual {self._residuals[-1][1]:.1e}")
         parts.append(size(self._bytes))
         if self.left_s is not None:
             parts.append(f"about {math.ceil(self.left_s)} s left")
@@ -90,17 +90,17 @@ class Rounds:
 
 
 @contextmanager
-def shown(
+def show_progress(
     text: Callable[[], str], done: Callable[[], float | None] = lambda: None
 ) -> Iterator[None]:
-    """Show a line that changes, from a second after the beginning, and take it away at the end.
+    """Show a progress line after one second, and remove it at the end.
 
     Parameters
     ----------
     text : callable
-        Asked a few times a second.
+        Returns the line; called a few times a second.
     done : callable, optional
-        Gives the share that is done, for a bar; None where it is unknown.
+        Returns the finished fraction, for a bar; None if unknown.
     """
     from rich.console import Console
     from rich.live import Live
@@ -111,27 +111,28 @@ def shown(
 
     spinner = Spinner("dots")
 
-    def line() -> Table:
-        share = done()
-        bar = [] if share is None else [ProgressBar(completed=100.0 * share, width=16)]
+    def draw_line() -> Table:
+        fraction = done()
+        bar = [] if fraction is None else [ProgressBar(completed=100.0 * fraction, width=16)]
         grid = Table.grid(padding=(0, 1))
         grid.add_row(spinner, *bar, Text(text(), overflow="ellipsis", no_wrap=True))
         return grid
 
     live = Live(
-        get_renderable=line,
+        get_renderable=draw_line,
         console=Console(stderr=True),
         transient=True,
         redirect_stdout=False,
         redirect_stderr=False,
         refresh_per_second=8,
     )
-    begins = threading.Timer(_AFTER_S, live.start)
-    begins.daemon = True
-    begins.start()
+    start = threading.Timer(_AFTER_S, live.start)
+    start.daemon = True
+    start.start()
     try:
         yield
     finally:
-        begins.cancel()
-        begins.join()
+        start.cancel()
+        # A timer that has just fired may still be starting the display.
+        start.join()
         live.stop()

@@ -1,4 +1,4 @@
-"""``eigenfed project`` and ``eigenfed report``: scores and pages of a result that was written."""
+"""``eigenfed project`` and ``eigenfed report``: commands on the result of a fit."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=example(
-        "Records that came after the fit:",
+        "Project records that were not fitted:",
         "  eigenfed project result newcomers.csv -o scores.npy",
     ),
     short_help="Project new records onto a result.",
@@ -32,13 +32,13 @@ def project(
 ) -> CommandResult:
     """Project the records of FILE onto the components in FOLDER.
 
-    Features are aligned by name where they have names. Missing entries count as the mean. Scores
-    go to standard output as csv, or with -o to a .npy file.
+    Features are matched by name if they have names. Missing entries are replaced by the mean.
+    Scores are printed as csv, or written to a .npy file with -o.
     """
     if out is not None:
         options.check_new(out, force=force)
     elif force and not write_back:
-        raise click.UsageError("--force goes with -o or --write-back only. Name what to replace.")
+        raise click.UsageError("--force requires -o or --write-back. Name the file to replace.")
     if write_back:
         check_annotated([file], force=force)
     from eigenfed.study.results.result_folder import read_result
@@ -49,24 +49,24 @@ def project(
     with voice.progress("projecting the records"):
         scores = project_file(pca, Rows(file)).scores
     if result.facts["privacy"] is not None:
-        voice.say("These scores are not private: only the components are.")
+        voice.say("These scores are not private; only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}
     if write_back:
         from eigenfed.study.scores import write_back as write_into
 
         write_into(file, pca, scores)
         if out is None:
-            said = f"{shape['n']} records x {shape['k']} scores written into {file}"
-            return CommandResult(shape | {"file": str(file)}, said)
+            text = f"{shape['n']} records x {shape['k']} scores written to {file}"
+            return CommandResult(shape | {"file": str(file)}, text)
     if out is None:
-        return CommandResult(shape | {"scores": scores}, _csv(scores))
+        return CommandResult(shape | {"scores": scores}, _format_csv(scores))
     _save(out, scores)
     return CommandResult(
-        shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores in {out}"
+        shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores written to {out}"
     )
 
 
-def _csv(scores: "npt.NDArray[Any]") -> str:
+def _format_csv(scores: "npt.NDArray[Any]") -> str:
     head = ",".join(f"PC{place}" for place in range(1, scores.shape[1] + 1))
     return "\n".join([head, *(",".join(map(repr, row)) for row in scores.tolist())])
 
@@ -78,29 +78,27 @@ def _save(path: Path, scores: "npt.NDArray[Any]") -> None:
 
     from eigenfed.data.safe_files import write_at_once
 
-    held = BytesIO()
-    np.save(held, scores)
-    write_at_once(path, held.getvalue())
+    buffer = BytesIO()
+    np.save(buffer, scores)
+    write_at_once(path, buffer.getvalue())
 
 
 @click.command(
-    epilog=example(
-        "eigenfed report result",
-    ),
-    short_help="Write the pages of a result again.",
+    epilog=example("eigenfed report result"),
+    short_help="Write the report of a result again.",
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @answering
 def report(voice: Voice, folder: Path) -> CommandResult:
-    """Write the pages of the result in FOLDER again, from what is in it.
+    """Write the report of the result in FOLDER again, from the files in FOLDER.
 
-    report.html is for everybody: what was computed, how well, what left each site, and how to
-    repeat it. Pages in sites/ are for a site alone, as they show its rows. run.json and multiqc/
-    have the shared page for programs.
+    report.html is shared by all sites: what was computed, how accurately, what left each site, and
+    how to repeat it. The pages in sites/ show single rows and are for one site each. run.json and
+    multiqc/ hold the content of report.html for programs.
     """
     from eigenfed.report.html import write_pages
 
-    with voice.progress("writing the pages"):
+    with voice.progress("writing the report"):
         pages = write_pages(folder)
     data = {
         "report": str(pages.shared),
@@ -108,6 +106,6 @@ def report(voice: Voice, folder: Path) -> CommandResult:
         "exports": [str(path) for path in pages.exports],
     }
     lines = [f"report       {pages.shared}"]
-    lines += [f"for {site} alone: {path}" for site, path in pages.own.items()]
+    lines += [f"only for {site}: {path}" for site, path in pages.own.items()]
     lines += [f"for programs: {path}" for path in pages.exports]
     return CommandResult(data, "\n".join(lines))

@@ -1,7 +1,4 @@
-"""The command that was given, as others can give it again: names of files without their folders.
-
-What a fit leaves behind: a result folder, slots in the files themselves, or only words.
-"""
+"""Output of ``eigenfed fit``: a result folder, results in the .h5ad files, or text only."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,51 +17,53 @@ if TYPE_CHECKING:
     from eigenfed.study.scores import Projected
 
 
-_ASIDE = {"as_json", "quiet", "debug", "force"}
-"""Options that change nothing of what is computed."""
+_NOT_RECORDED = {"as_json", "quiet", "debug", "force"}
+"""Options without influence on the result."""
 
 
-def given_words(context: click.Context) -> list[str]:
-    """Return the words of the command, with what was typed and no defaults.
+def list_arguments(context: click.Context) -> list[str]:
+    """Return the command line of a running command, without defaults and without folders.
+
+    File names come without their folders, which differ between machines.
 
     Parameters
     ----------
     context : click.Context
-        Of the command that runs.
+        Of the running command.
     """
     words = context.command_path.split()
     default = click.core.ParameterSource.DEFAULT
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name in _ASIDE or context.get_parameter_source(name) is default:
+        if name in _NOT_RECORDED or context.get_parameter_source(name) is default:
             continue
         value = context.params[name]
         if isinstance(parameter, click.Argument):
-            words += map(_word, value if isinstance(value, tuple) else (value,))
+            words += map(_format_value, value if isinstance(value, tuple) else (value,))
         elif isinstance(value, bool):
             words += [parameter.opts[0]]
         else:
             for each in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], _word(each)]
+                words += [parameter.opts[0], _format_value(each)]
     return words
 
 
-def _word(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return value.name if isinstance(value, Path) else str(value)
 
 
 @dataclass(frozen=True)
 class ResultWriter:
-    """Where to.
+    """Writes the result of a fit.
 
     Attributes
     ----------
     out : Path or None
-        Folder of the result.
+        The result folder.
     force : bool
-        Whether what an earlier run wrote may be replaced.
+        Whether the output of an earlier run may be overwritten.
     write_back : bool
-        Whether results go into the ``.h5ad`` files that were fitted.
+        Whether to write results into the fitted ``.h5ad`` files.
     """
 
     out: Path | None
@@ -72,10 +71,10 @@ class ResultWriter:
     write_back: bool = False
 
     def check(self, files: Iterable[Path]) -> None:
-        """Refuse, before anything is computed, what could not be written."""
+        """Check before the fit that its results can be written."""
         if self.force and self.out is None and not self.write_back:
             raise click.UsageError(
-                "--force goes with -o or --write-back only. Name the folder to replace."
+                "--force requires -o or --write-back. Name the folder to replace."
             )
         if self.out is not None:
             from eigenfed.study.results.result_folder import check_free
@@ -84,11 +83,11 @@ class ResultWriter:
         if self.write_back:
             check_annotated(files, force=self.force)
 
-    def tells_sites_apart(self, pca: "FederatedPCA") -> bool:
-        """Say whether to ask sites for their levels: for the report, where that is no secret."""
+    def compares_sites(self, pca: "FederatedPCA") -> bool:
+        """Return whether to request each site's mean scores: for reports of open, exact runs."""
         return self.out is not None and pca.privacy is None and not pca.secure
 
-    def answer(
+    def write(
         self,
         voice: Voice,
         pca: "FederatedPCA",
@@ -98,7 +97,7 @@ class ResultWriter:
         ledgers: "Mapping[str, Totals] | None" = None,
         study: str | None = None,
     ) -> CommandResult:
-        """Write everything, and say where it is.
+        """Write all output and return the result of the command.
 
         Parameters
         ----------
@@ -108,19 +107,19 @@ class ResultWriter:
         tables : mapping of str to FileTable
             The open file of each site, as it was fitted.
         share_scores : collection of str
-            Sites whose rows the page for everybody may show as points.
+            Sites whose rows the shared report may show as points.
         ledgers : mapping of str to Totals, optional
-            What some sites' ledgers come to.
+            Totals of the sites' ledgers.
         study : str, optional
             Name of the study.
         """
-        from eigenfed.study.results.facts import described
+        from eigenfed.study.results.facts import describe_fit
 
         shared = self.out is not None and pca.privacy is None
         rows = _project_tables(voice, pca, tables) if shared or self.write_back else {}
         lines = []
         if self.out is None:
-            facts = described(pca, tables)
+            facts = describe_fit(pca, tables)
         else:
             from eigenfed.report.html import write_pages
             from eigenfed.study.results.result_folder import write_result
@@ -133,7 +132,7 @@ class ResultWriter:
                 share_scores=share_scores,
                 ledgers=ledgers,
                 study=study,
-                command=given_words(click.get_current_context()),
+                command=list_arguments(click.get_current_context()),
                 force=self.force,
             )
             if not shared:
@@ -165,13 +164,13 @@ def _write_back(
 
 
 def check_annotated(files: Iterable[Path], *, force: bool) -> None:
-    """Refuse files that have no place for results, or whose places are taken."""
+    """Refuse files that are not ``.h5ad``, or that hold results already."""
     from eigenfed.data.readers.h5ad import check_slots_free
 
     for path in files:
         if path.suffix.lower() != ".h5ad":
             raise click.UsageError(
-                f"--write-back goes with .h5ad files only, and {path} is none. Drop it; with -o "
+                f"--write-back requires .h5ad files, and {path} is not one. Drop it; with -o "
                 "scores go to a folder."
             )
         check_slots_free(path, force=force)

@@ -1,90 +1,106 @@
-"""Results as short pages that people can read."""
+"""Results as text for a terminal."""
 
 import math
 from collections.abc import Sequence
 from typing import Any
 
-from eigenfed.report.wording import MOSTLY, size
+from eigenfed.report.wording import MOSTLY, size, things
 
 _SHOWN = 20
 _NAMED = 5
 
 
 def fit_text(facts: dict[str, Any]) -> str:
-    """Write what a fit found and what it cost.
+    """Format the result of a fit: components, cost, accuracy, leakage and privacy.
 
     Parameters
     ----------
     facts : dict
-        As ``result.json`` has them.
+        The content of ``result.json``.
     """
-    sites = len(facts["sites"])
-    head = (
-        f"{facts['k']} components of {facts['n']} rows x {facts['d']} features at {sites} "
-        f"site{'s' * (sites != 1)}, by {facts['method']}"
-    )
-    lines = [head, "", *_spectrum(facts["eigenvalues"], facts["ratios"]), ""]
+    head = study_size(facts["k"], facts["n"], facts["d"], len(facts["sites"]))
+    head = f"{head}, by {facts['method']}"
+    lines = [head, "", *_format_spectrum(facts["eigenvalues"], facts["ratios"]), ""]
     lines += [
         f"rounds       {facts['rounds']}",
         f"sent         {size(facts['bytes_up'])} by the sites, {size(facts['bytes_down'])} to them",
-        f"certificate  {_certificate(facts)}",
-        f"leakage      {_leakage(facts)}",
-        f"privacy      {_privacy(facts)}",
+        f"certificate  {_describe_certificate(facts)}",
+        f"leakage      {_describe_leakage(facts)}",
+        f"privacy      {_describe_privacy(facts)}",
     ]
-    if facts["by_site"] is not None:
-        lines.insert(-2, f"sites        {_between(facts['by_site']['explained'])}")
+    if facts["by_site"] is not None and len(facts["sites"]) > 1:
+        lines.insert(-2, f"sites        {_describe_sites(facts['by_site']['explained'])}")
     if facts["privacy"] is not None:
-        lines.insert(-1, f"noise        {_signal(facts['signal'])}")
+        lines.insert(-1, f"signal kept  {_describe_signal(facts['signal'])}")
     return "\n".join(lines)
 
 
-def _signal(signal: list[float] | None) -> str:
-    """Say what noise has left of the components, and which of them are mostly noise."""
-    if signal is None:
-        return "what it has left of the components is not known: see eigenfed plan"
-    kept = ", ".join(f"PC{place} {share:.0%}" for place, share in enumerate(signal, start=1))
-    if len(signal) > _NAMED:
-        kept = f"PC1 {signal[0]:.0%} to PC{len(signal)} {signal[-1]:.0%}"
-    told = f"of its direction without noise a component keeps about: {kept}"
-    drowned = sum(share < MOSTLY for share in signal)
-    if not drowned:
-        return told
-    which = "all of them are" if drowned == len(signal) else f"{drowned} of {len(signal)} are"
-    return f"{told}; {which} mostly noise (see eigenfed plan for what would help)"
+def study_size(k: int, n: float, d: int, sites: int) -> str:
+    """Format the size of a study.
 
-
-def _between(explained: list[float]) -> str:
-    """Say which components tell sites apart: a hospital is easily taken for a finding."""
-    apart = [f"PC{place}" for place, share in enumerate(explained, start=1) if share >= MOSTLY]
-    if not apart:
-        return f"at most {max(explained):.0%} of a component's variance is between sites"
-    more = f" and {len(apart) - _NAMED} more" if len(apart) > _NAMED else ""
-    tell = "tells" if len(apart) == 1 else "tell"
+    Examples
+    --------
+    >>> study_size(1, 4050, 120, 3)
+    '1 component of 4050 rows x 120 features at 3 sites'
+    """
     return (
-        f"{', '.join(apart[:_NAMED])}{more} mostly {tell} sites apart (up to {max(explained):.0%} "
-        "between them): look at units and batches first"
+        f"{things(k, 'component')} of {n} row{'s' * (n != 1)} x {d} feature{'s' * (d != 1)} at "
+        f"{things(sites, 'site')}"
     )
 
 
-def _spectrum(values: list[float | None], ratios: list[float | None]) -> list[str]:
-    lines = [f"{'':<6}{'variance':>14}{'share':>10}{'sum':>10}"]
-    kept = 0.0
+def _describe_signal(signal: list[float] | None) -> str:
+    """Format how much signal noise has left, and how many components are mostly noise."""
+    if signal is None:
+        return "unknown: see eigenfed plan for a forecast"
+    kept = ", ".join(f"PC{place} {part:.0%}" for place, part in enumerate(signal, start=1))
+    if len(signal) > _NAMED:
+        kept = f"PC1 {signal[0]:.0%} to PC{len(signal)} {signal[-1]:.0%}"
+    text = f"{kept} (estimated squared cosine with the component without noise)"
+    noisy = sum(part < MOSTLY for part in signal)
+    if not noisy:
+        return text
+    verb = "is" if noisy == 1 else "are"
+    which = "all are" if noisy == len(signal) else f"{noisy} of {len(signal)} {verb}"
+    return f"{text}; {which} mostly noise (see eigenfed plan for what would help)"
+
+
+def _describe_sites(explained: list[float]) -> str:
+    """Name the components that mostly reflect differences between sites."""
+    large = [f"PC{place}" for place, part in enumerate(explained, start=1) if part >= MOSTLY]
+    if not large:
+        most = max(explained)
+        amount = "less than 1%" if most < 0.01 else f"at most {most:.0%}"
+        return f"{amount} of a component's variance lies between sites"
+    more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
+    verb = "reflects" if len(large) == 1 else "reflect"
+    return (
+        f"{', '.join(large[:_NAMED])}{more} mostly {verb} differences between sites (up to "
+        f"{max(explained):.0%} of the variance): check units and batches first"
+    )
+
+
+def _format_spectrum(values: list[float | None], ratios: list[float | None]) -> list[str]:
+    lines = [f"{'':<6}{'variance':>14}{'fraction':>10}{'cumulative':>12}"]
+    total = 0.0
     for place, (value, ratio) in enumerate(zip(values, ratios, strict=True), start=1):
-        kept += math.nan if ratio is None else ratio
+        total += math.nan if ratio is None else ratio
         if place <= _SHOWN:
-            lines.append(f"{f'PC{place}':<6}{number(value):>14}{share(ratio):>10}{share(kept):>10}")
+            cells = f"{number(value):>14}{percentage(ratio):>10}{percentage(total):>12}"
+            lines.append(f"{f'PC{place}':<6}{cells}")
     if len(values) > _SHOWN:
         lines.append(
-            f"and {len(values) - _SHOWN} more, which hold {share(kept)} together with these"
+            f"and {len(values) - _SHOWN} more; all {len(values)} together explain "
+            f"{percentage(total)}"
         )
     return lines
 
 
-def _certificate(facts: dict[str, Any]) -> str:
+def _describe_certificate(facts: dict[str, Any]) -> str:
     grade = facts["certificate"]
     if grade is None:
         return "none"
-    of = "of the matrix with noise, " if facts["privacy"] else ""
+    of = "for the matrix with noise: " if facts["privacy"] else ""
     converged = sum(grade["converged"])
     bound = grade["angle_bound"]
     angle = "no bound on the angle" if bound is None else f"angle at most {degrees(bound)}"
@@ -94,22 +110,31 @@ def _certificate(facts: dict[str, Any]) -> str:
     )
 
 
-def _leakage(facts: dict[str, Any]) -> str:
+def _describe_leakage(facts: dict[str, Any]) -> str:
     if facts["privacy"]:
         trusted = facts["privacy"]["trust"] == "central"
         place = "the trusted coordinator" if trusted else "a site"
         terms = facts["asked"]["privacy"]
-        public = "" if terms.get("count") == "private" else ", but numbers of rows"
+        public = "" if terms.get("count") == "private" else ", except numbers of rows"
         return f"nothing left {place} without noise{public}"
+    from eigenfed.study.results.facts import sends_covariance
+
+    if facts["split"] == "samples" and sends_covariance(facts["method"]):
+        if facts["secure"]:
+            return (
+                "the coordinator can reconstruct the full covariance of all sites together, not of "
+                "a single site"
+            )
+        return "the coordinator can reconstruct each site's full covariance"
     rank, variance = (facts["leakage"][name] for name in ("rank_fraction", "variance_fraction"))
-    seen = "in secure sums, so its own part is hidden" if facts["secure"] else "by itself"
-    return (
-        f"the most open site answered about {rank:.0%} of the directions, {variance:.0%} of its "
-        f"variance, {seen}"
+    text = (
+        f"the most exposed site revealed its covariance along {rank:.0%} of directions "
+        f"({variance:.0%} of its variance)"
     )
+    return f"{text}, in sums over all sites only" if facts["secure"] else text
 
 
-def _privacy(facts: dict[str, Any]) -> str:
+def _describe_privacy(facts: dict[str, Any]) -> str:
     if facts["privacy"] is None:
         return "none: what was released is exact, without noise"
     text: str = facts["privacy"]["text"]
@@ -117,7 +142,7 @@ def _privacy(facts: dict[str, Any]) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a number in six digits, or that it is not known.
+    """Format a number with six digits, or as unknown.
 
     Examples
     --------
@@ -127,18 +152,18 @@ def number(value: float | None) -> str:
     return "unknown" if value is None else f"{value:.6g}"
 
 
-def share(value: float | None) -> str:
-    """Write a share in percent, or that it is not known."""
+def percentage(value: float | None) -> str:
+    """Format a fraction in percent, or as unknown."""
     return "unknown" if value is None or math.isnan(value) else f"{value:.2%}"
 
 
 def degrees(radians: float) -> str:
-    """Write an angle in degrees."""
+    """Format an angle in degrees."""
     return f"{math.degrees(radians):.1e} degrees"
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Set rows of text in columns, two spaces apart.
+    """Align rows of text in columns, two spaces apart.
 
     Examples
     --------
@@ -154,17 +179,17 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def summary_text(facts: dict[str, Any]) -> str:
-    """Write what a summary knows of its rows."""
-    from eigenfed.study.results.facts import plain
+    """Format a summary: its size, its spectrum and the error of its components."""
+    from eigenfed.study.results.facts import to_json_types
 
-    shown = plain(facts)
+    shown = to_json_types(facts)
     rows = [f"{shown['n']:.12g} rows x {shown['d']} features", ""]
-    rows += _spectrum(shown["eigenvalues"], shown["ratios"])
+    rows += _format_spectrum(shown["eigenvalues"], shown["ratios"])
     bound = shown["sine_bound"]
     if bound is None or bound >= 1.0:
-        angle = "unknown: the spectrum is too flat after the last component"
+        angle = "unknown: the gap after the last component is too small for a bound"
     elif bound == 0.0:
-        angle = "0: nothing of the rows' scatter was let go"
+        angle = "0: nothing was truncated"
     else:
-        angle = f"at most {degrees(math.asin(bound))} to the components of all rows at once"
+        angle = f"at most {degrees(math.asin(bound))} from the components of all rows"
     return "\n".join([*rows, "", f"angle        {angle}"])

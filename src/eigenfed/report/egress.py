@@ -1,243 +1,251 @@
-"""The sections on what left the sites, and what that tells."""
+"""The sections on what left the sites, and on privacy."""
 
 from typing import Any
 
-from eigenfed.report.figures import Bar, bars
-from eigenfed.report.model import Left, Report, shape_text
+from eigenfed.report.figures import Bar, draw_bars
+from eigenfed.report.model import ReplyGroup, Report, format_shapes
 from eigenfed.report.page import Cell, Facts, Figure, Notice, PageTable, Part, Section
 from eigenfed.report.wording import percent, size, things
 
 _REVEALS = {
-    "counts": "how many rows there are, and their weights",
-    "size": "how many rows and features there are, which is taken as public",
-    "means": "totals by feature: with the number of rows, the mean of each feature",
-    "diagonal": "how much each feature varies",
-    "directions": "how the rows vary along the directions that were asked about",
-    "scatter": "the whole covariance: how every two features vary together",
-    "bound": "one number about the whole, such as the largest variance that is left",
-    "noise": "as much as the noise lets through, which the privacy statement bounds",
-    "range": "how large entries and weights are, to a factor of two",
-    "nothing": "nothing about the rows: keys and shares",
+    "counts": "the number of rows and their weights",
+    "size": "the numbers of rows and features, which count as public",
+    "means": "sums by feature: with the number of rows, the mean of each feature",
+    "diagonal": "the variance of each feature",
+    "directions": "the covariance along the requested directions",
+    "scatter": "the full covariance",
+    "bound": "one number about all rows, such as a bound on the remaining variance",
+    "noise": "as much as the noise permits; see the privacy statement",
+    "range": "the magnitude of entries and weights, to a factor of two",
+    "nothing": "nothing about the rows: keys and secret shares",
 }
 
 _REPLIES_SHOWN = 6000
 
 _BY_ROW = (
-    "The sites hold different features of the same rows, and vectors with an entry for each row "
-    "left them. Where single rows lie can be told from those: this is not a run in which nothing "
-    "by row leaves."
+    "The sites hold different features of the same rows, and vectors with one entry per row left "
+    "them. These vectors reveal something about single rows."
 )
 
 
-def left(report: Report, only: str | None = None) -> Section:
-    """Show all that left the sites, or one of them.
+def show_egress(report: Report, only: str | None = None) -> Section:
+    """Show everything that left the sites, or one of them.
 
     Parameters
     ----------
     report : Report
     only : str, optional
-        The site whose own page this is for.
+        The site for whose own page this is.
     """
-    kinds = [kind for kind in report.left if only is None or only in kind.bytes]
+    groups = [group for group in report.left if only is None or only in group.bytes]
     words = [
-        "This is all that left, as each site's own gate wrote it down, reply by reply. If "
-        "something here should not have left, the site's policy can forbid it by the name of the "
-        "ask.",
-        _way_words(report),
+        "This is everything that left, reply by reply, as recorded by the sites themselves. If "
+        "something should not have left, the site's policy can forbid it by the name of the "
+        "request.",
+        _describe_masking(report),
     ]
     if report.facts["engine"] == "in_process":
         words.append(
-            "The sites lived in one process, whose owner could see everything. What is listed "
-            "crossed as bytes between them and the coordinator, and is what would leave them if "
-            "each had a machine of its own."
+            "All sites ran in one process, whose owner could see everything. Listed are the "
+            "messages from the sites to the coordinator, which are what would leave the sites if "
+            "each ran on its own machine."
         )
     table = PageTable(
         "left-table",
-        "What left, by ask",
+        "What left, by request",
         (
-            "ask",
+            "request",
             "what left",
-            "what it tells of a site",
+            "what it reveals about a site",
             "how it left",
-            "numbers",
+            "arrays",
             "replies",
             "bytes",
         ),
         tuple(
             (
-                kind.op,
-                kind.what,
-                _tells(kind),
-                how(kind, report),
-                "; ".join(kind.shapes[:3]) + ("; ..." if len(kind.shapes) > 3 else ""),
-                kind.replies if only is None else _count(report, only, kind),
-                sum(kind.bytes.values()) if only is None else kind.bytes[only],
+                group.op,
+                group.what,
+                _describe_content(group),
+                describe_protection(group, report),
+                "; ".join(group.shapes[:3]) + ("; ..." if len(group.shapes) > 3 else ""),
+                group.replies if only is None else _count_replies(report, only, group),
+                sum(group.bytes.values()) if only is None else group.bytes[only],
             )
-            for kind in kinds
+            for group in groups
         ),
     )
     parts: list[Part] = [table]
     if report.facts["split"] == "features":
         parts.insert(0, Notice("look", _BY_ROW))
     if only is None:
-        parts.append(_bytes_by_site(report))
-    parts.append(_replies(report, only))
+        parts.append(_draw_bytes(report))
+    parts.append(_make_reply_table(report, only))
     return Section(
         "left", "What left this site" if only else "What left each site", tuple(words), tuple(parts)
     )
 
 
-def _way_words(report: Report) -> str:
-    masked = any(kind.masked for kind in report.left)
-    if not masked:
+def _describe_masking(report: Report) -> str:
+    if not any(group.masked for group in report.left):
         return "Nothing was masked: the coordinator can read every reply of every site."
     return (
-        "A masked reply cannot be read by itself: masks cancel only in the sum over all sites that "
-        "answered, and only that sum is known to anybody. Numbers named secure belong to the "
-        "masking."
+        "A masked reply cannot be read on its own: the masks cancel only in the sum over all sites "
+        "that answered, and nobody can read anything but that sum. Requests named sum_... and "
+        "arrays named secure... belong to the masking."
     )
 
 
-def _tells(kind: Left) -> str:
-    text = _REVEALS.get(kind.reveals, kind.reveals)
-    return f"{text}; of all sites together only" if kind.masked else text
+def _describe_content(group: ReplyGroup) -> str:
+    text = _REVEALS.get(group.reveals, group.reveals)
+    return f"of all sites together only: {text}" if group.masked else text
 
 
-def how(kind: Left, report: Report) -> str:
-    """Say how a reply left."""
+def describe_protection(group: ReplyGroup, report: Report) -> str:
+    """Return how replies were protected: by masks, by noise, or not."""
     privacy = report.facts["privacy"]
     central = privacy is not None and privacy["trust"] == "central"
-    noise = "with noise" if kind.leaves == "noised" else ""
+    noise = "with noise" if group.leaves == "noised" else ""
     if noise and central:
-        return "as it is, to the trusted coordinator, who adds the noise"
-    if kind.masked:
+        return "exact, to the trusted coordinator, which adds the noise"
+    if group.masked:
         return f"masked, {noise or 'exact'} in the sum"
-    if kind.leaves == "as published":
-        return "as the paper prints it"
-    return noise or "as it is, readable by the coordinator"
+    if group.leaves == "as published":
+        return "as printed in the paper"
+    if group.reveals == "nothing":
+        return "as it is"
+    return noise or "exact, readable by the coordinator"
 
 
-def _count(report: Report, site: str, kind: Left) -> int:
+def _count_replies(report: Report, site: str, group: ReplyGroup) -> int:
     return sum(
-        reply.op == kind.op and reply.masked == kind.masked for reply in report.replies[site]
+        reply.op == group.op and reply.masked == group.masked for reply in report.replies[site]
     )
 
 
-def _bytes_by_site(report: Report) -> Figure:
+def _draw_bytes(report: Report) -> Figure:
     items = [Bar(s.name, s.bytes_up, f"{s.name}: {size(s.bytes_up)}") for s in report.sites]
     most = max(report.sites, key=lambda site: site.bytes_up)
-    svg = bars(
+    alike = all(site.bytes_up == most.bytes_up for site in report.sites)
+    who = "Each site sent" if alike else f"The most was sent by {most.name}:"
+    svg = draw_bars(
         "bytes",
         items,
-        title="Bytes that left each site",
-        says=f"The largest: {most.name}, {size(most.bytes_up)}.",
-        written=size,
+        title="Bytes sent by each site",
+        caption=f"{who} {size(most.bytes_up)}.",
+        format_value=size,
     )
-    ops = list(dict.fromkeys(kind.op for kind in report.left))
-    totals = {(kind.op, site): n for kind in report.left for site, n in kind.bytes.items()}
+    ops = list(dict.fromkeys(group.op for group in report.left))
+    totals = {(group.op, site): n for group in report.left for site, n in group.bytes.items()}
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (s.name, s.bytes_up, *(totals.get((op, s.name), 0) for op in ops)) for s in report.sites
     )
-    caption = "Bytes that left each site, in all and by ask"
-    return Figure(svg, (PageTable("bytes-table", caption, ("site", "all", *ops), rows, True),))
+    caption = "Bytes sent by each site, in total and by request"
+    return Figure(svg, (PageTable("bytes-table", caption, ("site", "total", *ops), rows, True),))
 
 
-def _replies(report: Report, only: str | None) -> PageTable:
-    named = [
+def _make_reply_table(report: Report, only: str | None) -> PageTable:
+    replies = [
         (site, reply)
-        for site, replies in report.replies.items()
+        for site, sent in report.replies.items()
         if only in (None, site)
-        for reply in replies
+        for reply in sent
     ]
-    kept = named[:_REPLIES_SHOWN]
-    cut = f", the first {len(kept)} of {len(named)}; run.jsonl has all" if kept != named else ""
+    shown = replies[:_REPLIES_SHOWN]
+    cut = f", the first {len(shown)} of {len(replies)}; run.jsonl has all"
     return PageTable(
         "reply-table",
-        f"Every reply{cut}",
-        ("site", "round", "ask", "masked", "numbers", "bytes"),
+        f"Every reply{cut if len(shown) < len(replies) else ''}",
+        ("site", "round", "request", "masked", "arrays", "bytes"),
         tuple(
-            (site, r.place, r.op, r.masked, shape_text(dict(r.shapes)), r.bytes) for site, r in kept
+            (site, r.place, r.op, r.masked, format_shapes(dict(r.shapes)), r.bytes)
+            for site, r in shown
         ),
         folded=True,
     )
 
 
-def privacy(report: Report) -> Section:
-    """Say what is guaranteed, or how much was told."""
-    stated = report.facts["privacy"]
+def show_privacy(report: Report) -> Section:
+    """Show the privacy guarantee, or without one how much was revealed."""
+    statement = report.facts["privacy"]
     parts: list[Part] = []
-    if stated is None:
+    if statement is None:
         exact = "the sums that can be read are" if report.facts["secure"] else "what was sent is"
         words = [
-            f"Nothing was noised: {exact} exact, and there is no guarantee that a single row "
-            "cannot be told from it. Whether that is all right depends on who may read it; "
-            "eigenfed audit tries what can be told, and a run with epsilon and delta has noise.",
-            _leakage(report),
+            f"No noise was added: {exact} exact, and nothing guarantees that a single row cannot "
+            "be inferred from it. Whether this is acceptable depends on who can read it. eigenfed "
+            "audit shows what can be inferred; a run with epsilon and delta adds noise.",
+            _describe_leakage(report),
         ]
-        rank, share = (report.facts["leakage"][n] for n in ("rank_fraction", "variance_fraction"))
+        rank, part = (report.facts["leakage"][n] for n in ("rank_fraction", "variance_fraction"))
         parts.append(
             Facts(
                 (
-                    ("Directions answered about, most open site", percent(rank)),
-                    ("Variance along them, most open site", percent(share)),
+                    ("Directions revealed, most exposed site", percent(rank)),
+                    ("Variance along them, most exposed site", percent(part)),
                 )
             )
         )
     else:
         words = [
-            "This is what is promised, and to whom. The smaller epsilon, the stronger: about 1 is "
-            "strong, above 10 says little. If it is more than you may spend, do not run it again "
-            "but with less: what is spent stays spent.",
-            *stated["text"].splitlines(),
+            "This is the guarantee, and against whom it holds. The smaller epsilon, the stronger: "
+            "about 1 is strong, above 10 is weak. Every further run on the same rows adds to it, "
+            "and spent budget cannot be recovered.",
+            *statement["text"].splitlines(),
         ]
-        parts += _stated(report)
+        parts += _show_statement(report)
     if report.facts["ledgers"]:
-        parts.append(_ledgers(report))
+        parts.append(_make_ledger_table(report))
     return Section("privacy", "Privacy and leakage", tuple(words), tuple(parts))
 
 
-def _leakage(report: Report) -> str:
-    rank, share = (report.facts["leakage"][n] for n in ("rank_fraction", "variance_fraction"))
-    seen = (
-        "but inside secure sums, so that its own part cannot be told from the others'"
-        if report.facts["secure"]
-        else "and by itself, so that this part of its covariance is known to the coordinator"
-    )
-    whole = " At 100 % nothing of a site's covariance is left to hide." if rank >= 1.0 else ""
-    return (
-        f"The most open site answered about {percent(rank)} of the directions, which hold "
-        f"{percent(share)} of its variance, {seen}.{whole} A covariance of many rows tells little "
-        "of one of them; of few rows, much."
-    )
+def _describe_leakage(report: Report) -> str:
+    rank, part = (report.facts["leakage"][n] for n in ("rank_fraction", "variance_fraction"))
+    secure = report.facts["secure"]
+    if report.sends_covariance:
+        text = "The coordinator can reconstruct each site's full covariance."
+        if secure:
+            text = (
+                "The coordinator can reconstruct the full covariance of all sites together, but "
+                "not of a single site."
+            )
+    else:
+        seen = ", but only in sums over all sites, so that its own part is hidden" if secure else ""
+        text = (
+            f"The most exposed site revealed its covariance along {percent(rank)} of directions, "
+            f"which hold {percent(part)} of its variance{seen}."
+        )
+    return f"{text} A covariance of many rows reveals little about one row; one of few rows, much."
 
 
-def _stated(report: Report) -> list[Part]:
-    stated = report.facts["privacy"]
+def _show_statement(report: Report) -> list[Part]:
+    statement = report.facts["privacy"]
     parts: list[Part] = []
-    if stated["epsilon"] is None:
-        claimed = stated["claimed_epsilon"]
+    if statement["epsilon"] is None:
+        claimed = statement["claimed_epsilon"]
         claim = "" if claimed is None else f" The paper claims epsilon {claimed:g}."
-        parts.append(Notice("look", f"Nothing is guaranteed by this mechanism.{claim}"))
-    budget = list(stated["budget"].items())
-    svg = bars(
+        parts.append(Notice("look", f"This mechanism gives no guarantee.{claim}"))
+    budget = list(statement["budget"].items())
+    svg = draw_bars(
         "budget",
-        [Bar(name, share, f"{name}: {percent(share)} of the budget") for name, share in budget],
-        title="What the budget was spent on",
-        says="Shares of mu squared: "
-        + ", ".join(f"{name} {percent(share)}" for name, share in budget),
+        [Bar(name, part, f"{name}: {percent(part)} of the budget") for name, part in budget],
+        title="How the budget was spent",
+        caption="Fractions of mu squared: "
+        + ", ".join(f"{name} {percent(part)}" for name, part in budget),
         high=1.0,
-        written=lambda value: f"{100 * value:.0f} %",
+        format_value=lambda value: f"{100 * value:.0f} %",
     )
-    epsilon = "no guarantee" if stated["epsilon"] is None else f"{stated['epsilon']:g}"
+    epsilon = "no guarantee" if statement["epsilon"] is None else f"{statement['epsilon']:g}"
     parts += [
         Facts(
             (
                 ("Epsilon", epsilon),
-                *_against(stated),
-                ("Delta", f"{stated['delta']:g}"),
-                ("Protects", f"one {stated['unit']}; neighbours: {stated['relation']}"),
-                ("Noise", stated["mechanism"]),
-                ("Trust", stated["trust"]),
+                *_list_epsilons(statement),
+                ("Delta", f"{statement['delta']:g}"),
+                ("Protected unit", f"one {statement['unit']}"),
+                ("Neighbouring tables", statement["relation"]),
+                ("Noise", statement["mechanism"]),
+                ("Trust", statement["trust"]),
             )
         ),
         Figure(
@@ -245,8 +253,8 @@ def _stated(report: Report) -> list[Part]:
             (
                 PageTable(
                     "budget-table",
-                    "Budget by what it bought",
-                    ("what", "share of mu squared"),
+                    "Budget by purpose",
+                    ("purpose", "fraction of mu squared"),
                     tuple(budget),
                     True,
                 ),
@@ -256,9 +264,9 @@ def _stated(report: Report) -> list[Part]:
     return parts
 
 
-def _against(stated: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Tell what holds against whom, where that is claimed of each."""
-    outside, inside = stated["epsilon_outsiders"], stated["epsilon_participants"]
+def _list_epsilons(statement: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the epsilon against each group of people, if the statement has them."""
+    outside, inside = statement["epsilon_outsiders"], statement["epsilon_participants"]
     if outside is None:
         return ()
     return (
@@ -267,14 +275,20 @@ def _against(stated: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     )
 
 
-def _ledgers(report: Report) -> PageTable:
+def _make_ledger_table(report: Report) -> PageTable:
     accounts = report.facts["ledgers"]
     return PageTable(
         "ledger-table",
-        f"What the ledgers of {things(len(accounts), 'site')} come to, over all runs",
+        f"Ledger totals of {things(len(accounts), 'site')}, over all runs",
         ("site", "epsilon", "delta", "mu", "spends", "in words"),
         tuple(
-            (site, a["epsilon"], a["delta"], a["mu"], a["spends"], a["text"])
-            for site, a in accounts.items()
+            (site, *_format_guarantee(a), a["spends"], a["text"]) for site, a in accounts.items()
         ),
     )
+
+
+def _format_guarantee(account: dict[str, Any]) -> tuple[Cell, Cell, Cell]:
+    # Exact replies count no spends: their mu is not the 0 of perfect privacy.
+    if account.get("exact") or account.get("unsound"):
+        return "no guarantee", account["delta"], "no guarantee"
+    return account["epsilon"], account["delta"], account["mu"]

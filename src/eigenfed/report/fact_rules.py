@@ -1,7 +1,7 @@
-"""What the pages need of ``result.json`` and ``run.jsonl``, whoever wrote them.
+"""Validation of ``result.json`` and ``run.jsonl``, which anybody may have edited.
 
-Of each field its kind is checked, and that lists are as long as there are components. Fields that
-are not named here may be there and are passed over.
+The type of each field is checked, and that lists have one entry per component. Other fields are
+ignored.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,13 +14,13 @@ _MOST = 2.0**63
 
 
 def check_facts(facts: Mapping[str, Any]) -> None:
-    """Refuse facts that no page can show.
+    """Refuse facts that the pages cannot show.
 
     Parameters
     ----------
     facts : mapping
-        As `eigenfed.study.results.result_folder.read_result` gives them, with k, d and the lists
-        of variances checked.
+        From `eigenfed.study.results.result_folder.read_result`, which has checked k, d and the
+        lists of variances.
 
     Raises
     ------
@@ -32,20 +32,20 @@ def check_facts(facts: Mapping[str, Any]) -> None:
     Traceback (most recent call last):
     ValueError: method
     """
-    for name, rule in _facts(facts["k"]).items():
+    for name, rule in _list_rules(facts["k"]).items():
         if name not in facts or not rule(facts[name]):
             raise ValueError(name)
     sites = facts["sites"]
     named = [facts["shown_scores"], facts["ledgers"] or ()]
-    told = facts["by_site"]
+    by_site = facts["by_site"]
     if len(set(sites)) < len(sites) or any(name not in sites for names in named for name in names):
         raise ValueError("sites")
-    if told is not None and told["sites"].keys() != set(sites):
+    if by_site is not None and by_site["sites"].keys() != set(sites):
         raise ValueError("by_site")
 
 
 def check_events(events: list[dict[str, Any]], sites: list[str]) -> None:
-    """Refuse a log of a run that no page can show, or one of other sites.
+    """Refuse a log that the pages cannot show, or one that names other sites.
 
     Raises
     ------
@@ -61,11 +61,11 @@ def check_events(events: list[dict[str, Any]], sites: list[str]) -> None:
         kind = event["event"]
         if kind in _EVENTS and not _EVENTS[kind](event):
             raise ValueError(kind)
-        if not _named(event) <= set(sites):
+        if not _list_sites(event) <= set(sites):
             raise ValueError(kind)
 
 
-def _named(event: dict[str, Any]) -> set[str]:
+def _list_sites(event: dict[str, Any]) -> set[str]:
     match event["event"]:
         case "request":
             return {*event["bytes_down"], *event["bytes_up"], *event["lost"]}
@@ -122,7 +122,7 @@ def _has(rules: Mapping[str, Rule], value: Any) -> bool:
 
 
 def _terms(value: Any) -> bool:
-    """Say whether this is what was asked of privacy: a name, and settings of any depth of one."""
+    """Return whether this describes a privacy argument: a class name and its settings."""
     return (
         isinstance(value, dict)
         and _text(value.get("name"))
@@ -134,7 +134,7 @@ def _terms(value: Any) -> bool:
     )
 
 
-def _facts(k: int) -> dict[str, Rule]:
+def _list_rules(k: int) -> dict[str, Rule]:
     by_component = _list(_number, k)
     known = _maybe(_number)
     return {

@@ -1,4 +1,4 @@
-"""The figures of a report, each a function from numbers to SVG."""
+"""The figures of a report: functions from numbers to SVG."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -7,8 +7,19 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from eigenfed.report.model import Component, Round
-from eigenfed.report.svg import WIDTH, Drawing, Scale, drawing, label, line, room, tag, text, ticks
-from eigenfed.report.wording import number, percent, shortened
+from eigenfed.report.svg import (
+    WIDTH,
+    Drawing,
+    Scale,
+    label,
+    line,
+    make_drawing,
+    room,
+    tag,
+    text,
+    ticks,
+)
+from eigenfed.report.wording import number, percent, shorten, things
 
 _RIGHT = WIDTH - 16
 _ROW = 22
@@ -16,22 +27,22 @@ _ROW = 22
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar beside its name, and what is said of it on hover."""
+    """A bar with its label and its tooltip."""
 
     name: str
     value: float
-    says: str
+    tip: str
 
 
-def scree(components: Sequence[Component], total: float | None) -> Drawing:
-    """Draw variances, and below them the share of the total that the first ones hold."""
+def draw_scree(components: Sequence[Component], total: float | None) -> Drawing:
+    """Draw the variances as bars, and below them the cumulative fraction of the total."""
     high = max(max(c.variance for c in components), 1e-300)
     marks = ticks(0.0, high, 5)
-    shares = [c.cumulative for c in components if c.cumulative is not None]
+    fractions = [c.cumulative for c in components if c.cumulative is not None]
     left = max(room(map(label, marks)), room(["100 %"])) + 14
     places = Scale(0.5, len(components) + 0.5, left, _RIGHT)
-    up, share = Scale(0.0, high, 200, 24), Scale(0.0, 1.0, 366, 252)
-    bottom = 366 if shares else 200
+    up, lower = Scale(0.0, high, 200, 24), Scale(0.0, 1.0, 366, 252)
+    bottom = 366 if fractions else 200
     width = min((_RIGHT - left) / len(components) * 0.72, 60)
     parts = [text(left, 10, "variance", "axis-name")]
     parts += [line(left, up(mark), _RIGHT, up(mark), "grid") for mark in marks]
@@ -44,97 +55,100 @@ def scree(components: Sequence[Component], total: float | None) -> Drawing:
             width=width,
             height=200 - up(max(c.variance, 0.0)),
             class_="bar mark",
-            data_tip=f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of all",
+            data_tip=f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of the total",
         )
         for c in components
     ]
-    if shares:
-        parts += _cumulative(components, places, share, left)
-    parts += _place_labels(len(components), places, bottom + 14)
+    if fractions:
+        parts += _draw_cumulative(components, places, lower, left)
+    parts += _draw_labels(len(components), places, bottom + 14)
     of = f" The total variance is {number(total)}." if total is not None else ""
-    says = (
-        f"Bars: the variance of PC1 to PC{len(components)}, from "
+    caption = (
+        f"Bars: variances of PC1 to PC{len(components)}, from "
         f"{number(components[0].variance)} to {number(components[-1].variance)}.{of}"
     )
-    if shares:
-        says += f" Line: together they hold {percent(shares[-1])} of it."
-    return drawing("scree", bottom + 30, title="Variance by component", says=says, parts=parts)
+    if len(components) == 1:
+        caption = f"Bar: the variance of PC1, {number(components[0].variance)}.{of}"
+    if fractions:
+        caption += f" Line: cumulative fraction of it, {percent(fractions[-1])} in the end."
+    return make_drawing(
+        "scree", bottom + 30, title="Variance by component", caption=caption, parts=parts
+    )
 
 
-def _cumulative(
-    components: Sequence[Component], places: Scale, share: Scale, left: float
+def _draw_cumulative(
+    components: Sequence[Component], places: Scale, up: Scale, left: float
 ) -> list[Markup]:
     known = [(c.place, c.cumulative) for c in components if c.cumulative is not None]
-    path = "M" + "L".join(f"{places(place):.1f} {share(held):.1f}" for place, held in known)
-    parts = [text(left, 234, "share of all variance, summed up", "axis-name")]
+    path = "M" + "L".join(f"{places(place):.1f} {up(part):.1f}" for place, part in known)
+    parts = [text(left, 234, "cumulative fraction of the total variance", "axis-name")]
     for mark in (0.0, 0.5, 1.0):
         parts += [
-            line(left, share(mark), _RIGHT, share(mark), "grid"),
-            text(left - 6, share(mark), f"{mark:.0%}".replace("%", " %"), anchor="end"),
+            line(left, up(mark), _RIGHT, up(mark), "grid"),
+            text(left - 6, up(mark), f"{mark:.0%}".replace("%", " %"), anchor="end"),
         ]
     parts.append(tag("path", d=path, class_="curve"))
     parts += [
         tag(
             "circle",
             cx=places(place),
-            cy=share(held),
+            cy=up(part),
             r=4 if len(known) <= 30 else 2,
             class_="dot mark",
-            data_tip=f"PC1 to PC{place}: {percent(held)} of all variance",
+            data_tip=f"PC1 to PC{place}: {percent(part)} of the total variance",
         )
-        for place, held in known
+        for place, part in known
     ]
     return parts
 
 
-def _place_labels(number_: int, places: Scale, y: float) -> list[Markup]:
+def _draw_labels(number_: int, places: Scale, y: float) -> list[Markup]:
     step = max(math.ceil(number_ / 14), 1)
     shown = [p for p in range(1, number_ + 1) if (p - 1) % step == 0]
     return [text(places(p), y, f"PC{p}", anchor="middle") for p in shown]
 
 
-def bars(
+def draw_bars(
     name: str,
     items: Sequence[Bar],
     *,
     title: str,
-    says: str,
+    caption: str,
     high: float | None = None,
-    written: Callable[[float], str] = label,
+    format_value: Callable[[float], str] = label,
     mark: float | None = None,
 ) -> Drawing:
-    """Draw bars that lie, to the left of zero where values are negative.
+    """Draw horizontal bars; those of negative values extend to the left of zero.
 
     Parameters
     ----------
     name : str
-        Of the figure on its page.
+        Id of the figure on its page.
     items : sequence of Bar
-    title, says : str
-        What it is, and what it shows.
+    title, caption : str
     high : float, optional
-        End of the axis; the largest value without it.
-    written : callable
-        Writes a tick.
+        End of the axis; by default the largest absolute value.
+    format_value : callable
+        Formats a tick.
     mark : float, optional
-        Where to draw a dashed line.
+        Position of a dashed line.
     """
     most = high or max([abs(item.value) for item in items] + [1e-300])
     low = -most if any(item.value < 0.0 for item in items) else 0.0
-    left = room([shortened(item.name) for item in items])
+    left = room([shorten(item.name) for item in items])
     place = Scale(low, most, left, _RIGHT - 14)
     bottom = 8 + _ROW * len(items)
     parts = []
     for at in ticks(low, most, 5):
         parts += [
             line(place(at), 4, place(at), bottom, "grid"),
-            text(place(at), bottom + 14, written(at), anchor="middle"),
+            text(place(at), bottom + 14, format_value(at), anchor="middle"),
         ]
     for row, item in enumerate(items):
         middle = 8 + _ROW * (row + 0.5)
         start, end = sorted((place(0.0), place(item.value)))
         parts += [
-            text(left - 6, middle, shortened(item.name), "name", anchor="end"),
+            text(left - 6, middle, shorten(item.name), "name", anchor="end"),
             tag(
                 "rect",
                 x=start,
@@ -142,43 +156,42 @@ def bars(
                 width=max(end - start, 1.0),
                 height=14,
                 class_=f"{'bar' if item.value >= 0.0 else 'bar negative'} mark",
-                data_tip=item.says,
+                data_tip=item.tip,
             ),
         ]
     parts.append(line(place(0.0), 4, place(0.0), bottom, "axis"))
     if mark is not None and low <= mark <= most:
         parts.append(line(place(mark), 0, place(mark), bottom, "limit"))
-    return drawing(name, bottom + 30, title=title, says=says, parts=parts)
+    return make_drawing(name, bottom + 30, title=title, caption=caption, parts=parts)
 
 
-def grid(
+def draw_grid(
     name: str,
     rows: Sequence[str],
     columns: Sequence[str],
     values: Sequence[Sequence[float]],
     *,
     title: str,
-    says: str,
-    written: Callable[[float], str],
+    caption: str,
+    format_value: Callable[[float], str],
     full: float,
 ) -> Drawing:
-    """Draw a table of numbers whose cells are the darker the larger they are.
+    """Draw a heat map with its numbers.
 
     Parameters
     ----------
     name : str
-        Of the figure on its page.
+        Id of the figure on its page.
     rows, columns : sequence of str
     values : sequence of sequences of float
         By row.
-    title, says : str
-        What it is, and what it shows.
-    written : callable
-        Writes a number.
+    title, caption : str
+    format_value : callable
+        Formats a number.
     full : float
-        The size at which a cell is darkest.
+        The absolute value at which a cell is darkest.
     """
-    left = room([shortened(row, 20) for row in rows], 160.0)
+    left = room([shorten(row, 20) for row in rows], 160.0)
     width = min((_RIGHT - left) / len(columns), 72)
     parts = [
         text(left + width * (at + 0.5), 12, column, anchor="middle")
@@ -186,7 +199,7 @@ def grid(
     ]
     for at, (row, numbers) in enumerate(zip(rows, values, strict=True)):
         top = 24 + _ROW * at
-        parts.append(text(left - 6, top + _ROW / 2, shortened(row, 20), "name", anchor="end"))
+        parts.append(text(left - 6, top + _ROW / 2, shorten(row, 20), "name", anchor="end"))
         for place, (column, value) in enumerate(zip(columns, numbers, strict=True)):
             shade = min(round(abs(value) / full * 4), 4)
             side = "low" if value < 0.0 else "high"
@@ -198,28 +211,28 @@ def grid(
                     width=width - 2,
                     height=_ROW - 2,
                     class_=f"cell {side}{shade} mark",
-                    data_tip=f"{row}, {column}: {written(value)}",
+                    data_tip=f"{row}, {column}: {format_value(value)}",
                 ),
                 text(
                     left + width * (place + 0.5),
                     top + _ROW / 2,
-                    written(value),
+                    format_value(value),
                     f"in-cell on{shade}",
                     anchor="middle",
                 ),
             ]
     height = 30 + _ROW * len(rows)
-    return drawing(name, height, title=title, says=says, parts=parts)
+    return make_drawing(name, height, title=title, caption=caption, parts=parts)
 
 
-def convergence(rounds: Sequence[Round], final: float | None, tol: float) -> Drawing | None:
-    """Draw the largest residual by round, or nothing where fewer than two are known."""
+def draw_residuals(rounds: Sequence[Round], final: float | None, tol: float) -> Drawing | None:
+    """Draw the largest residual by round; return None if fewer than two are known."""
     known = [(r.place - 1, r.residual) for r in rounds if r.residual is not None]
     if final is not None and known:
         known.append((len(rounds), final))
     if len(known) < 2:
         return None
-    # A residual of 0 has no logarithm: it is drawn below all others.
+    # A residual of 0 has no logarithm and is drawn below all others.
     floor = min([value for _, value in known if value > 0.0] + [tol]) / 2
     logs = [math.log10(max(value, floor)) for _, value in known]
     low = math.floor(min(logs))
@@ -227,7 +240,7 @@ def convergence(rounds: Sequence[Round], final: float | None, tol: float) -> Dra
     across, up = Scale(0, len(rounds), 72, _RIGHT - 8), Scale(low, high, 230, 24)
     places = [(across(place), up(log)) for (place, _), log in zip(known, logs, strict=True)]
     path = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    parts = [*_log_frame(across, up, tol), tag("path", d=path, class_="curve")]
+    parts = [*_draw_log_axes(across, up, tol), tag("path", d=path, class_="curve")]
     parts += [
         tag(
             "circle",
@@ -235,18 +248,18 @@ def convergence(rounds: Sequence[Round], final: float | None, tol: float) -> Dra
             cy=y,
             r=4,
             class_="dot mark",
-            data_tip=f"after {place} rounds: residual {value:.2e}",
+            data_tip=f"after {things(place, 'round')}: residual {value:.2e}",
         )
         for (x, y), (place, value) in zip(places, known, strict=True)
     ]
-    says = (
-        f"The largest residual went from {known[0][1]:.2e} after {known[0][0]} rounds to "
+    caption = (
+        f"The largest residual fell from {known[0][1]:.2e} after {things(known[0][0], 'round')} to "
         f"{known[-1][1]:.2e} after {known[-1][0]}; the tolerance is {tol:g}."
     )
-    return drawing("residuals", 276, title="Residual by round", says=says, parts=parts)
+    return make_drawing("residuals", 276, title="Residual by round", caption=caption, parts=parts)
 
 
-def _log_frame(across: Scale, up: Scale, tol: float) -> list[Markup]:
+def _draw_log_axes(across: Scale, up: Scale, tol: float) -> list[Markup]:
     left, low, high = 64, int(up.low), int(up.high)
     parts = [text(left, 10, "largest residual of a component", "axis-name")]
     for mark in range(low, high + 1, max((high - low) // 5, 1)):
@@ -256,7 +269,7 @@ def _log_frame(across: Scale, up: Scale, tol: float) -> list[Markup]:
         ]
     whole = [place for place in ticks(0, across.high, 8) if place.is_integer()]
     parts += [text(across(place), 246, f"{place:.0f}", anchor="middle") for place in whole]
-    parts.append(text((left + _RIGHT) / 2, 264, "rounds answered", "axis-name", anchor="middle"))
+    parts.append(text((left + _RIGHT) / 2, 264, "finished rounds", "axis-name", anchor="middle"))
     if low <= math.log10(tol) <= high:
         at = up(math.log10(tol))
         parts += [

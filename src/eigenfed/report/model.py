@@ -1,7 +1,4 @@
-"""Scores of a site's rows, for figures: where they lie, and few enough of them to draw.
-
-What a report shows, read from a result folder and nothing else.
-"""
+"""The content of a report, read from a result folder and nothing else."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,20 +24,21 @@ _BLOCK_ROWS = 65536
 
 @dataclass(frozen=True, eq=False)
 class SiteScores:
-    """Where a site's rows lie on the components.
+    """The scores of a site's rows.
 
     Attributes
     ----------
     rows : int
-    mean, deviation : ndarray of shape (k,)
-        Of the scores; the deviation is about the site's own mean.
+        Number of rows.
+    mean, sd : ndarray of shape (k,)
+        Mean and standard deviation of the scores.
     points : ndarray of shape (m, l)
         The scores of some rows, evenly spaced, on the first components.
     """
 
     rows: int
     mean: Array
-    deviation: Array
+    sd: Array
     points: Array
 
 
@@ -50,7 +48,7 @@ def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteSco
     Raises
     ------
     DataError
-        If a file is damaged or has other components.
+        If a file is damaged or has another number of components.
     """
     paths = {site: folder / "scores" / f"{site}.npy" for site in sites}
     return {site: _read(path, k) for site, path in paths.items() if path.exists()}
@@ -64,13 +62,14 @@ def _read(path: Path, k: int) -> SiteScores:
     if scores.dtype not in (np.float64, np.float32) or scores.ndim != 2 or scores.shape[1] != k:
         raise _unreadable(path)
     with np.errstate(all="ignore"):
-        mean, deviation = _moments(scores)
-    if not (np.isfinite(mean).all() and np.isfinite(deviation).all()):
+        mean, sd = _compute_moments(scores)
+    if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
         raise _unreadable(path)
-    return SiteScores(len(scores), mean, deviation, spaced(scores, POINTS_SHOWN))
+    return SiteScores(len(scores), mean, sd, take_evenly(scores, POINTS_SHOWN))
 
 
-def _moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
+def _compute_moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
+    # In blocks, and the mean first: the file is mapped and may be larger than memory.
     n = max(len(scores), 1)
     blocks = range(0, len(scores), _BLOCK_ROWS)
     total = np.zeros(scores.shape[1])
@@ -83,12 +82,12 @@ def _moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
     return mean, np.sqrt(square / n)
 
 
-def spaced(scores: npt.NDArray[Any], most: int) -> Array:
-    """Take at most so many rows, evenly spaced, on the first components.
+def take_evenly(scores: npt.NDArray[Any], most: int) -> Array:
+    """Return at most `most` rows, evenly spaced, on the first components.
 
     Examples
     --------
-    >>> spaced(np.arange(10.0).reshape(10, 1), 4).ravel()
+    >>> take_evenly(np.arange(10.0).reshape(10, 1), 4).ravel()
     array([0., 3., 6., 9.])
     """
     step = max(-(-len(scores) // most), 1)
@@ -97,7 +96,7 @@ def spaced(scores: npt.NDArray[Any], most: int) -> Array:
 
 def _unreadable(path: Path) -> DataError:
     return DataError(
-        f"{path} cannot be read, or is not of this result. Fit again, or take the file away."
+        f"{path} cannot be read, or does not belong to this result. Fit again, or remove the file."
     )
 
 
@@ -106,7 +105,7 @@ COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
 
 @dataclass(frozen=True)
 class Component:
-    """A component's variance, its share of all variance, and the share up to it."""
+    """A component: its variance, its fraction of the total, and the cumulative fraction."""
 
     place: int
     variance: float
@@ -116,7 +115,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Loadings:
-    """The features that weigh most on a component, by falling weight."""
+    """The features with the largest loadings on a component, in order of decreasing size."""
 
     place: int
     features: tuple[tuple[str, float], ...]
@@ -124,7 +123,7 @@ class Loadings:
 
 @dataclass(frozen=True)
 class Round:
-    """One ask: bytes to and from all sites, who was lost, and the residual before it."""
+    """One round: the request, its traffic, the sites lost, and the residual before it."""
 
     place: int
     op: str
@@ -146,8 +145,8 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Left:
-    """All replies to one kind of ask, over rounds and sites."""
+class ReplyGroup:
+    """All replies to one kind of request, over rounds and sites."""
 
     op: str
     what: str
@@ -161,7 +160,7 @@ class Left:
 
 @dataclass(frozen=True)
 class SiteLine:
-    """What a site gave, and how many rows it has where that was told."""
+    """A site's traffic, and its number of rows if disclosed."""
 
     name: str
     rows: float | None
@@ -172,9 +171,9 @@ class SiteLine:
 
 @dataclass(frozen=True)
 class SiteSpread:
-    """How sites lie on the components; see `eigenfed.protocol.exact.by_site.BySite`.
+    """Differences between sites; see `eigenfed.protocol.exact.by_site.BySite`.
 
-    `by_chance` is what sites that differ in nothing would be expected to explain.
+    `by_chance` is the expected value of `explained` for sites without real differences.
     """
 
     explained: tuple[float, ...]
@@ -185,21 +184,21 @@ class SiteSpread:
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All that the pages of a result show.
+    """The content of all pages of a result.
 
     Attributes
     ----------
     facts : dict
-        What ``result.json`` says.
+        The content of ``result.json``.
     components : tuple of Component
     loadings : tuple of Loadings
         Of the first components.
     rounds : tuple of Round
-    left : tuple of Left
+    left : tuple of ReplyGroup
     replies : dict of str to tuple of Reply
         By site.
     sites : tuple of SiteLine
-    by_site : BySite or None
+    by_site : SiteSpread or None
     scores : dict of str to SiteScores
         Of all sites whose scores are in the folder.
     """
@@ -208,7 +207,7 @@ class Report:
     components: tuple[Component, ...]
     loadings: tuple[Loadings, ...]
     rounds: tuple[Round, ...]
-    left: tuple[Left, ...]
+    left: tuple[ReplyGroup, ...]
     replies: dict[str, tuple[Reply, ...]]
     sites: tuple[SiteLine, ...]
     by_site: SiteSpread | None
@@ -216,97 +215,104 @@ class Report:
 
     @property
     def shown_scores(self) -> dict[str, SiteScores]:
-        """Those that the page for everybody may show: of sites that opted in, never private."""
+        """Scores that the shared page may show: of sites that agreed, never of a private run."""
         if self.facts["privacy"] is not None:
             return {}
         return {s: self.scores[s] for s in self.facts["shown_scores"] if s in self.scores}
 
     @property
     def converged(self) -> int | None:
-        """How many components have converged; None where nobody looked."""
-        grade = self.facts["certificate"]
-        return None if grade is None else sum(grade["converged"])
+        """How many components have converged; None without a certificate."""
+        certificate = self.facts["certificate"]
+        return None if certificate is None else sum(certificate["converged"])
+
+    @property
+    def sends_covariance(self) -> bool:
+        """Whether each site sent its full covariance."""
+        return any(group.reveals == "scatter" for group in self.left)
 
 
 def read_report(folder: Path) -> Report:
-    """Read what a report shows.
+    """Read the content of a report.
 
     Parameters
     ----------
     folder : Path
-        Of a result.
+        A result folder.
 
     Raises
     ------
     DataError
-        If the folder holds no whole result.
+        If the folder does not hold a complete result.
 
     Examples
     --------
     >>> import tempfile
     >>> import numpy as np
     >>> from eigenfed import FederatedPCA
-    >>> from eigenfed.study.results.result_folder import (write_result)
+    >>> from eigenfed.study.results.result_folder import write_result
     >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
     >>> with tempfile.TemporaryDirectory() as home:
     ...     _ = write_result(Path(home, "out"), pca, sites=["a", "b"])
     ...     report = read_report(Path(home, "out"))
-    >>> [left.op for left in report.left], report.sites[0].replies
+    >>> [group.op for group in report.left], report.sites[0].replies
     (['moments', 'scatter'], 2)
     """
     result, log = read_result(folder), read_log(folder)
-    with whole_run(folder):
-        return _report(folder, result, log)
+    with refuse_incomplete(folder):
+        return _make_report(folder, result, log)
 
 
 @contextmanager
-def whole_run(folder: Path) -> Iterator[None]:
-    """Say of what cannot be shown that the folder holds no whole result."""
+def refuse_incomplete(folder: Path) -> Iterator[None]:
+    """Turn any error on inconsistent content into a `DataError` about the folder."""
     try:
         yield
     except DataError:
         raise
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError):
         raise DataError(
-            f"result.json and run.jsonl in {folder} are not those of one whole run. Fit again, or "
-            "fetch a whole copy."
+            f"result.json and run.jsonl in {folder} do not belong to one complete run. Fit again, "
+            "or get a complete copy."
         ) from None
 
 
-def _report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Report:
+def _make_report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Report:
     facts = result.facts
     check_facts(facts)
     check_events(log, facts["sites"])
     _check_names(facts["sites"])
     requests = [event for event in log if event["event"] == "request"]
-    left = [event for event in log if event["event"] == "left"]
+    replies = [event for event in log if event["event"] == "left"]
     return Report(
         facts,
-        tuple(_components(facts["eigenvalues"], facts["ratios"])),
-        tuple(_loadings(result)),
-        tuple(_round(call) for call in requests),
-        tuple(_left(left)),
-        {site: tuple(_replies(left, site)) for site in facts["sites"]},
-        tuple(_site(facts, requests, left, site) for site in facts["sites"]),
-        _by_site(facts),
+        tuple(_list_components(facts["eigenvalues"], facts["ratios"])),
+        tuple(_list_loadings(result)),
+        tuple(_make_round(request) for request in requests),
+        tuple(_group_replies(replies)),
+        {site: tuple(_list_replies(replies, site)) for site in facts["sites"]},
+        tuple(_make_site_line(facts, requests, replies, site) for site in facts["sites"]),
+        _make_site_spread(facts),
         read_scores(folder, facts["sites"], facts["k"]) if facts["scores"] else {},
     )
 
 
 def _check_names(sites: list[str]) -> None:
-    """Sites name files in the folder: a name must not lead out of it."""
+    """Refuse names that lead out of the folder, as sites name files in it."""
     if any(Path(site).name != site for site in sites):
         raise ValueError
 
 
-def _components(variances: Sequence[float], shares: Sequence[float | None]) -> Iterable[Component]:
-    kept: float | None = 0.0
-    for place, (variance, share) in enumerate(zip(variances, shares, strict=True), start=1):
-        kept = None if share is None or kept is None else kept + share
-        yield Component(place, variance, share, kept)
+def _list_components(
+    variances: Sequence[float], ratios: Sequence[float | None]
+) -> Iterable[Component]:
+    total: float | None = 0.0
+    for place, (variance, ratio) in enumerate(zip(variances, ratios, strict=True), start=1):
+        total = None if ratio is None or total is None else total + ratio
+        yield Component(place, variance, ratio, total)
 
 
-def _loadings(result: Result) -> Iterable[Loadings]:
+def _list_loadings(result: Result) -> Iterable[Loadings]:
     d = result.components.shape[1]
     for place, row in enumerate(result.components[:COMPONENTS_SHOWN], start=1):
         weights = np.abs(row)
@@ -316,18 +322,18 @@ def _loadings(result: Result) -> Iterable[Loadings]:
         yield Loadings(place, tuple(zip(names, row[order].tolist(), strict=True)))
 
 
-def _round(call: dict[str, Any]) -> Round:
+def _make_round(request: dict[str, Any]) -> Round:
     return Round(
-        call["round"] + 1,
-        call["op"],
-        sum(call["bytes_down"].values()),
-        sum(call["bytes_up"].values()),
-        tuple(call["lost"]),
-        call["residual"],
+        request["round"] + 1,
+        request["op"],
+        sum(request["bytes_down"].values()),
+        sum(request["bytes_up"].values()),
+        tuple(request["lost"]),
+        request["residual"],
     )
 
 
-def _left(events: list[dict[str, Any]]) -> Iterable[Left]:
+def _group_replies(events: list[dict[str, Any]]) -> Iterable[ReplyGroup]:
     kinds = defaultdict(list)
     for event in events:
         declared = tuple(event[name] for name in ("op", "what", "leaves", "reveals", "masked"))
@@ -336,8 +342,8 @@ def _left(events: list[dict[str, Any]]) -> Iterable[Left]:
         by_site: dict[str, int] = defaultdict(int)
         for event in alike:
             by_site[event["site"]] += event["bytes"]
-        shapes = dict.fromkeys(shape_text(event["shapes"]) for event in alike)
-        yield Left(
+        shapes = dict.fromkeys(format_shapes(event["shapes"]) for event in alike)
+        yield ReplyGroup(
             op,
             what,
             leaves,
@@ -349,19 +355,19 @@ def _left(events: list[dict[str, Any]]) -> Iterable[Left]:
         )
 
 
-def shape_text(shapes: dict[str, Sequence[int]]) -> str:
-    """Write the arrays of a reply.
+def format_shapes(shapes: dict[str, Sequence[int]]) -> str:
+    """Return the names and shapes of the arrays of a reply.
 
     Examples
     --------
-    >>> shape_text({"sum": (120,), "weight": (1,)})
+    >>> format_shapes({"sum": (120,), "weight": (1,)})
     'sum 120, weight 1'
     """
     parts = [f"{name} {' x '.join(map(str, shape)) or '1'}" for name, shape in shapes.items()]
-    return ", ".join(parts) or "nothing"
+    return ", ".join(parts) or "none"
 
 
-def _replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
+def _list_replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
     for event in events:
         if event["site"] == site:
             shapes = {name: tuple(shape) for name, shape in event["shapes"].items()}
@@ -374,26 +380,26 @@ def _replies(events: list[dict[str, Any]], site: str) -> Iterable[Reply]:
             )
 
 
-def _site(
-    facts: dict[str, Any], requests: list[dict[str, Any]], left: list[dict[str, Any]], site: str
+def _make_site_line(
+    facts: dict[str, Any], requests: list[dict[str, Any]], replies: list[dict[str, Any]], site: str
 ) -> SiteLine:
-    told = facts["by_site"]
+    by_site = facts["by_site"]
     return SiteLine(
         site,
-        None if told is None else told["sites"][site]["rows"],
-        sum(call["bytes_up"].get(site, 0) for call in requests),
-        sum(call["bytes_down"].get(site, 0) for call in requests),
-        sum(event["site"] == site for event in left),
+        None if by_site is None else by_site["sites"][site]["rows"],
+        sum(request["bytes_up"].get(site, 0) for request in requests),
+        sum(request["bytes_down"].get(site, 0) for request in requests),
+        sum(event["site"] == site for event in replies),
     )
 
 
-def _by_site(facts: dict[str, Any]) -> SiteSpread | None:
-    told = facts["by_site"]
-    if told is None:
+def _make_site_spread(facts: dict[str, Any]) -> SiteSpread | None:
+    by_site = facts["by_site"]
+    if by_site is None:
         return None
-    sites = told["sites"]
+    sites = by_site["sites"]
     return SiteSpread(
-        tuple(told["explained"]),
+        tuple(by_site["explained"]),
         {site: tuple(found["contribution"]) for site, found in sites.items()},
         {site: tuple(found["shift"]) for site, found in sites.items()},
         min((len(sites) - 1) / max(facts["n"] - 1, 1), 1.0),

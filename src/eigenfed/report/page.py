@@ -1,9 +1,10 @@
-"""What a page is made of, before it is HTML."""
+"""The parts of a page, before they become HTML."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 from eigenfed.report.svg import Drawing
+from eigenfed.report.wording import number
 
 Cell: TypeAlias = str | int | float | bool | None
 Tone: TypeAlias = Literal["good", "plain", "look"]
@@ -11,7 +12,10 @@ Tone: TypeAlias = Literal["good", "plain", "look"]
 
 @dataclass(frozen=True)
 class PageTable:
-    """Numbers in full; the first column names the row."""
+    """A table; the first column names the row, and `folded` tables are closed at first.
+
+    Floats are shown with four digits, and in full when pointed at.
+    """
 
     kind: ClassVar[str] = "table"
     name: str
@@ -22,7 +26,7 @@ class PageTable:
 
     @property
     def bulky(self) -> bool:
-        """Whether it would fill pages of paper."""
+        """Whether it is too long to print."""
         return self.folded and len(self.rows) > 200
 
 
@@ -37,7 +41,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Panels:
-    """Figures of which the page's script shows one at a time."""
+    """Figures of which the script shows one at a time."""
 
     kind: ClassVar[str] = "panels"
     name: str
@@ -47,7 +51,7 @@ class Panels:
 
 @dataclass(frozen=True)
 class Points:
-    """Rows as points, with components and sites to choose."""
+    """A figure of rows as points, with a choice of components and sites."""
 
     kind: ClassVar[str] = "points"
     figure: Figure
@@ -58,7 +62,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Facts:
-    """Terms and what they are here."""
+    """Names and values."""
 
     kind: ClassVar[str] = "facts"
     items: tuple[tuple[str, str], ...]
@@ -75,7 +79,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Notice:
-    """What must not be overlooked."""
+    """A highlighted sentence."""
 
     kind: ClassVar[str] = "notice"
     tone: Tone
@@ -87,7 +91,7 @@ Part: TypeAlias = PageTable | Figure | Panels | Points | Facts | Code | Notice
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, what to make of it in words, and the parts."""
+    """A heading, an explanation, and the parts."""
 
     name: str
     title: str
@@ -97,7 +101,7 @@ class Section:
 
 @dataclass(frozen=True)
 class PageVerdict:
-    """A line of the first screen: what was asked, the answer, and what it means."""
+    """A box on the first screen: a title, a value, and what the value means."""
 
     title: str
     value: str
@@ -107,7 +111,7 @@ class PageVerdict:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page."""
+    """A page: the verdicts come first, then the sections."""
 
     title: str
     subtitle: str
@@ -116,12 +120,29 @@ class Page:
     links: tuple[tuple[str, str], ...] = ()
 
 
-def written(cell: Cell) -> str:
-    """Write a cell in full: a float with as many digits as bring back the same float.
+def format_cell(cell: Cell) -> str:
+    """Format a cell for reading: floats with four significant digits, integers in groups.
 
     Examples
     --------
-    >>> [written(cell) for cell in (0.1, 3, True, None, "a")]
+    >>> [format_cell(cell) for cell in (0.123456, 29220.5, 1.2e-9, 4050, True, None, "a")]
+    ['0.1235', '29,220', '1.2e-09', '4,050', 'yes', 'unknown', 'a']
+    """
+    match cell:
+        case bool():
+            return "yes" if cell else "no"
+        case int() | float():
+            return number(cell) if isinstance(cell, float) else f"{cell:,}"
+        case _:
+            return format_full(cell)
+
+
+def format_full(cell: Cell) -> str:
+    """Format a cell without loss: a float with all digits that determine it.
+
+    Examples
+    --------
+    >>> [format_full(cell) for cell in (0.1, 3, True, None, "a")]
     ['0.1', '3', 'yes', 'unknown', 'a']
     """
     match cell:

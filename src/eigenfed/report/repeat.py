@@ -1,4 +1,4 @@
-"""How to repeat a run: the lines to type, from what the result says of it."""
+"""Commands and Python code that repeat a run."""
 
 import shlex
 from typing import Any
@@ -22,21 +22,25 @@ _TERMS = {
 _OPTIONS = {name: f"--{name}" for name in ("clip", "trust", "colluders", "dropouts", "count")}
 
 
-def repeat(report: Report) -> Section:
-    """Say how to do it again, and with which versions."""
+def show_commands(report: Report) -> Section:
+    """Show how to repeat the run, and the versions of the packages."""
     facts = report.facts
     words = [
-        "With the same rows at the same sites, these lines give the same result"
-        + (" up to noise, which is drawn anew and paid for anew." if facts["privacy"] else ".")
+        "With the same rows at the same sites, this gives the same result"
+        + (", except for new noise, which spends budget again." if facts["privacy"] else ".")
     ]
     if facts["seed"] is None and _starts_at_random(facts["method"]):
-        words.append("No seed was set: the start is another one each time, the result is not.")
+        words.append(
+            "No seed was set: the random start differs from run to run, the converged result does "
+            "not."
+        )
     parts: list[Part] = []
     line = command(facts)
     if facts["command"] is not None:
-        parts.append(Code("On a command line, as it was typed", shlex.join(facts["command"])))
+        label = "On the command line, in the folder of the files"
+        parts.append(Code(label, shlex.join(facts["command"])))
     elif line is not None:
-        parts.append(Code("On a command line, with a file for each site", line))
+        parts.append(Code("On the command line, with a file for each site", line))
     parts.append(Code("In Python, with a table for each site", python(facts)))
     parts.append(
         PageTable(
@@ -46,7 +50,7 @@ def repeat(report: Report) -> Section:
             tuple(facts["versions"].items()),
         )
     )
-    return Section("repeat", "How to repeat it", tuple(words), tuple(parts))
+    return Section("repeat", "How to repeat the run", tuple(words), tuple(parts))
 
 
 def _starts_at_random(method: str) -> bool:
@@ -55,7 +59,7 @@ def _starts_at_random(method: str) -> bool:
 
 
 def command(facts: dict[str, Any]) -> str | None:
-    """Write the command, or None where a command line cannot say it.
+    """Return the command that repeats a run, or None if no command can.
 
     Examples
     --------
@@ -68,12 +72,12 @@ def command(facts: dict[str, Any]) -> str | None:
     changed = [name for name, value in _DEFAULTS.items() if asked[name] != value]
     if changed or facts["split"] != "samples":
         return None
-    if terms is not None and (terms["name"] != "Privacy" or _untold(terms)):
+    if terms is not None and (terms["name"] != "Privacy" or _needs_python(terms)):
         return None
     words = ["eigenfed", "fit", *(f"{site}.csv" for site in facts["sites"]), "-k", str(facts["k"])]
     words += [] if asked["method"] == AUTO else ["--method", asked["method"]]
     for option, value in asked["options"].items():
-        words += ["--option", f"{option}={_typed(value)}"]
+        words += ["--option", f"{option}={_format_option(value)}"]
     flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
     words += [flag for flag, given in flags.items() if given]
     words += [] if facts["center"] else ["--no-center"]
@@ -86,17 +90,18 @@ def command(facts: dict[str, Any]) -> str | None:
     return shlex.join([*words, "-o", "result"])
 
 
-def _typed(value: Any) -> str:
-    """Write the value of an option as people type it."""
+def _format_option(value: Any) -> str:
+    """Return the value of a method's option as typed on the command line."""
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _untold(terms: dict[str, Any]) -> bool:
+def _needs_python(terms: dict[str, Any]) -> bool:
+    """Return whether a term differs from its default that has no option."""
     return any(terms[name] != _TERMS[name] for name in _TERMS if name not in _OPTIONS)
 
 
 def python(facts: dict[str, Any]) -> str:
-    """Write the lines of Python.
+    """Return the Python code that repeats a run.
 
     Examples
     --------
@@ -125,15 +130,15 @@ def python(facts: dict[str, Any]) -> str:
     arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
     if terms is not None:
         given = {name: value for name, value in terms.items() if name != "name"}
-        told = ", ".join(f"{n}={v!r}" for n, v in given.items() if v != _TERMS.get(n, ...))
-        arguments.append(f"privacy={terms['name']}({told})")
+        shown = ", ".join(f"{n}={v!r}" for n, v in given.items() if v != _TERMS.get(n, ...))
+        arguments.append(f"privacy={terms['name']}({shown})")
         if terms["name"] == "Privacy":
             names.append("Privacy")
         else:
-            lines.append(f"from eigenfed.privacy.published import {terms['name']}")
+            lines.append(f"from eigenfed.protocol.published import {terms['name']}")
     arguments += [f"{n}={asked[n]!r}" for n, value in _DEFAULTS.items() if asked[n] != value]
     arguments += [] if facts["seed"] is None else [f"random_state={facts['seed']}"]
-    sites = ", ".join(f"{_quoted(site)}: ..." for site in facts["sites"])
+    sites = ", ".join(f"{_quote(site)}: ..." for site in facts["sites"])
     return "\n".join(
         [
             f"from eigenfed import {', '.join(sorted(names))}",
@@ -145,5 +150,5 @@ def python(facts: dict[str, Any]) -> str:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,4 +1,4 @@
-"""Rows as points on two components, and the other components for the page's script to choose."""
+"""Plot of rows as points on two components; the script of the page can choose other components."""
 
 from base64 import b64encode
 from collections.abc import Mapping
@@ -9,22 +9,22 @@ from markupsafe import Markup
 
 from eigenfed.arrays import Array
 from eigenfed.report.model import SiteScores
-from eigenfed.report.svg import WIDTH, Drawing, Scale, drawing, label, line, tag, text, ticks
+from eigenfed.report.svg import WIDTH, Drawing, Scale, label, line, make_drawing, tag, text, ticks
 
 COLOURS = 8
-"""Sites that can be told apart by colour; more are all grey, and one is chosen."""
+"""Most sites that get a colour each; more sites are all grey, and one can be highlighted."""
 
 _MOST_POINTS = 20_000
 _LEVELS = 65535
 _LAYERS = 6
-"""Within a layer points cover each other; layers shine through, so that density shows."""
+"""Points of one path do not add up their opacity; several paths do, which shows the density."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, WIDTH - 16, 24, 400
 
 
 @dataclass(frozen=True, eq=False)
 class _Frame:
-    """What places are drawn: the range of each component over all sites."""
+    """The range of each component over all sites."""
 
     low: Array
     high: Array
@@ -36,14 +36,14 @@ class _Frame:
         return Scale(self.low[axis], self.high[axis], _BOTTOM, _TOP)
 
 
-def thinned(scores: Mapping[str, SiteScores]) -> dict[str, Array]:
-    """Take fewer points of each site where many sites show theirs.
+def thin_points(scores: Mapping[str, SiteScores]) -> dict[str, Array]:
+    """Return the points of each site, fewer of them if many sites show theirs.
 
     Examples
     --------
     >>> points = np.zeros((4000, 2))
     >>> one = SiteScores(4000, np.zeros(2), np.zeros(2), points)
-    >>> sum(map(len, thinned({f"site {i}": one for i in range(50)}).values()))
+    >>> sum(map(len, thin_points({f"site {i}": one for i in range(50)}).values()))
     20000
     """
     most = max(_MOST_POINTS // max(len(scores), 1), 1)
@@ -53,19 +53,18 @@ def thinned(scores: Mapping[str, SiteScores]) -> dict[str, Array]:
     }
 
 
-def scatter(points: Mapping[str, Array], *, title: str, says: str) -> Drawing:
-    """Draw the first two components, or the first against nothing where there is one.
+def draw_points(points: Mapping[str, Array], *, title: str, caption: str) -> Drawing:
+    """Draw the rows on the first two components.
 
     Parameters
     ----------
     points : mapping of str to ndarray of shape (m, l)
         By site, on the first `l` components.
-    title, says : str
-        What it is, and what it shows.
+    title, caption : str
     """
-    frame = _frame(points)
+    frame = _find_ranges(points)
     second = min(1, len(frame.low) - 1)
-    parts = [tag("g", *_axes(frame, 0, second), class_="axes")]
+    parts = [tag("g", *_draw_axes(frame, 0, second), class_="axes")]
     coloured = len(points) <= COLOURS
     for layer in range(_LAYERS):
         for at, (site, found) in enumerate(points.items()):
@@ -73,10 +72,10 @@ def scatter(points: Mapping[str, Array], *, title: str, says: str) -> Drawing:
             parts.append(
                 tag(
                     "path",
-                    d=_dots(some, frame, 0, second),
+                    d=_draw_dots(some, frame, 0, second),
                     class_=f"points s{at if coloured else COLOURS}",
                     data_site=site,
-                    data_scores=packed(some, frame.low, frame.high),
+                    data_scores=pack_points(some, frame.low, frame.high),
                 )
             )
     ranges = ";".join(
@@ -84,15 +83,15 @@ def scatter(points: Mapping[str, Array], *, title: str, says: str) -> Drawing:
     )
     box = f"{_LEFT},{_RIGHT},{_TOP},{_BOTTOM}"
     inside = tag("g", *parts, class_="scatter", data_ranges=ranges, data_box=box)
-    return drawing("points", _BOTTOM + 50, title=title, says=says, parts=[inside])
+    return make_drawing("points", _BOTTOM + 50, title=title, caption=caption, parts=[inside])
 
 
-def packed(points: Array, low: Array, high: Array) -> str:
-    """Write points as base64 of 16-bit places between the ends, by component.
+def pack_points(points: Array, low: Array, high: Array) -> str:
+    """Encode points by component, as base64 of 16-bit positions between `low` and `high`.
 
     Examples
     --------
-    >>> packed(np.array([[0.0], [1.0]]), np.array([0.0]), np.array([1.0]))
+    >>> pack_points(np.array([[0.0], [1.0]]), np.array([0.0]), np.array([1.0]))
     'AAD//w=='
     """
     span = np.where(high > low, high - low, 1.0)
@@ -100,7 +99,7 @@ def packed(points: Array, low: Array, high: Array) -> str:
     return b64encode(places.T.tobytes()).decode("ascii")
 
 
-def _frame(points: Mapping[str, Array]) -> _Frame:
+def _find_ranges(points: Mapping[str, Array]) -> _Frame:
     filled = [found for found in points.values() if len(found)]
     width = next(iter(points.values())).shape[1]
     low = np.min([found.min(axis=0) for found in filled] or [np.zeros(width)], axis=0)
@@ -109,7 +108,7 @@ def _frame(points: Mapping[str, Array]) -> _Frame:
     return _Frame(low - margin, high + margin)
 
 
-def _axes(frame: _Frame, x: int, y: int) -> list[Markup]:
+def _draw_axes(frame: _Frame, x: int, y: int) -> list[Markup]:
     across, up = frame.across(x), frame.up(y)
     parts = []
     for mark in ticks(frame.low[x], frame.high[x]):
@@ -129,6 +128,6 @@ def _axes(frame: _Frame, x: int, y: int) -> list[Markup]:
     return parts
 
 
-def _dots(points: Array, frame: _Frame, x: int, y: int) -> str:
+def _draw_dots(points: Array, frame: _Frame, x: int, y: int) -> str:
     across, up = frame.across(x), frame.up(y)
     return "".join(f"M{across(row[x]):.1f} {up(row[y]):.1f}h0" for row in points)

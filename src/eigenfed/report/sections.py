@@ -1,13 +1,9 @@
-"""The first screen: what was found, how sure it is, what left, and what is only a site.
-
-The sections on what was found: variances, features, convergence.
-"""
+"""The verdicts on the first screen, and the sections on results and accuracy."""
 
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
-from eigenfed.report.figures import Bar, bars, scree
-from eigenfed.report.figures import convergence as residuals
+from eigenfed.report.figures import Bar, draw_bars, draw_residuals, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
 from eigenfed.report.page import (
     Facts,
@@ -25,7 +21,7 @@ from eigenfed.report.wording import (
     PARTLY,
     angle,
     count,
-    listed,
+    join_names,
     number,
     percent,
     size,
@@ -33,183 +29,178 @@ from eigenfed.report.wording import (
     things,
 )
 
+_DRAWN = 20
+"""Components in a figure; the table behind it has all."""
 
-def verdicts(report: Report) -> tuple[PageVerdict, ...]:
-    """Say in a few lines what the page says."""
-    found = [held(report), accuracy(report), left(report)]
+
+def judge_run(report: Report) -> tuple[PageVerdict, ...]:
+    """Return the verdicts for the first screen of the shared page."""
+    verdicts = [judge_variance(report), judge_accuracy(report), judge_egress(report)]
     if report.facts["signal"] is not None:
-        found.append(noise(report.facts["signal"]))
-    if report.by_site is not None:
-        found.append(sites(report.by_site))
-    return tuple(found)
+        verdicts.append(judge_signal(report.facts["signal"]))
+    if report.by_site is not None and len(report.sites) > 1:
+        verdicts.append(judge_sites(report.by_site))
+    return tuple(verdicts)
 
 
-def held(report: Report) -> PageVerdict:
-    """Say how much of the variance the components hold."""
+def judge_variance(report: Report) -> PageVerdict:
+    """Return how much of the variance the components explain."""
     cumulative = report.components[-1].cumulative
-    k = report.facts["k"]
     words = (
-        f"{things(k, 'component')} of {things(report.facts['d'], 'feature')}"
+        f"By {things(report.facts['k'], 'component')} of {things(report.facts['d'], 'feature')}"
         f"{', with noise' if report.facts['privacy'] else ''}."
     )
-    value = "not known" if cumulative is None else percent(min(cumulative, 1.0))
-    return PageVerdict("Variance held", value, words, "plain")
+    value = "unknown" if cumulative is None else percent(min(cumulative, 1.0))
+    return PageVerdict("Variance explained", value, words, "plain")
 
 
-def accuracy(report: Report) -> PageVerdict:
-    """Say whether the components can be relied on as components."""
-    grade, k = report.facts["certificate"], report.facts["k"]
-    if grade is None or report.converged is None:
-        words = "No certificate was made: nothing is known of how near the components are."
-        return PageVerdict("Accuracy", "not graded", words, "look")
-    of = " of the matrix with noise" if report.facts["privacy"] else ""
-    bound = grade["angle_bound"]
+def judge_accuracy(report: Report) -> PageVerdict:
+    """Return whether the components have converged, and how accurate they are."""
+    certificate, k = report.facts["certificate"], report.facts["k"]
+    if certificate is None or report.converged is None:
+        words = "No certificate was computed, so the accuracy of the components is unknown."
+        return PageVerdict("Accuracy", "not certified", words, "look")
+    private = report.facts["privacy"] is not None
+    bound = certificate["angle_bound"]
     if report.converged < k:
-        missing = k - report.converged
         words = (
-            f"{things(missing, 'component')} of {k} did not reach the tolerance. Allow more "
-            "rounds, or ask for fewer components."
+            f"{k - report.converged} of {things(k, 'component')} did not reach the tolerance. "
+            "Allow more rounds, or request fewer components."
         )
         return PageVerdict("Accuracy", "not converged", words, "look")
     if bound is None:
         words = (
-            f"All components have converged{of}, but the next one is too near to the last for a "
-            "bound on the angle: those two may mix."
+            f"All components converged{' on the matrix with noise' if private else ''}, but the "
+            "next eigenvalue is too close for a bound on the angle: the last component may mix "
+            "with the next."
         )
         return PageVerdict("Accuracy", "converged, no bound", words, "look")
-    words = f"No direction is further than {small_angle(bound)} from the exact components{of}"
-    if of:
-        seen = "is estimated below" if report.facts["signal"] else "is not known"
-        words = f"{words}. How far noise has moved those {seen}."
+    within = f"The components are within {small_angle(bound)} of those of"
+    if private:
+        effect = "is estimated below" if report.facts["signal"] else "is unknown"
+        words = f"{within} the matrix with noise. How far noise has moved them {effect}."
         return PageVerdict("Accuracy", "converged, with noise", words, "plain")
-    return PageVerdict(
-        "Accuracy", "converged", f"{words}, as if all rows were in one place.", "good"
+    return PageVerdict("Accuracy", "converged", f"{within} all rows in one table.", "good")
+
+
+def judge_signal(signal: list[float]) -> PageVerdict:
+    """Return how much of the components noise has left."""
+    noisy = sum(part < MOSTLY for part in signal)
+    words = (
+        "Estimated squared cosine between a component and the same component without noise, for "
+        "the noisiest component."
     )
-
-
-def noise(signal: list[float]) -> PageVerdict:
-    """Say what noise has left of the components."""
-    drowned = sum(share < MOSTLY for share in signal)
-    words = "About so much of its direction without noise the least clear component keeps."
-    if drowned:
+    if noisy:
         words = (
-            f"{drowned} of {things(len(signal), 'component')} keep less than half of their "
-            "direction without noise: do not interpret them. eigenfed plan says what would help."
+            f"{noisy} of {things(len(signal), 'component')} kept less than half of the signal: do "
+            "not interpret them. Run eigenfed plan to see what would help."
         )
-    value = f"{percent(min(signal))} left"
-    return PageVerdict("Noise", value, words, "look" if drowned else "good")
+    return PageVerdict("Signal kept", percent(min(signal)), words, "look" if noisy else "good")
 
 
-def left(report: Report) -> PageVerdict:
-    """Say what left the sites, in a word."""
-    privacy = report.facts["privacy"]
+def judge_egress(report: Report) -> PageVerdict:
+    """Return in a few words what left the sites."""
+    title, privacy = "What left the sites", report.facts["privacy"]
     if privacy is not None and privacy["epsilon"] is None:
-        words = "A published mechanism was run as printed; nothing is guaranteed for a row."
-        return PageVerdict("What left the sites", "no guarantee", words, "look")
+        words = "A published mechanism was run as printed; it gives no guarantee for a row."
+        return PageVerdict(title, "no guarantee", words, "look")
     if privacy is not None:
         value = f"private, epsilon {privacy['epsilon']:g}"
         words = (
             f"Everything released is differentially private for one {privacy['unit']}, at delta "
             f"{privacy['delta']:g}."
         )
-        return PageVerdict("What left the sites", value, words, "good")
+        return PageVerdict(title, value, words, "good")
     if report.facts["secure"]:
-        words = "Replies were masked: only their sum over all sites can be read, without noise."
-        return PageVerdict("What left the sites", "secure sums", words, "good")
-    return PageVerdict("What left the sites", "exact figures", _open_words(report), "plain")
+        words = "Replies were masked: only their sums over all sites can be read. They are exact."
+        return PageVerdict(title, "sums over all sites", words, "good")
+    what = "its full covariance" if report.sends_covariance else "figures about its covariance"
+    rows = "No row left its site. " if report.facts["split"] == "samples" else ""
+    words = f"{rows}Each site sent {what}, exact and readable by the coordinator."
+    return PageVerdict(title, "exact figures", words, "plain")
 
 
-def _open_words(report: Report) -> str:
-    told = {kind.reveals for kind in report.left}
-    what = "its whole covariance" if "scatter" in told else "figures about directions of its rows"
-    rows = "No row left; each" if report.facts["split"] == "samples" else "Each"
-    return f"{rows} site sent {what}, readable by the coordinator, without noise."
-
-
-def sites(found: SiteSpread) -> PageVerdict:
-    """Say whether a component is a site."""
-    worst = max(found.explained)
-    place = found.explained.index(worst) + 1
-    tone, words = _site_words(found, worst, place)
+def judge_sites(spread: SiteSpread) -> PageVerdict:
+    """Return whether a component reflects differences between sites."""
+    worst = max(spread.explained)
+    place = spread.explained.index(worst) + 1
+    tone, words = _judge_component(spread, worst, place)
     value = f"PC{place}: {percent(worst)}" if tone == "look" else f"at most {percent(worst)}"
-    return PageVerdict("Between sites", value, words, tone)
+    return PageVerdict("Differences between sites", value, words, tone)
 
 
-def _site_words(found: SiteSpread, share: float, place: int) -> tuple[Tone, str]:
-    if share >= MOSTLY:
+def _judge_component(spread: SiteSpread, part: float, place: int) -> tuple[Tone, str]:
+    if part >= MOSTLY:
         return (
             "look",
-            f"PC{place} is {percent(share)} between sites: it tells sites apart. Look at units "
-            "and calibration before calling it a finding.",
+            f"{percent(part)} of the variance of PC{place} lies between sites: it mostly reflects "
+            "differences between sites. Check units and calibration before you interpret it.",
         )
-    if share >= max(PARTLY, 3 * found.by_chance):
+    if part >= max(PARTLY, 3 * spread.by_chance):
         return (
             "look",
-            f"PC{place} is {percent(share)} between sites. Look at how they differ before calling "
-            "it a finding.",
+            f"{percent(part)} of the variance of PC{place} lies between sites. Check how the sites "
+            "differ before you interpret it.",
         )
-    return "good", "No component tells the sites apart to speak of."
+    return "good", "No component reflects differences between sites to a relevant degree."
 
 
-def site_notices(found: SiteSpread) -> tuple[Notice, ...]:
-    """Say which components tell sites apart."""
-    said = [(p, s, *_site_words(found, s, p)) for p, s in enumerate(found.explained, start=1)]
-    looked = [(place, share, words) for place, share, tone, words in said if tone == "look"]
-    if len(looked) < 2:
-        return tuple(Notice("look", words) for _, _, words in looked)
-    names = listed([f"PC{place} ({percent(share)})" for place, share, _ in looked], most=10)
+def warn_of_sites(spread: SiteSpread) -> tuple[Notice, ...]:
+    """Return a notice that names the components that reflect differences between sites."""
+    judged = [(p, s, *_judge_component(spread, s, p)) for p, s in enumerate(spread.explained, 1)]
+    large = [(place, part, words) for place, part, tone, words in judged if tone == "look"]
+    if len(large) < 2:
+        return tuple(Notice("look", words) for _, _, words in large)
+    names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
     words = (
-        f"{len(looked)} components tell sites apart: {names}. Look at units and calibration before "
-        "calling them findings."
+        f"{len(large)} components reflect differences between sites: {names}. Check units and "
+        "calibration before you interpret them."
     )
     return (Notice("look", words),)
 
 
-_DRAWN = 20
-"""Components in a figure; the table behind it has all."""
-
-
-def computed(report: Report) -> Section:
-    """Say what was computed, and by whom."""
+def show_run(report: Report) -> Section:
+    """Show what was computed, with which settings, and over which sites."""
     facts = report.facts
     lost = sorted({site for round_ in report.rounds for site in round_.lost})
     items = [
         *([] if facts["study"] is None else [("Study", facts["study"])]),
-        ("Sites", f"{len(facts['sites'])}: {listed(facts['sites'], most=60)}"),
+        ("Sites", f"{len(facts['sites'])}: {join_names(facts['sites'], most=60)}"),
         ("Rows", count(facts["n"])),
         ("Features", count(facts["d"]) + ("" if facts["named"] else ", without names")),
         ("Components", str(facts["k"])),
-        ("Method", _method(facts)),
-        ("Centred", "yes, about the mean of all rows" if facts["center"] else "no"),
-        ("Scaled", "yes, by the deviation over all rows" if facts["scale"] else "no"),
+        ("Method", _describe_method(facts)),
+        ("Centred", "yes, by the mean of all rows" if facts["center"] else "no"),
+        ("Scaled", "yes, by the standard deviation over all rows" if facts["scale"] else "no"),
         ("Rounds", str(facts["rounds"])),
-        ("Sent", f"{size(facts['bytes_up'])} by the sites, {size(facts['bytes_down'])} to them"),
+        (
+            "Traffic",
+            f"{size(facts['bytes_up'])} from the sites, {size(facts['bytes_down'])} to them",
+        ),
     ]
     if facts["engine"] == "in_process":
-        items.append(("Run", "in one process, which held the rows of all sites"))
+        items.append(("Run", "in one process, which had access to the rows of all sites"))
     if lost:
-        items.append(("Did not answer an ask", listed(lost, most=60)))
+        items.append(("Did not answer a request", join_names(lost, most=60)))
     split = facts["split"] == "samples"
     held = "different rows of the same features" if split else "different features of the same rows"
     table = PageTable(
         "sites-table",
-        "Sites: rows where they were told, replies, and bytes",
+        "Rows and traffic per site",
         ("site", "rows", "replies", "bytes sent", "bytes received"),
-        tuple((s.name, _told(s.rows), s.replies, s.bytes_up, s.bytes_down) for s in report.sites),
+        tuple((s.name, _rows(s.rows), s.replies, s.bytes_up, s.bytes_down) for s in report.sites),
         folded=len(report.sites) > 12,
     )
     words = (
-        f"Sites with {held} computed one principal component analysis without putting their rows "
-        "in one place. If a site or a number of rows is not what you expect, stop here: the rest "
-        "of the page is about other data than you think.",
+        f"The sites hold {held}, and computed one principal component analysis without pooling "
+        "them. Check the sites and the numbers of rows first: if they are not what you expect, the "
+        "rest of this page is about other data.",
     )
-    return Section(
-        "computed", "What was computed, and by whom", words, (Facts(tuple(items)), table)
-    )
+    return Section("computed", "What was computed", words, (Facts(tuple(items)), table))
 
 
-def _method(facts: dict[str, Any]) -> str:
-    """Name the method, with its options, and tell what it does and why it was taken."""
+def _describe_method(facts: dict[str, Any]) -> str:
+    """Return the method with its options, its summary, and why it was used."""
     asked = facts["asked"]
     given = [f"{option} = {value}" for option, value in asked["options"].items()]
     named = f"{facts['method']} with {', '.join(given)}" if given else facts["method"]
@@ -218,43 +209,42 @@ def _method(facts: dict[str, Any]) -> str:
     return f"{named}{summary} ({facts['reason']})"
 
 
-def _told(rows: float | None) -> float | str:
-    """Write rows without a point where they have no weights."""
+def _rows(rows: float | None) -> float | str:
+    """Return a number of rows as an integer, unless rows have weights."""
     if rows is None:
-        return "not told"
+        return "not disclosed"
     return int(rows) if float(rows).is_integer() else rows
 
 
-def variance(report: Report) -> Section:
-    """Show the scree."""
-    total = report.facts["total_variance"]
-    last = report.components[-1]
+def show_variance(report: Report) -> Section:
+    """Show the variances of the components."""
+    total, k = report.facts["total_variance"], report.facts["k"]
+    first, last = report.components[0], report.components[-1]
+    together = f", all {k} together {percent(last.cumulative)}" if k > 1 else ""
     words = [
-        f"The total variance is {number(total)}. The first component holds "
-        f"{percent(report.components[0].share)} of it, all {report.facts['k']} together "
-        f"{percent(last.cumulative)}. Where the bars level off, further components are hardly "
-        "more than noise; if even the last is tall, ask for more components."
+        f"The total variance is {number(total)}. The first component explains "
+        f"{percent(first.share)} of it{together}. Where the bars level off, further components are "
+        "hardly more than noise. If the last bar is still tall, request more components."
     ]
     if report.facts["privacy"] is not None:
-        words.append("These are variances with noise, as they were released.")
+        words.append("These are the released variances, with noise.")
     table = PageTable(
         "scree-table",
         "Variance by component",
-        ("component", "variance", "share of total", "summed up"),
+        ("component", "variance", "fraction of total", "cumulative"),
         tuple((f"PC{c.place}", c.variance, c.share, c.cumulative) for c in report.components),
         folded=True,
     )
-    figure = Figure(scree(report.components, total), (table,))
-    return Section("variance", "How much variance the components hold", tuple(words), (figure,))
+    figure = Figure(draw_scree(report.components, total), (table,))
+    return Section("variance", "Explained variance", tuple(words), (figure,))
 
 
-def loadings(report: Report) -> Section:
-    """Show which features weigh most."""
+def show_loadings(report: Report) -> Section:
+    """Show the largest loadings of each component."""
     words = [
-        "A component is a weighted sum of features. These are the features with the largest "
-        "weights; the squares of all weights of a component add up to 1. Signs matter only "
-        "relative to each other. If one feature carries a component alone, look at its unit, or "
-        "scale the features."
+        "A component is a weighted sum of the features. Its weights are called loadings; their "
+        "squares sum to 1. The overall sign of a component is arbitrary. If a single feature "
+        "dominates a component, check its unit, or scale the features."
     ]
     if not report.facts["named"]:
         words.append("The features have no names: x0 is the first column.")
@@ -263,93 +253,98 @@ def loadings(report: Report) -> Section:
             f"Shown are the first {COMPONENTS_SHOWN} of {report.facts['k']} components; "
             "components.npy has all."
         )
-    figures = tuple((f"PC{found.place}", _loadings(found)) for found in report.loadings)
+    d = report.facts["d"]
+    figures = tuple((f"PC{found.place}", _draw_loadings(found, d)) for found in report.loadings)
     parts = (Panels("loadings", "Component", figures),)
-    return Section("loadings", "What the components are made of", tuple(words), parts)
+    return Section("loadings", "Loadings", tuple(words), parts)
 
 
-def _loadings(found: Loadings) -> Figure:
+def _draw_loadings(found: Loadings, d: int) -> Figure:
     name, place = f"loadings-{found.place}", f"PC{found.place}"
-    first = found.features[0]
+    largest, weight = found.features[0]
     items = [Bar(n, w, f"{n}: {w:.4g}, {percent(w * w)} of {place}") for n, w in found.features]
-    svg = bars(
+    which = f"All {d} features" if len(items) == d else f"The {len(items)} largest of {d} loadings"
+    svg = draw_bars(
         name,
         items,
         title=f"Largest loadings of {place}",
-        says=f"{len(items)} features; the largest is {first[0]} with {first[1]:.3g}.",
+        caption=f"{which}. The largest is that of {largest}, {weight:.3g}.",
     )
     rows = tuple((n, w, w * w) for n, w in found.features)
-    head = ("feature", "loading", "share of the component")
+    head = ("feature", "loading", "squared loading")
     return Figure(svg, (PageTable(f"{name}-table", f"Loadings of {place}", head, rows, True),))
 
 
-def convergence(report: Report) -> Section:
-    """Show how the run came to its end, and what the certificate says."""
-    facts, grade = report.facts, report.facts["certificate"]
-    verdict = accuracy(report)
+def show_accuracy(report: Report) -> Section:
+    """Show how the run converged, and what the certificate proves."""
+    facts, certificate = report.facts, report.facts["certificate"]
+    verdict = judge_accuracy(report)
     words = [f"{verdict.value.capitalize()}. {verdict.words}"]
-    if grade is not None:
+    if certificate is not None:
         words.append(
-            "The residual of a component says how far it is from solving its equation, relative "
-            "to the first variance. The bound on the angle follows from the residuals, from the "
-            "gap to the next component, and from the largest variance that each site has left "
-            "outside. A component that did not converge may still turn: do not interpret it."
+            "The residual of a component measures how far it is from an exact eigenvector, "
+            "relative to the largest eigenvalue. The bound on the angle follows from the "
+            "residuals, from the gap to the next eigenvalue, and from a bound on the variance of "
+            "each site outside the components. Do not interpret a component that did not converge: "
+            "its direction may still change."
         )
     if facts["privacy"] is not None:
         words.append(
-            "All of this is about the matrix with noise. How far noise has moved the components "
+            "These figures are about the matrix with noise. "
             + (
-                "is estimated from it: near 0 a component is noise, whatever its variance."
+                "How much signal noise has left is estimated below: a component near 0 % is noise, "
+                "whatever its variance."
                 if facts["signal"]
-                else "from those of the rows is not in it."
+                else "How far noise has moved the components is not part of them."
             )
         )
-    final = None if grade is None else max(grade["residuals"])
-    curve = residuals(report.rounds, final, facts["asked"]["tol"])
+    final = None if certificate is None else max(certificate["residuals"])
+    curve = draw_residuals(report.rounds, final, facts["asked"]["tol"])
     if curve is None:
         words.append(
-            "This method gets its components in one go from what the sites sent: there is no "
-            "iteration to watch."
+            "This method computes the components directly from the replies, without iterations, so "
+            "there is no convergence curve."
         )
-    parts: list[Part] = [] if facts["signal"] is None else [_signal(facts["signal"])]
-    parts += [] if grade is None else [_grade(grade), _residual_table(grade)]
-    table = _round_table(report, folded=True)
+    parts: list[Part] = [] if facts["signal"] is None else [_draw_signal(facts["signal"])]
+    if certificate is not None:
+        parts += [_list_bounds(certificate), _make_residual_table(certificate)]
+    table = _make_round_table(report)
     parts.append(table if curve is None else Figure(curve, (table,)))
-    return Section("convergence", "How well it converged", tuple(words), tuple(parts))
+    return Section("convergence", "Convergence and accuracy", tuple(words), tuple(parts))
 
 
-def _signal(signal: list[float]) -> Figure:
-    named = [(f"PC{place}", share) for place, share in enumerate(signal, start=1)]
-    svg = bars(
+def _draw_signal(signal: list[float]) -> Figure:
+    named = [(f"PC{place}", part) for place, part in enumerate(signal, start=1)]
+    svg = draw_bars(
         "signal",
-        [Bar(name, share, f"{name}: {percent(share)} left") for name, share in named[:_DRAWN]],
-        title="What noise has left of each component",
-        says="Estimated squared cosine with the component without noise; the least is "
+        [Bar(name, part, f"{name}: {percent(part)} kept") for name, part in named[:_DRAWN]],
+        title="Signal kept by each component",
+        caption="Estimated squared cosine with the component without noise; the smallest is "
         f"{percent(min(signal))}.",
         high=1.0,
-        written=lambda value: f"{100 * value:.0f} %",
+        format_value=lambda value: f"{100 * value:.0f} %",
     )
-    head = ("component", "squared cosine with the one without noise")
-    table = PageTable("signal-table", "What noise has left", head, tuple(named), folded=True)
+    head = ("component", "squared cosine with the component without noise")
+    table = PageTable("signal-table", "Signal kept", head, tuple(named), folded=True)
     return Figure(svg, (table,))
 
 
-def _grade(grade: dict[str, Any]) -> Facts:
+def _list_bounds(certificate: dict[str, Any]) -> Facts:
     bounds = (
-        ("Bound on the angle", grade["angle_bound"]),
-        ("Estimate of the angle", grade["angle_estimate"]),
+        ("Bound on the angle", certificate["angle_bound"]),
+        ("Estimate of the angle", certificate["angle_estimate"]),
     )
     items = [
-        (name, "none: the next component is too near" if value is None else angle(value))
+        (name, "none: the next eigenvalue is too close" if value is None else angle(value))
         for name, value in bounds
     ]
-    items.append(("Largest residual", f"{max(grade['residuals']):.2e}"))
-    items.append(("Departure from orthonormal", f"{grade['orthonormality']:.2e}"))
+    items.append(("Largest residual", f"{max(certificate['residuals']):.2e}"))
+    items.append(("Deviation from orthonormality", f"{certificate['orthonormality']:.2e}"))
     return Facts(tuple(items))
 
 
-def _residual_table(grade: dict[str, Any]) -> PageTable:
-    graded = zip(grade["residuals"], grade["converged"], strict=True)
+def _make_residual_table(certificate: dict[str, Any]) -> PageTable:
+    graded = zip(certificate["residuals"], certificate["converged"], strict=True)
     return PageTable(
         "residual-table",
         "Residual by component",
@@ -359,18 +354,21 @@ def _residual_table(grade: dict[str, Any]) -> PageTable:
     )
 
 
-def _round_table(report: Report, *, folded: bool) -> PageTable:
+def _make_round_table(report: Report) -> PageTable:
     return PageTable(
         "round-table",
-        "Rounds: what was asked, bytes to and from all sites, and the residual before",
-        ("round", "ask", "bytes down", "bytes up", "residual before", "did not answer"),
+        "Requests, traffic and residual by round",
+        ("round", "request", "bytes to sites", "bytes from sites", "residual before", "no answer"),
         tuple(
-            (r.place, r.op, r.bytes_down, r.bytes_up, _known(r.residual), ", ".join(r.lost) or "-")
+            (
+                r.place,
+                r.op,
+                r.bytes_down,
+                r.bytes_up,
+                "-" if r.residual is None else r.residual,
+                ", ".join(r.lost) or "-",
+            )
             for r in report.rounds
         ),
-        folded=folded,
+        folded=True,
     )
-
-
-def _known(residual: float | None) -> float | str:
-    return "-" if residual is None else residual

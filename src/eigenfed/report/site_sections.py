@@ -1,118 +1,122 @@
-"""The sections on sites: what of a component is a site, and rows as points."""
+"""The sections on sites: differences between them, and their rows as points."""
 
 from collections.abc import Callable, Mapping, Sequence
 
-from eigenfed.report.figures import Bar, bars, grid
+from eigenfed.report.figures import Bar, draw_bars, draw_grid
 from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteScores, SiteSpread
 from eigenfed.report.page import Figure, Notice, PageTable, Part, Points, Section
-from eigenfed.report.score_plot import COLOURS, scatter, thinned
-from eigenfed.report.sections import site_notices
-from eigenfed.report.wording import count, listed, percent, things
+from eigenfed.report.score_plot import COLOURS, draw_points, thin_points
+from eigenfed.report.sections import warn_of_sites
+from eigenfed.report.wording import count, join_names, percent, things
 
 _SHOWN = 20
 """Components in a figure or table that has all sites for each."""
 
 
-def by_site(report: Report) -> Section:
-    """Show what of each component is a site."""
-    title = "A site or a finding?"
-    found = report.by_site
-    if found is None:
-        return Section("by-site", title, (_untold(report),), ())
+def compare_sites(report: Report) -> Section:
+    """Show how much of each component is a difference between sites."""
+    title = "Differences between sites"
+    spread = report.by_site
+    if len(report.sites) == 1:
+        return Section(
+            "by-site", title, ("There is one site, so there is nothing to compare.",), ()
+        )
+    if spread is None:
+        return Section("by-site", title, (_explain_missing(report),), ())
     words = (
-        "Hospitals, instruments and batches differ, and a component can be nothing but that. The "
-        "share is how much of a component's variance lies between the means of the sites; sites "
-        f"that differ in nothing would come to about {percent(found.by_chance)}. If it is large, "
-        "check units, calibration and who was recruited.",
+        "Sites may differ in their populations, instruments and batches, and a component may "
+        "reflect nothing else. The first figure shows which fraction of its variance lies "
+        "between the means of the sites; without real differences it would be about "
+        f"{percent(spread.by_chance)}. If it is large, check units, calibration and recruitment.",
     )
-    figures = (_explained(found), _shift(found), _contribution(found))
-    return Section("by-site", title, words, (*site_notices(found), *figures))
+    figures = (_draw_explained(spread), _draw_means(spread), _draw_contributions(spread))
+    return Section("by-site", title, words, (*warn_of_sites(spread), *figures))
 
 
-def _untold(report: Report) -> str:
+def _explain_missing(report: Report) -> str:
     if report.facts["privacy"] is not None:
-        why = "this run let nothing be read but figures with noise."
+        why = "this run released only figures with noise."
     elif report.facts["secure"]:
         why = "in this run only sums over all sites can be read."
     else:
-        why = "this run did not ask for them."
+        why = "this run did not request them."
     own = (
-        " Each site's own page shows it for that site. Compare those among you"
+        "Each site's own page shows where that site lies. Compare these pages"
         if report.scores
-        else " Each site can look at it with eigenfed project on its own rows"
+        else "Each site can check its own rows with eigenfed project. Do so"
     )
     return (
-        "How much of a component is a difference between sites takes figures of single sites, and "
-        f"{why}{own} before you call a component a finding: it may be nothing but a hospital."
+        f"Comparing sites requires figures of single sites, and {why} {own} before you interpret "
+        "a component: it may reflect nothing but differences between sites."
     )
 
 
-def _explained(found: SiteSpread) -> Figure:
-    shares = list(enumerate(found.explained, start=1))
+def _draw_explained(spread: SiteSpread) -> Figure:
+    parts = list(enumerate(spread.explained, start=1))
     items = [
-        Bar(f"PC{p}", share, f"PC{p}: {percent(share)} of its variance is between sites")
-        for p, share in shares[:_SHOWN]
+        Bar(f"PC{p}", part, f"PC{p}: {percent(part)} of its variance lies between sites")
+        for p, part in parts[:_SHOWN]
     ]
-    place, worst = max(shares, key=lambda entry: entry[1])
-    caption = "Share of each component's variance that is between sites"
-    svg = bars(
+    place, worst = max(parts, key=lambda entry: entry[1])
+    title = "Fraction of each component's variance between sites"
+    svg = draw_bars(
         "explained",
         items,
-        title=caption,
-        says=f"The largest is that of PC{place}, {percent(worst)}; the dashed line is at half.",
+        title=title,
+        caption=f"The largest is that of PC{place}, {percent(worst)}. The dashed line is at 50 %.",
         high=1.0,
-        written=lambda value: f"{100 * value:.0f} %",
+        format_value=lambda value: f"{100 * value:.0f} %",
         mark=0.5,
     )
-    rows = tuple((f"PC{p}", share) for p, share in shares)
-    head = ("component", "share between sites")
-    return Figure(svg, (PageTable("explained-table", caption, head, rows, True),))
+    rows = tuple((f"PC{p}", part) for p, part in parts)
+    head = ("component", "fraction between sites")
+    return Figure(svg, (PageTable("explained-table", title, head, rows, True),))
 
 
-def _shift(found: SiteSpread) -> Figure:
-    return _by_component(
+def _draw_means(spread: SiteSpread) -> Figure:
+    return _draw_by_component(
         "shift",
-        found.shift,
-        title="Where each site's mean lies on each component",
-        says="Mean score of the site's rows, in deviations of all rows; 0 is the mean of all.",
-        unit="mean in deviations",
-        written=lambda value: f"{value:+.2f}",
+        spread.shift,
+        title="Mean score of each site",
+        caption="In standard deviations of all rows; 0 is the mean of all rows.",
+        unit="mean in standard deviations",
+        format_value=lambda value: f"{value:+.2f}",
         full=2.0,
     )
 
 
-def _contribution(found: SiteSpread) -> Figure:
-    return _by_component(
+def _draw_contributions(spread: SiteSpread) -> Figure:
+    return _draw_by_component(
         "contribution",
-        found.contribution,
-        title="What each site brings to each component",
-        says="Share of the component's sum of squares that the site's rows bring.",
-        unit="share",
-        written=lambda value: f"{100 * value:.0f} %",
+        spread.contribution,
+        title="Contribution of each site",
+        caption="Fraction of the component's sum of squares that comes from the site's rows.",
+        unit="fraction",
+        format_value=lambda value: f"{100 * value:.0f} %",
         full=1.0,
     )
 
 
-def _by_component(
+def _draw_by_component(
     name: str,
     values: Mapping[str, Sequence[float]],
     *,
     title: str,
-    says: str,
+    caption: str,
     unit: str,
-    written: Callable[[float], str],
+    format_value: Callable[[float], str],
     full: float,
 ) -> Figure:
     k = len(next(iter(values.values())))
     drawn = [f"PC{p}" for p in range(1, min(k, COMPONENTS_SHOWN) + 1)]
-    svg = grid(
+    svg = draw_grid(
         name,
         list(values),
         drawn,
         [numbers[: len(drawn)] for numbers in values.values()],
         title=title,
-        says=says,
-        written=written,
+        caption=caption,
+        format_value=format_value,
         full=full,
     )
     more = f", first {_SHOWN} components; run.json has all" if k > _SHOWN else ""
@@ -125,120 +129,126 @@ def _by_component(
     return Figure(svg, (table,))
 
 
-def points(report: Report) -> Section:
-    """Show rows as points, of sites that opted in."""
+def show_rows(report: Report) -> Section:
+    """Show rows as points, for sites that agreed to it."""
     title = "Rows on the components"
     shown = report.shown_scores
     if not shown:
-        return Section("rows", title, (_hidden(report),), ())
+        return Section("rows", title, (_explain_hidden(report),), ())
     others = [site for site in report.facts["sites"] if site not in shown]
     words = [
-        "Each point is a row, of sites that agreed to show theirs. Groups that are sites are no "
-        "finding; groups within every site may be one.",
+        "Each point is a row of a site that agreed to show its rows. Groups that coincide with "
+        "sites are not a finding; groups within every site may be one.",
     ]
     if others:
-        words.append(f"Not shown: {listed(others)}. Their rows are in their own pages only.")
-    return Section("rows", title, tuple(words), _points(shown))
+        where = "its own page" if len(others) == 1 else "their own pages"
+        words.append(f"Not shown: {join_names(others)}. These rows are on {where} only.")
+    return Section("rows", title, tuple(words), _draw_rows(shown))
 
 
-def _hidden(report: Report) -> str:
+def _explain_hidden(report: Report) -> str:
     if report.facts["privacy"] is not None:
         return (
-            "Rows are not shown: the components are private, and where a single row lies on them "
-            "is not."
+            "Rows are not shown: the components are differentially private, but the scores of "
+            "single rows are not."
         )
-    own = "It is in that site's own page only" if report.scores else "None were kept"
+    own = "They are on the site's own page only" if report.scores else "None were stored"
     return (
-        "Where single rows lie on the components is about single persons, and no site has agreed "
-        f"to show it to all. {own}. A site that may and wants to show it says so when the study "
-        "is run."
+        "The scores of single rows may be personal data, and no site has agreed to show them to "
+        f"all. {own}. A site agrees with --share-scores, or with share_scores = true in its site "
+        "file."
     )
 
 
-def own_points(site: str, scores: SiteScores) -> Section:
-    """Show the rows of one site, for itself."""
+def show_own_rows(site: str, scores: SiteScores) -> Section:
+    """Show the rows of one site on its own page."""
     words = (
-        "Each point is a row of this site; 0 is the mean of all rows of all sites. A cloud far "
-        "from 0 is a site that differs from the others; points far from the cloud are rows to "
-        "look at.",
+        "Each point is a row of this site; 0 is the mean of all rows of all sites. If all points "
+        "lie far from 0, this site differs from the others. Check single points that lie far from "
+        "the rest.",
     )
-    return Section("rows", "Rows on the components", words, _points({site: scores}))
+    return Section("rows", "Rows on the components", words, _draw_rows({site: scores}))
 
 
-def _points(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:
-    drawn = thinned(shown)
+def _draw_rows(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:
+    drawn = thin_points(shown)
     width = next(iter(drawn.values())).shape[1]
     table = PageTable(
         "points-table",
-        "Sites whose rows are drawn: mean and deviation of their scores",
-        ("site", "rows", "drawn", "component", "mean", "deviation"),
+        "Mean and standard deviation of the scores",
+        ("site", "rows", "drawn", "component", "mean", "standard deviation"),
         tuple(
-            (site, found.rows, len(drawn[site]), f"PC{place}", mean, deviation)
+            (site, found.rows, len(drawn[site]), f"PC{place}", mean, sd)
             for site, found in shown.items()
-            for place, mean, deviation in _moments(found, width)
+            for place, mean, sd in _list_moments(found, width)
         ),
         folded=True,
     )
     if width < 2:
-        alone = Notice("plain", "With one component there is nothing to draw rows against.")
+        alone = Notice("plain", "With one component there is no second axis for a plot of rows.")
         return alone, table
     counts = [found.rows for found in shown.values()]
     number = sum(map(len, drawn.values()))
-    says = f"{count(number)} points of {things(sum(counts), 'row')}, on PC1 and PC2 at first."
-    figure = Figure(scatter(drawn, title="Rows as points", says=says), (table,))
+    caption = f"{count(number)} of {things(sum(counts), 'row')}, initially on PC1 and PC2."
+    figure = Figure(draw_points(drawn, title="Rows as points", caption=caption), (table,))
     axes = tuple(f"PC{p}" for p in range(1, width + 1))
     parts: list[Part] = [Points(figure, axes, tuple(drawn), len(drawn) <= COLOURS)]
     if number < sum(counts):
         parts.append(
             Notice(
                 "plain",
-                f"Of {count(sum(counts))} rows, {count(number)} are drawn, evenly spaced in each "
-                "site's order, so that the page stays small.",
+                f"{count(number)} of {count(sum(counts))} rows are drawn, evenly spaced in the "
+                "order of each site, to keep the page small.",
             )
         )
     return tuple(parts)
 
 
-def _moments(found: SiteScores, width: int) -> list[tuple[int, float, float]]:
-    pairs = zip(found.mean.tolist(), found.deviation.tolist(), strict=True)
+def _list_moments(found: SiteScores, width: int) -> list[tuple[int, float, float]]:
+    pairs = zip(found.mean.tolist(), found.sd.tolist(), strict=True)
     return [(place, mean, sd) for place, (mean, sd) in enumerate(list(pairs)[:width], start=1)]
 
 
-def own_level(report: Report, site: str, scores: SiteScores) -> Section:
-    """Show where one site lies, from its own scores."""
+def show_own_means(report: Report, site: str, scores: SiteScores) -> Section:
+    """Compare the scores of one site with all rows, on its own page."""
     spread = [max(c.variance, 0.0) ** 0.5 for c in report.components]
     means = scores.mean.tolist()
     shift = [m / s if s else 0.0 for m, s in zip(means, spread, strict=True)]
-    ratio = [
-        (d / s) ** 2 if s else 0.0 for d, s in zip(scores.deviation.tolist(), spread, strict=True)
-    ]
+    ratio = [(sd / s) ** 2 if s else 0.0 for sd, s in zip(scores.sd.tolist(), spread, strict=True)]
     drawn = [
-        Bar(f"PC{p}", value, f"PC{p}: mean {value:+.2f} deviations from that of all rows")
+        Bar(f"PC{p}", value, f"PC{p}: {value:+.2f} standard deviations from the mean of all rows")
         for p, value in enumerate(shift[:_SHOWN], start=1)
     ]
     furthest = max(range(len(shift)), key=lambda at: abs(shift[at]))
-    svg = bars(
+    svg = draw_bars(
         "own-shift",
         drawn,
-        title=f"Where the mean of {site} lies",
-        says=f"Furthest out on PC{furthest + 1}: {shift[furthest]:+.2f} deviations of all rows.",
+        title=f"Mean score of {site}",
+        caption="In standard deviations of all rows. Farthest from 0 on "
+        f"PC{furthest + 1}: {shift[furthest]:+.2f}.",
     )
     table = PageTable(
         "own-table",
-        "Mean and variance of this site's scores, and how they compare with all rows",
-        ("component", "mean", "variance", "mean in deviations of all", "variance over that of all"),
+        "Mean and variance of this site's scores, compared with all rows",
+        (
+            "component",
+            "mean",
+            "variance",
+            "mean in standard deviations of all rows",
+            "variance relative to all rows",
+        ),
         tuple(
-            (f"PC{p}", mean, deviation**2, moved, wide)
-            for p, (mean, deviation, moved, wide) in enumerate(
-                zip(means, scores.deviation.tolist(), shift, ratio, strict=True), start=1
+            (f"PC{p}", mean, sd**2, moved, wide)
+            for p, (mean, sd, moved, wide) in enumerate(
+                zip(means, scores.sd.tolist(), shift, ratio, strict=True), start=1
             )
         ),
         folded=True,
     )
     words = (
-        "From this site's own scores, which nobody else has: how far its mean is from the mean of "
-        "all rows, in deviations of all rows, and how its variance compares with theirs (1 is the "
-        "same). More than one deviation away, the component may be a difference between this site "
-        "and the others.",
+        "Computed from this site's own scores, which no other site has: how far its mean is from "
+        "the mean of all rows, in standard deviations of all rows, and the ratio of its variance "
+        "to that of all rows. If the mean is more than one standard deviation away, the component "
+        "may reflect a difference between this site and the others.",
     )
-    return Section("own", "Where this site lies", words, (Figure(svg, (table,)),))
+    return Section("own", "This site compared with all sites", words, (Figure(svg, (table,)),))

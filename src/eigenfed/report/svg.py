@@ -1,6 +1,6 @@
-"""Drawing in SVG: elements whose text is escaped, scales and ticks.
+"""SVG drawings: elements with escaped text, scales and ticks.
 
-Colours come from the page's style sheet by class, so that a figure follows the colour scheme.
+Colours come from the style sheet of the page by class, so that figures follow the colour scheme.
 """
 
 import math
@@ -11,11 +11,11 @@ from markupsafe import Markup, escape
 
 WIDTH = 560
 _LETTER = 8.0
-"""Width of a letter of a label, about."""
+"""Approximate width of a letter of a label."""
 
 
 def tag(name: str, *children: Markup | str, **attributes: str | float | None) -> Markup:
-    """Make an element; ``_`` in names of attributes stands for ``-`` or nothing at the end.
+    """Return an element; ``_`` in names of attributes becomes ``-``, and is dropped at the end.
 
     Examples
     --------
@@ -23,7 +23,7 @@ def tag(name: str, *children: Markup | str, **attributes: str | float | None) ->
     Markup('<text x="1.5" class="tick">a &lt; b</text>')
     """
     shown = Markup("").join(
-        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _value(value))
+        Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), _format_attribute(value))
         for key, value in attributes.items()
         if value is not None
     )
@@ -31,7 +31,7 @@ def tag(name: str, *children: Markup | str, **attributes: str | float | None) ->
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(name), shown, inside)
 
 
-def _value(value: str | float) -> str:
+def _format_attribute(value: str | float) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.1f}".removesuffix(".0")
@@ -39,7 +39,7 @@ def _value(value: str | float) -> str:
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps numbers from `low` to `high` onto places from `start` to `end`.
+    """Maps numbers from `low` to `high` linearly to coordinates from `start` to `end`.
 
     Examples
     --------
@@ -53,14 +53,14 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the place of a number."""
+        """Return the coordinate of a number."""
         span = self.high - self.low
-        share = (value - self.low) / span if span else 0.5
-        return self.start + share * (self.end - self.start)
+        fraction = (value - self.low) / span if span else 0.5
+        return self.start + fraction * (self.end - self.start)
 
 
 def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round numbers between two others.
+    """Return round numbers from `low` to `high`, about `most` of them.
 
     Examples
     --------
@@ -79,7 +79,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
 
 def label(value: float) -> str:
-    """Write a tick.
+    """Format a tick.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def label(value: float) -> str:
 
 
 def room(labels: Iterable[str], most: float = 230.0) -> float:
-    """Return how much room labels beside an axis need.
+    """Return the width that labels beside an axis need.
 
     Examples
     --------
@@ -102,45 +102,46 @@ def room(labels: Iterable[str], most: float = 230.0) -> float:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A drawing, its name on the page, what it is, and what it shows."""
+    """A drawing with its id on the page, its title and its caption."""
 
     name: str
     title: str
-    says: str
+    caption: str
     svg: Markup
 
 
-def drawing(name: str, height: float, *, title: str, says: str, parts: Iterable[Markup]) -> Drawing:
-    """Put parts into a figure with a title and a description that are read aloud.
+def make_drawing(
+    name: str, height: float, *, title: str, caption: str, parts: Iterable[Markup]
+) -> Drawing:
+    """Return an SVG element of these parts, with title and caption for screen readers.
 
     Parameters
     ----------
     name : str
-        Of the figure on its page.
+        Id of the figure on its page.
     height : float
-    title, says : str
-        What it is, and what it shows.
+    title, caption : str
     parts : iterable of Markup
     """
     svg = tag(
         "svg",
         tag("title", title, id=f"{name}-title"),
-        tag("desc", says, id=f"{name}-says"),
+        tag("desc", caption, id=f"{name}-caption"),
         *parts,
         viewBox=f"0 0 {WIDTH} {height:g}",
         role="img",
         aria_labelledby=f"{name}-title",
-        aria_describedby=f"{name}-says",
+        aria_describedby=f"{name}-caption",
         class_="figure",
     )
-    return Drawing(name, title, says, svg)
+    return Drawing(name, title, caption, svg)
 
 
 def text(x: float, y: float, words: str, class_: str = "tick", anchor: str = "start") -> Markup:
-    """Write words at a place; `y` is their middle."""
+    """Return a text element; `y` is the middle of the line."""
     return tag("text", words, x=x, y=y + 4.5, class_=class_, text_anchor=anchor)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Markup:
-    """Draw a line."""
+    """Return a line element."""
     return tag("line", x1=x1, y1=y1, x2=x2, y2=y2, class_=class_)

@@ -1,13 +1,13 @@
-"""Numbers in words that people read; tables have them in full."""
+"""Numbers, sizes and lists of names as text for people."""
 
 import math
 
 MOSTLY, PARTLY = 0.5, 0.1
-"""From which share on a component is called mostly, or in part, what it has that share of."""
+"""Fractions from which a component is said to be "mostly" or "partly" an effect."""
 
 
 def count(value: float) -> str:
-    """Write a number of things.
+    """Format a number of things.
 
     Examples
     --------
@@ -18,7 +18,7 @@ def count(value: float) -> str:
 
 
 def things(number: int, thing: str) -> str:
-    """Write how many there are of something.
+    """Format a number with a noun.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def things(number: int, thing: str) -> str:
 
 
 def number(value: float | None) -> str:
-    """Write a number in four digits.
+    """Format a number with four significant digits.
 
     Examples
     --------
@@ -44,22 +44,22 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
-def percent(share: float | None) -> str:
-    """Write a share.
+def percent(fraction: float | None) -> str:
+    """Format a fraction in percent.
 
     Examples
     --------
     >>> percent(0.7134), percent(0.0003), percent(0.0), percent(1.0), percent(None)
     ('71 %', '0.03 %', '0 %', '100 %', 'unknown')
     """
-    if share is None:
+    if fraction is None:
         return "unknown"
-    hundredths = 100.0 * share
+    hundredths = 100.0 * fraction
     return f"{hundredths:.0f} %" if hundredths >= 10 else f"{hundredths:.2g} %"
 
 
 def angle(radians: float) -> str:
-    """Write an angle.
+    """Format an angle in degrees.
 
     Examples
     --------
@@ -70,7 +70,7 @@ def angle(radians: float) -> str:
 
 
 def small_angle(radians: float) -> str:
-    """Write an angle that nobody measures as what it is, next to nothing.
+    """Format an angle in degrees; a negligible one as "a millionth of a degree".
 
     Examples
     --------
@@ -81,7 +81,7 @@ def small_angle(radians: float) -> str:
 
 
 def size(number: float) -> str:
-    """Write a number of bytes.
+    """Format a number of bytes.
 
     Examples
     --------
@@ -94,12 +94,12 @@ def size(number: float) -> str:
     return f"{number / 1e9:.1f} GB"
 
 
-def listed(names: list[str], most: int = 6) -> str:
-    """Write names one after the other, and how many more there are.
+def join_names(names: list[str], most: int = 6) -> str:
+    """Join names in a sentence: the first `most` of them, and how many more there are.
 
     Examples
     --------
-    >>> listed(["a", "b", "c"]), listed(["a", "b", "c"], most=1)
+    >>> join_names(["a", "b", "c"]), join_names(["a", "b", "c"], most=1)
     ('a, b and c', 'a and 2 more')
     """
     if len(names) > most:
@@ -107,12 +107,12 @@ def listed(names: list[str], most: int = 6) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def shortened(name: str, most: int = 26) -> str:
-    """Cut a name for a figure, in the middle, as ends tell names apart.
+def shorten(name: str, most: int = 26) -> str:
+    """Cut a long name in the middle, as similar names often differ at the ends.
 
     Examples
     --------
-    >>> shortened("a"), shortened("abcdefghij", most=5)
+    >>> shorten("a"), shorten("abcdefghij", most=5)
     ('a', 'ab…ij')
     """
     if len(name) <= most:

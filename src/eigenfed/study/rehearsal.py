@@ -1,8 +1,7 @@
-"""A study run in one process, on the files of all of its sites: a rehearsal, or a study of one.
+"""Rehearsal of a study: all of its sites run in one process, from their site files.
 
-Everything that the study and the sites say takes effect as it would between machines: who may take
-part and how many must, which rows and features are taken, what each site allows, and what is paid
-in its ledger.
+All settings of the study and the sites apply as they would between machines: which sites may take
+part, the quorum, the choice of rows and features, the policies, and the spending in the ledgers.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +28,7 @@ class RehearsalRun(NamedTuple):
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """A study and those of its sites that are there.
+    """A study and those of its sites that take part.
 
     Attributes
     ----------
@@ -43,23 +42,23 @@ class Rehearsal:
 
     @property
     def absent(self) -> tuple[str, ...]:
-        """The study's sites that are not there."""
+        """The sites of the study that do not take part."""
         return tuple(name for name in self.study.sites if name not in self.sites)
 
     @property
     def records(self) -> dict[str, Rows]:
-        """The rows of each site that count."""
+        """The data file of each site, and which of its rows are used."""
         return {
             name: Rows(site.data, site.id_column, site.where) for name, site in self.sites.items()
         }
 
     @property
     def sharing(self) -> frozenset[str]:
-        """The sites that let their rows be shown as points."""
+        """The sites that allow the shared report to show their rows as points."""
         return frozenset(name for name, site in self.sites.items() if site.share_scores)
 
     def estimator(self) -> FederatedPCA:
-        """Return what the study asks for, to be fitted."""
+        """Return the estimator that the study defines, not yet fitted."""
         study = self.study
         return FederatedPCA(
             study.components,
@@ -74,14 +73,14 @@ class Rehearsal:
     def fit(
         self, pca: FederatedPCA, callback: Callable[[RoundRecord], None] | None = None
     ) -> RehearsalRun:
-        """Fit an estimator to the rows of the sites that are there.
+        """Fit an estimator to the rows of the participating sites.
 
         Parameters
         ----------
         pca : FederatedPCA
             From `estimator`.
         callback : callable, optional
-            Called with each ask when it is over.
+            Called with each round when it is finished.
 
         Returns
         -------
@@ -90,14 +89,13 @@ class Rehearsal:
         Raises
         ------
         DataError
-            If the rows do not fit the study, or a ledger is broken.
+            If the rows do not match the study, or a ledger is damaged.
         PrivacyError
-            If privacy does not allow what the study asks for, or a site's ledger is not there:
-            nothing runs then.
+            If privacy forbids the study, or the ledger of a site is missing. Nothing has run then.
         SiteRefused
-            If a site's policy or ledger forbids an ask.
+            If the policy or the ledger of a site forbids a request.
         """
-        ledgers = _opened(self.sites)
+        ledgers = _open_ledgers(self.sites)
         tables = self._open_tables()
         with speaking_of_keys(f"{self.study.path}: "):
             pca.fit_sites(
@@ -115,15 +113,15 @@ class Rehearsal:
         return RehearsalRun(tables, totals)
 
     def _open_tables(self) -> dict[str, FileTable]:
-        """Open all files with the same features in the same order, so that none is copied."""
-        wanted = self._features()
+        """Open all files with the same features in the same order, which avoids copies."""
+        wanted = self._choose_features()
         tables = {}
         for name, records in self.records.items():
             with speaking_of_keys(f"{self.sites[name].path}: "):
                 tables[name] = records.table(wanted)
         return tables
 
-    def _features(self) -> list[str] | None:
+    def _choose_features(self) -> list[str] | None:
         if not isinstance(self.study.features, str):
             return list(self.study.features)
         columns = {}
@@ -137,33 +135,34 @@ class Rehearsal:
         common = [name for name in first if all(name in found for found in columns.values())]
         if self.study.features == "same" and any(len(f) > len(common) for f in columns.values()):
             raise DataError(
-                f'{self.study.path}: features = "same", and the sites differ in '
-                f"{differences(columns)}. Rename or bring them, list those to take, or write "
+                f'{self.study.path}: features = "same", but the sites differ in '
+                f"{differences(columns)}. Rename or add them, list the features to use, or set "
                 'features = "common".'
             )
         if not common:
             raise DataError(
-                f"{self.study.path}: the sites have no feature in common. Check their columns' "
-                "names."
+                f"{self.study.path}: the sites have no feature in common. Check the names of their "
+                "columns."
             )
         return common
 
 
-def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
-    """Read a study and its sites, and see that they go together.
+def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:
+    """Read a study file and site files, and check that they match.
 
     Parameters
     ----------
     study : Path
+        The study file.
     sites : iterable of Path
-        The sites' own files.
+        The site files.
 
     Raises
     ------
     InputError, DataError
-        If a file breaks a rule, or they do not go together.
+        If a file is invalid, or the files do not match.
     Refusal
-        If a site has not approved the study, or does not trust whom it wants it to trust.
+        If a site has not approved the study, or does not trust the coordinator as it requires.
 
     Examples
     --------
@@ -171,7 +170,7 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
     >>> from eigenfed.study.config import start_study
     >>> with tempfile.TemporaryDirectory() as home:
     ...     started = start_study(Path(home), sites=["a", "b"], components=2)
-    ...     rehearsal_of(started.study, started.sites.values()).absent
+    ...     read_rehearsal(started.study, started.sites.values()).absent
     ()
     """
     agreed = read_study(study)
@@ -181,33 +180,33 @@ def rehearsal_of(study: Path, sites: Iterable[Path]) -> Rehearsal:
         if site.name not in agreed.sites:
             raise DataError(
                 f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}: '
-                f"{listed(agreed.sites)}. Take one of them, or have the study name it."
+                f"{listed(agreed.sites)}. Use one of these names, or add the site to the study."
             )
         if site.name in found:
             raise InputError(
-                f"{found[site.name].path} and {site.path} are both the site {site.name!r}. Pass "
-                "one of them."
+                f"{found[site.name].path} and {site.path} both describe the site {site.name!r}. "
+                "Pass one of them."
             )
         check_approved(agreed, site)
         _check_terms(agreed, site)
         found[site.name] = site
     if len(found) < agreed.quorum:
         raise InputError(
-            f"{agreed.path}: a run needs quorum = {agreed.quorum} sites, and there are "
-            f"{len(found)}. Pass the files of more of them."
+            f"{agreed.path}: a run requires quorum = {agreed.quorum} sites, and there are "
+            f"{len(found)}. Pass the files of more sites."
         )
     _check_ledgers(found)
     return Rehearsal(agreed, dict(sorted(found.items())))
 
 
 def check_approved(study: StudyFile, site: SiteFile) -> None:
-    """Refuse a study that is not among those that a site has approved, where it lists some."""
+    """Refuse a study that a site has not approved, if the site lists approved studies."""
     digest = study.study.digest
     if site.approved is not None and digest not in site.approved:
         raise Refusal(
             "unapproved",
-            f"{site.path}: approved does not have {study.path}, whose digest is {digest}. Read the "
-            "study, and add the digest if the site takes part.",
+            f"{site.path}: approved does not list {study.path}, whose digest is {digest}. Read the "
+            "study, and add the digest to approve it.",
         )
 
 
@@ -216,38 +215,38 @@ def _check_terms(study: StudyFile, site: SiteFile) -> None:
         return
     if site.ledger is None:
         raise DataError(
-            f"{site.path}: ledger is needed, as {study.path} has [privacy] and noise is paid for "
-            f'in one. Write ledger = "{site.name}.ledger".'
+            f"{site.path}: ledger is required, as {study.path} has [privacy]. Set "
+            f'ledger = "{site.name}.ledger".'
         )
     if site.share_scores:
         raise DataError(
-            f"{site.path}: share_scores = true shows single rows, and {study.path} has [privacy]. "
-            "Set share_scores = false."
+            f"{site.path}: share_scores = true shows single rows and cannot be combined with "
+            f"[privacy] in {study.path}. Set share_scores = false."
         )
     if study.privacy.trust == "central" and not site.policy.trusts_coordinator:
         raise Refusal(
             "untrusted",
-            f"{site.path}: policy.trusts_coordinator = false, and {study.path} has trust = "
+            f"{site.path}: policy.trusts_coordinator = false, but {study.path} has trust = "
             '"central", with which sums leave without noise. Change the study, or set '
             "trusts_coordinator = true.",
         )
 
 
 def _check_ledgers(sites: Mapping[str, SiteFile]) -> None:
-    kept: dict[tuple[Path, str], SiteFile] = {}
+    owners: dict[tuple[Path, str], SiteFile] = {}
     for site in sites.values():
         if site.ledger is None:
             continue
-        place = (site.ledger.resolve(), site.dataset)
-        if place in kept:
+        account = (site.ledger.resolve(), site.dataset)
+        if account in owners:
             raise DataError(
-                f"{kept[place].path} and {site.path} name the same ledger and dataset, and their "
-                "rows would be taken for the same. Give each site a ledger of its own."
+                f"{owners[account].path} and {site.path} name the same ledger and dataset, so "
+                "their rows would count as the same. Give each site its own ledger."
             )
-        kept[place] = site
+        owners[account] = site
 
 
-def _opened(sites: Mapping[str, SiteFile]) -> dict[str, Ledger]:
-    # They close when nobody holds them any more and not before: where one site refuses, others
-    # may still be writing down what they were asked in the same round.
+def _open_ledgers(sites: Mapping[str, SiteFile]) -> dict[str, Ledger]:
+    # Not closed explicitly: if one site refuses, other sites may still be recording requests of
+    # the same round. A ledger closes when its last reference goes.
     return {name: Ledger(site.ledger) for name, site in sites.items() if site.ledger is not None}

@@ -44,7 +44,7 @@ class Rows:
 
 
 class Projected(NamedTuple):
-    """Scores of rows, and the ids of the rows if the file has them."""
+    """Scores, and the identifiers of the rows if the file has them."""
 
     scores: npt.NDArray[Any]
     row_ids: tuple[str, ...] | None
@@ -123,7 +123,7 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
-    """Write scores and components where users of anndata look for them.
+    """Write scores and components into the slots where users of AnnData expect them.
 
     They are written after a private fit too: the file holds the rows themselves, so their scores
     reveal nothing new to its owner.
@@ -135,7 +135,7 @@ def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
     pca : FederatedPCA
         Fitted on features with names, or read from a result.
     scores : ndarray of shape (n, k)
-        Of all rows of the file.
+        Scores of all rows of the file.
     """
     params: dict[str, bool | str] = {
         "zero_center": bool(pca.center),

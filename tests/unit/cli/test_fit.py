@@ -79,7 +79,7 @@ def test_the_page_tells_rounds_bytes_certificate_leakage_and_privacy(files: list
     assert heads["rounds"].split() == ["rounds", str(facts["rounds"])]
     assert f"{facts['bytes_up'] / 1e3:.1f} kB by the sites" in heads["sent"]
     assert "2 of 2 components converged" in heads["certificate"]
-    assert "100% of the directions" in heads["leakage"]
+    assert "can reconstruct each site's full covariance" in heads["leakage"]
     assert "none" in heads["privacy"]
     assert f"{facts['eigenvalues'][1]:.6g}" in heads["PC2"]
 
@@ -205,16 +205,16 @@ def test_missing_entries_under_privacy_are_refused(tmp_path: Path) -> None:
     ("flags", "message"),
     [
         (("--epsilon", "-1", "--delta", "1e-6"), "--epsilon -1.0 must be a finite number above 0"),
-        (("--delta", "1e-6"), "--delta goes with --epsilon only"),
-        (("--colluders", "0"), "--colluders goes with --epsilon only"),
-        (("--dropouts", "0"), "--dropouts goes with --epsilon only"),
-        (("--count", "private"), "--count goes with --epsilon only"),
-        (("--option", "local_steps=2"), "is one of a method, and none is named. Pass --method."),
+        (("--delta", "1e-6"), "--delta requires --epsilon"),
+        (("--colluders", "0"), "--colluders requires --epsilon"),
+        (("--dropouts", "0"), "--dropouts requires --epsilon"),
+        (("--count", "private"), "--count requires --epsilon"),
+        (("--option", "local_steps=2"), "requires a named method. Pass --method."),
         (
             ("--method", "power", "--option", "steps=2"),
-            "must be KEY=VALUE with an option of power, which has local_steps, align, decay,",
+            "must be KEY=VALUE, with KEY one of the options of power: local_steps, align, decay,",
         ),
-        (("--method", "krylov", "--option", "steps=2"), "an option of krylov, which has none"),
+        (("--method", "krylov", "--option", "steps=2"), "one of the options of krylov: none"),
         (("--method", "power", "--option", "decay"), "--option decay must be KEY=VALUE"),
         (("--method", "power", "--option", "decay=no"), "decay='no' of the method 'power' must"),
         (("--method", "power", "--option", "local_steps=0"), "local_steps=0 must be"),
@@ -222,9 +222,9 @@ def test_missing_entries_under_privacy_are_refused(tmp_path: Path) -> None:
             ("--method", "power", "--option", "decay=true", "--option", "decay=false"),
             "--option decay is given twice",
         ),
-        (("--trust", "local"), "--trust goes with --epsilon only"),
+        (("--trust", "local"), "--trust requires --epsilon"),
         (("--epsilon", "1", "--delta", "1e-6", "--clip", "0"), "--clip 0.0 must be"),
-        (("--force",), "--force goes with -o or --write-back only"),
+        (("--force",), "--force requires -o or --write-back"),
         (("--method", "magic"), "'magic' is not one of"),
         (("--epsilon", "1", "--delta", "2"), "--delta 2.0 must be above 0 and below 1"),
         (("--epsilon", "1", "--delta", "0.01"), "--delta 0.01 must be below 1/n = 0.00111"),
@@ -245,7 +245,7 @@ def test_options_that_break_a_rule_of_their_own_exit_with_2(
 def test_two_files_of_one_name_are_refused(files: list[Path], tables: list[Path]) -> None:
     run = eigenfed("fit", files[0], tables[0], "-k", 2)
     assert run.exit_code == 2
-    assert "both name the site 'north'" in run.stderr
+    assert "would both be the site 'north'" in run.stderr
 
 
 def test_a_folder_with_something_in_it_is_kept(files: list[Path], tmp_path: Path) -> None:
@@ -352,8 +352,8 @@ def test_a_component_that_tells_sites_apart_is_pointed_out(tmp_path: Path) -> No
         name: eigenfed("fit", *files, "-k", 2, "-o", tmp_path / name).stdout
         for name, files in calls.items()
     }
-    assert "of a component's variance is between sites" in said["like"]
-    assert "PC1 mostly tells sites apart" in said["far"]
+    assert "of a component's variance lies between sites" in said["like"]
+    assert "PC1 mostly reflects differences between sites" in said["far"]
 
 
 def test_the_report_has_the_command_as_it_was_typed(tables: list[Path], tmp_path: Path) -> None:

@@ -77,10 +77,16 @@ def test_a_folder_s_name_that_is_no_study_s_name_is_not_taken(tmp_path: Path) ->
         (("--sites", "a,a"), 'sites = ["a", "a"] must be a list of names, each once'),
         (("--sites", ""), 'sites = [""] must be'),
         (("--sites", "a,b", "--epsilon", 1, "--delta", 1e-6), "requires at least 3 sites"),
-        (("--epsilon", 1), "--epsilon needs --delta"),
+        (("--epsilon", 1), "--epsilon requires --delta"),
         (("-k", 0), "0 is not in the range"),
-        (("--schema", "study", "--force"), "--schema prints and writes nothing. Pass it alone."),
-        (("--schema", "study", "-k", 4), "--schema prints and writes nothing. Pass it alone."),
+        (
+            ("--schema", "study", "--force"),
+            "--schema writes no files. Pass it without other options.",
+        ),
+        (
+            ("--schema", "study", "-k", 4),
+            "--schema writes no files. Pass it without other options.",
+        ),
     ],
 )
 def test_options_that_make_no_study_are_refused(
@@ -109,7 +115,7 @@ def test_the_steps_that_are_printed_lead_to_a_result(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     page = eigenfed("init", "my heart", "-k", 2).stdout
-    assert "not there yet" in page
+    assert "Each site adds its data" in page
     begin, command = (
         shlex.split(line) for line in page.splitlines() if line.startswith("  eigenfed ")
     )

@@ -54,7 +54,7 @@ def test_show_tells_of_sums_and_of_what_has_no_guarantee(tmp_path: Path) -> None
     page = eigenfed("ledger", "show", tmp_path / "l").stdout
     assert "cohort: No epsilon holds: 1 of 1 replies" in page
     assert "in a sum over 3 sites" in page
-    assert "nothing holds, DPdisPCA" in page
+    assert "no guarantee, DPdisPCA" in page
     assert answer("ledger", "show", tmp_path / "l")["datasets"]["cohort"]["mu"] is None
 
 
@@ -84,7 +84,7 @@ def test_a_whole_ledger_verifies_also_against_an_old_head(file: Path) -> None:
     assert (said["sound"], said["events"]) == (True, 7)
     run = eigenfed("ledger", "verify", file)
     assert run.exit_code == 0
-    assert "Pass --head" in run.stderr
+    assert "as --head" in run.stderr
 
 
 def test_a_changed_ledger_exits_with_1_and_says_where(file: Path) -> None:
@@ -120,14 +120,14 @@ def test_another_file_is_no_ledger(tmp_path: Path) -> None:
 def test_create_begins_ledgers_and_overwrites_nothing(tmp_path: Path) -> None:
     files = [tmp_path / "a.ledger", tmp_path / "b.ledger"]
     page = eigenfed("ledger", "create", *files).stdout
-    assert page.splitlines()[0] == f"Began {files[0]}, with its head in {files[0]}.head."
+    assert page.splitlines()[0] == f"Created {files[0]}, with its head in {files[0]}.head."
     for file in files:
         assert answer("ledger", "verify", file)["witnessed"] is True
         assert file.stat().st_mode & 0o777 == 0o600
     before = files[1].read_bytes()
     run = eigenfed("ledger", "create", tmp_path / "c.ledger", files[1])
     assert run.exit_code == 2
-    assert f"{files[1]} is there, and nothing is overwritten" in run.stderr
+    assert f"{files[1]} exists and is not overwritten" in run.stderr
     assert files[1].read_bytes() == before
     assert not (tmp_path / "c.ledger").exists()
     assert eigenfed("ledger", "create").exit_code == 2
@@ -151,18 +151,18 @@ def test_release_lists_what_it_forgives_and_show_says_so(file: Path) -> None:
                 ReplyKey("cohort", "run 9", round_, "scatter", ask_digest="5d41"), "forbidden"
             )
     page = eigenfed("ledger", "show", file).stdout
-    assert "Held, as too many runs were aborted" in page
+    assert "Blocked after too many aborted runs" in page
     assert "study 9f86d081, coordinator d75a9801" in page
-    assert page.count("ended: something failed after rows were touched") == 4
-    assert "further refusals in this run are not written down" in page
+    assert page.count("failed after rows were read") == 4
+    assert "further refusals in this run are not recorded" in page
     assert answer("ledger", "show", file)["datasets"]["cohort"]["held"] is True
     said = eigenfed("ledger", "release", file, "--dataset", "cohort", "--reason", "A full disk.")
     assert said.exit_code == 0
-    assert said.stdout.startswith("4 aborted runs are forgiven on cohort.")
+    assert said.stdout.startswith("Cleared 4 aborted runs of cohort.")
     assert all(f"run {run}" in said.stdout for run in range(4))
     page = eigenfed("ledger", "show", file).stdout
     assert "Held" not in page
-    assert "cohort: aborted runs forgiven: A full disk." in page
+    assert "cohort: aborted runs cleared: A full disk." in page
     again = eigenfed("ledger", "release", file, "--dataset", "cohort", "--reason", "Again.")
     assert again.exit_code == 1
     assert "No run on the data set 'cohort' was aborted" in again.stderr

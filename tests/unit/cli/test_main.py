@@ -11,6 +11,7 @@ import click
 import numpy as np
 import pytest
 
+import eigenfed as package
 from command_line import as_csv, as_npy, eigenfed, rows
 from eigenfed.cli import audit_command as audit
 from eigenfed.cli import options
@@ -31,7 +32,7 @@ def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple
 
 def real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "eigenfed.cli.main", *arguments],
+        [sys.executable, "-m", "eigenfed", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -103,6 +104,14 @@ def test_the_program_says_its_version() -> None:
     from importlib.metadata import version
 
     assert eigenfed("--version").stdout == f"eigenfed {version('eigenfed')}\n"
+    assert package.__version__ == version("eigenfed")
+
+
+@pytest.mark.parametrize("group", [(), ("ledger",), ("audit",)])
+def test_a_group_without_a_command_shows_its_help(group: tuple[str, ...]) -> None:
+    run = eigenfed(*group)
+    assert (run.exit_code, run.stdout) == (2, "")
+    assert run.stderr == eigenfed(*group, "--help").stdout
 
 
 def test_the_shell_gets_completions() -> None:
@@ -116,7 +125,8 @@ def test_a_wrong_call_is_one_line_and_exits_with_2(tmp_path: Path) -> None:
     calls: dict[str, list[object]] = {
         "eigenfed: No such command 'nothing'. See 'eigenfed --help'.": ["nothing"],
         "eigenfed: Missing option '-k'. See 'eigenfed fit --help'.": ["fit", path],
-        "eigenfed: --epsilon needs --delta. Pass --delta 1e-6, say. See 'eigenfed fit --help'.": [
+        "eigenfed: --epsilon requires --delta. Pass --delta 1e-6, for example. "
+        "See 'eigenfed fit --help'.": [
             "fit",
             path,
             "-k",
@@ -248,5 +258,5 @@ def test_interrupted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("eigenfed.estimators.federated.FederatedPCA.fit_sites", stopped)
     run = eigenfed("fit", path, "-k", 2, "-o", tmp_path / "out")
     assert run.exit_code == 1
-    assert "Stopped before the end" in run.stderr
+    assert "Interrupted; nothing more was written" in run.stderr
     assert not (tmp_path / "out").exists()

@@ -74,7 +74,7 @@ def test_the_link_makes_time(study: Path) -> None:
     slow = answer("plan", study, "--latency-ms", 500, "--bandwidth-mbps", 1)
     assert slow["cases"][0]["seconds"] > 0.5 * slow["rounds"][0]
     run = eigenfed("plan", study, "--latency-ms", 500)
-    assert "give --bandwidth-mbps" in run.stdout.replace("\n", " ")
+    assert "pass --bandwidth-mbps" in run.stdout.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,18 @@ def test_the_link_makes_time(study: Path) -> None:
         ((), "--rows is missing", 2),
         (("--rows", "30"), "--features is missing", 2),
         (("--rows", "30", "--features", "3"), "-k is missing", 2),
-        (("--rows", "30,x", "--features", "3", "-k", "1"), "must be whole numbers", 2),
-        (("--rows", "a=30,40", "--features", "3", "-k", "1"), "must be whole numbers", 2),
+        (("--rows", "30,x", "--features", "3", "-k", "1"), "must be integers", 2),
+        (("--rows", "a=30,40", "--features", "3", "-k", "1"), "must be integers", 2),
         (("--rows", "a=30,a=40", "--features", "3", "-k", "1"), "once", 2),
         (("--rows", "30,0", "--features", "3", "-k", "1"), "at least 1", 2),
         (("--rows", "30,40", "--features", "3", "-k", "4"), "-k 4 must be at most 3", 2),
-        (("--rows", "30,40", "--features", "3", "-k", "1", "--epsilon", "1"), "needs --delta", 2),
+        (
+            ("--rows", "30,40", "--features", "3", "-k", "1", "--epsilon", "1"),
+            "requires --delta",
+            2,
+        ),
         (("--rows", "9,9", "--features", "3", "-k", "1", "--secure"), "--secure needs 3 sites", 3),
-        (("--rows", "9", "--features", "3", "-k", "1", "--delta", "1e-6"), "with --epsilon", 2),
+        (("--rows", "9", "--features", "3", "-k", "1", "--delta", "1e-6"), "requires --epsilon", 2),
     ],
 )
 def test_a_wrong_call_is_one_line(arguments: tuple[str, ...], words: str, code: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from eigenfed.cli import progress
-from eigenfed.cli.progress import Rounds, shown
+from eigenfed.cli.progress import Rounds, show_progress
 from eigenfed.transport.rounds import RoundRecord
 
 
@@ -30,20 +30,20 @@ def rounds() -> Rounds:
 
 
 def test_before_the_first_answer_rows_are_read(rounds: Rounds) -> None:
-    assert rounds.text == "reading rows, and the first round"
+    assert rounds.text == "reading rows"
     assert rounds.done is None
 
 
 def test_without_residuals_nothing_is_said_of_the_time_left(rounds: Rounds) -> None:
     for number in range(3):
-        rounds.take(asked(number))
+        rounds.add(asked(number))
     assert rounds.text == "round 3, product; 3.0 kB"
     assert rounds.left_s is None
 
 
 def test_time_left_follows_how_residuals_fall(rounds: Rounds) -> None:
     for number, residual in enumerate([1e-2, 1e-3, 1e-4]):
-        rounds.take(asked(number, residual))
+        rounds.add(asked(number, residual))
     assert rounds.done == pytest.approx(2 / 6)
     assert rounds.left_s == pytest.approx(12.0)
     assert rounds.text.endswith("residual 1.0e-04; 3.0 kB; about 12 s left")
@@ -51,14 +51,14 @@ def test_time_left_follows_how_residuals_fall(rounds: Rounds) -> None:
 
 @pytest.mark.parametrize("later", [1e-2, 1.0, 0.0, float("inf")])
 def test_residuals_that_do_not_fall_tell_nothing(rounds: Rounds, later: float) -> None:
-    rounds.take(asked(0, 1e-2))
-    rounds.take(asked(1, later))
+    rounds.add(asked(0, 1e-2))
+    rounds.add(asked(1, later))
     assert rounds.left_s is None
 
 
 def test_what_is_done_is_done(rounds: Rounds) -> None:
     for number, residual in enumerate([1e-2, 1e-9]):
-        rounds.take(asked(number, residual))
+        rounds.add(asked(number, residual))
     assert rounds.done == 1.0
     assert rounds.left_s == 0.0
 
@@ -72,14 +72,14 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 def test_what_is_over_in_a_second_shows_nothing(screen: io.StringIO) -> None:
-    with shown(lambda: "never seen"):
+    with show_progress(lambda: "never seen"):
         pass
     assert screen.getvalue() == ""
 
 
 def test_a_line_and_a_bar_are_shown(screen: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_AFTER_S", 0.0)
-    with shown(lambda: "round 4", lambda: 0.5):
+    with show_progress(lambda: "round 4", lambda: 0.5):
         for _ in range(200):
             if "round 4" in screen.getvalue():
                 break

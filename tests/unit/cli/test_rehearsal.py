@@ -128,7 +128,7 @@ def test_sites_that_differ_are_refused_unless_common_features_do(
     as_csv(tmp_path / "south.csv", rows()[600:, order], names)
     message = refusal(heart, code=1)
     assert (
-        "study.toml: features = \"same\", and the sites differ in 'age' (not at 'south')" in message
+        "study.toml: features = \"same\", but the sites differ in 'age' (not at 'south')" in message
     )
     assert 'features = "common"' in message
     heart.write_study(features='"common"', components="5")
@@ -182,11 +182,11 @@ def test_a_filter_without_rows_names_the_site_s_file(heart: Consortium) -> None:
 
 
 def test_a_quorum_is_enough_and_less_is_not(heart: Consortium) -> None:
-    assert "needs quorum = 3 sites, and there are 2" in refusal(heart, code=2, sites=SITES[:2])
+    assert "requires quorum = 3 sites, and there are 2" in refusal(heart, code=2, sites=SITES[:2])
     heart.write_study(quorum="2")
     run = eigenfed(*heart.call(sites=SITES[:2]))
     assert run.exit_code == 0
-    assert "south did not come" in run.stderr
+    assert "absent sites: south" in run.stderr
     assert "there are 1" in refusal(heart, code=2, sites=SITES[:1])
 
 
@@ -196,7 +196,7 @@ def test_strangers_and_doubles_are_refused(heart: Consortium, tmp_path: Path) ->
     assert 'west.toml: name = "west" is not one of the sites of' in message
     assert "'island', 'north', 'south'" in message
     message = refusal(heart, code=2, sites=(*SITES, "north"))
-    assert "are both the site 'north'" in message
+    assert "both describe the site 'north'" in message
 
 
 def test_sites_do_not_share_a_ledger(heart: Consortium) -> None:
@@ -298,7 +298,7 @@ def test_only_an_approved_study_runs(heart: Consortium, tmp_path: Path) -> None:
     assert answer(*heart.call())["n"] == 900
     heart.write_study(components="2")
     message = refusal(heart, "-o", tmp_path / "out", code=3)
-    assert f"island.toml: approved does not have {heart.study}" in message
+    assert f"island.toml: approved does not list {heart.study}" in message
     assert not (tmp_path / "out").exists()
     heart.write_study()
     heart.write_site("south", "approved = []\n")
@@ -364,8 +364,8 @@ def test_privacy_needs_a_ledger_trust_and_no_scores(heart: Consortium) -> None:
     private(heart)
     heart.write_site("north")
     message = refusal(heart, code=1)
-    assert "north.toml: ledger is needed" in message
-    assert 'Write ledger = "north.ledger".' in message
+    assert "north.toml: ledger is required" in message
+    assert 'Set ledger = "north.ledger".' in message
     heart.write_site("north", 'ledger = "n.ledger"\nshare_scores = true\n')
     assert "north.toml: share_scores = true shows single rows" in refusal(heart, code=1)
     private(heart)
@@ -427,7 +427,7 @@ def test_what_the_study_says_is_not_said_again(
     heart: Consortium, flags: tuple[object, ...]
 ) -> None:
     message = refusal(heart, *flags, code=2)
-    assert f"{flags[0]} does not go with --study" in message
+    assert f"{flags[0]} cannot be combined with --study" in message
 
 
 def test_files_and_flags_that_do_not_fit_a_study_are_usage_errors(
@@ -435,13 +435,13 @@ def test_files_and_flags_that_do_not_fit_a_study_are_usage_errors(
 ) -> None:
     run = eigenfed("fit", "--study", heart.study, tmp_path / "north.csv")
     assert run.exit_code == 2
-    assert "north.csv is no .toml file" in run.stderr
+    assert "north.csv is not a .toml file" in run.stderr
     run = eigenfed("fit", tmp_path / "north.csv")
     assert run.exit_code == 2
     assert "Missing option '-k'" in run.stderr
-    assert "--force goes with" in refusal(heart, "--force", code=2)
+    assert "--force requires" in refusal(heart, "--force", code=2)
     heart.write_site("north", 'where = ["age > 3"]\n')
-    assert "north.toml has where" in refusal(heart, "--write-back", code=2)
+    assert "north.toml selects some with where" in refusal(heart, "--write-back", code=2)
 
 
 def test_a_study_file_with_a_fault_is_told_by_file_and_key(heart: Consortium) -> None:

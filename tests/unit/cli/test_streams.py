@@ -214,7 +214,7 @@ def test_the_bound_of_a_stream_that_keeps_the_whole_scatter_is_rounding() -> Non
     assert answer("stream", "-", "-k", 5, given=lines)["sine_bound"] < 1e-10
     flat = "\n".join(",".join(row) for row in np.eye(4, dtype=int).astype(str).tolist())
     run = eigenfed("stream", "-", "-k", 2, given=flat)
-    assert "unknown: the spectrum is too flat" in run.stdout
+    assert "unknown: the gap after the last component is too small" in run.stdout
 
 
 def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:

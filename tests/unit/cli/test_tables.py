@@ -6,21 +6,21 @@ import pytest
 from eigenfed import FederatedPCA
 from eigenfed.cli.tables import fit_text, summary_text
 from eigenfed.report.wording import size
-from eigenfed.study.results.facts import described
+from eigenfed.study.results.facts import describe_fit
 
 X = np.random.default_rng(0).standard_normal((80, 30))
 
 
 def test_of_many_components_the_first_are_shown_and_the_rest_counted() -> None:
-    page = fit_text(described(FederatedPCA(25).fit_sites({"a": X}), ["a"]))
+    page = fit_text(describe_fit(FederatedPCA(25).fit_sites({"a": X}), ["a"]))
     assert "PC20" in page
     assert "PC21" not in page
-    assert "and 5 more, which hold" in page
+    assert "and 5 more; all 25 together explain" in page
     assert "at 1 site, by" in page
 
 
 def test_what_is_not_known_is_said_not_to_be() -> None:
-    facts = described(FederatedPCA(2).fit_sites({"a": X}), ["a"])
+    facts = describe_fit(FederatedPCA(2).fit_sites({"a": X}), ["a"])
     facts |= {"certificate": None, "ratios": [None, None], "eigenvalues": [1.0, None]}
     lines = {line.split()[0]: line.split() for line in fit_text(facts).splitlines() if line}
     assert lines["PC1"] == ["PC1", "1", "unknown", "unknown"]
@@ -30,14 +30,14 @@ def test_what_is_not_known_is_said_not_to_be() -> None:
 
 def test_leakage_of_a_secure_run_is_said_to_be_hidden_in_sums() -> None:
     sites = {"a": X[:30], "b": X[30:50], "c": X[50:]}
-    facts = described(FederatedPCA(2, secure=True).fit_sites(sites), sites)
-    assert "in secure sums, so its own part is hidden" in fit_text(facts)
+    facts = describe_fit(FederatedPCA(2, secure=True).fit_sites(sites), sites)
+    assert "of all sites together, not of a single site" in fit_text(facts)
 
 
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (0.0, "0: nothing of the rows' scatter was let go"),
+        (0.0, "0: nothing was truncated"),
         (0.5, "at most 3.0e+01 degrees"),
         (1.5, "unknown"),
         (np.inf, "unknown"),
@@ -60,3 +60,10 @@ def test_bytes_are_told_in_units() -> None:
         "2.5 MB",
         "7.0 GB",
     ]
+
+
+def test_one_component_of_one_site_is_singular() -> None:
+    pca = FederatedPCA(1).fit_sites({"a": X}, by_site=True)
+    page = fit_text(describe_fit(pca, ["a"]))
+    assert page.startswith("1 component of 80 rows x 30 features at 1 site, by ")
+    assert "between sites" not in page

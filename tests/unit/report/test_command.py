@@ -25,19 +25,19 @@ def test_it_writes_the_pages_again_and_says_where(tmp_path: Path) -> None:
         assert Path(path).exists()
     page = eigenfed("report", tmp_path / "r").stdout
     assert page.startswith(f"report       {tmp_path / 'r/report.html'}\n")
-    assert f"for north alone: {tmp_path / 'r/sites/north.html'}" in page
+    assert f"only for north: {tmp_path / 'r/sites/north.html'}" in page
 
 
 def test_a_folder_that_is_no_result_is_refused(tmp_path: Path) -> None:
     run = eigenfed("report", tmp_path)
     assert run.exit_code == 1
-    assert "result.json is not there or cannot be read" in run.stderr
+    assert "result.json is missing or cannot be read" in run.stderr
     assert list(tmp_path.iterdir()) == []
     result(tmp_path / "r", tables())
     (tmp_path / "r/run.jsonl").write_text("")
     run = eigenfed("report", tmp_path / "r")
     assert run.exit_code == 1
-    assert "run.jsonl is not there, or not whole" in run.stderr
+    assert "run.jsonl is missing or incomplete" in run.stderr
 
 
 def test_fit_writes_the_page_and_shows_what_was_shared(files: list[Path], tmp_path: Path) -> None:
@@ -56,9 +56,9 @@ def test_scores_cannot_be_shared_in_vain(files: list[Path], tmp_path: Path) -> N
     out = ["-o", tmp_path / "out"]
     private = ["--epsilon", 5, "--delta", 1e-4]
     for given, message in (
-        ([*out, "--share-scores", "east"], "must be one of the sites north, south, west"),
-        ([*out, *private, "--share-scores", "north"], "does not go with --epsilon"),
-        (["--share-scores", "north"], "goes with -o only"),
+        ([*out, "--share-scores", "east"], "must be one of the sites: north, south, west"),
+        ([*out, *private, "--share-scores", "north"], "cannot be combined with --epsilon"),
+        (["--share-scores", "north"], "requires -o"),
     ):
         run = eigenfed("fit", *files, "-k", 2, *given)
         assert run.exit_code == 2

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from eigenfed.report.figures import Bar, bars, convergence, grid, scree
+from eigenfed.report.figures import Bar, draw_bars, draw_grid, draw_residuals, draw_scree
 from eigenfed.report.model import Component, Round
-from eigenfed.report.score_plot import packed, scatter
+from eigenfed.report.score_plot import draw_points, pack_points
 from eigenfed.report.svg import tag, ticks
 
 
@@ -17,8 +17,8 @@ def numbers(svg: str, tag: str, attribute: str) -> list[float]:
 
 
 def test_bars_are_as_long_as_their_values() -> None:
-    drawn = bars(
-        "b", [Bar("a", 4.0, "a"), Bar("b", -2.0, "b"), Bar("c", 0.0, "c")], title="t", says="s"
+    drawn = draw_bars(
+        "b", [Bar("a", 4.0, "a"), Bar("b", -2.0, "b"), Bar("c", 0.0, "c")], title="t", caption="s"
     )
     wide = numbers(drawn.svg, "rect", "width")
     assert wide[0] == pytest.approx(2 * wide[1], abs=0.2)
@@ -30,7 +30,7 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 def test_the_scree_has_a_bar_and_a_point_for_each_component() -> None:
     variances = [8.0, 4.0, 2.0]
-    drawn = scree(
+    drawn = draw_scree(
         [
             Component(i + 1, v, v / 16, sum(variances[: i + 1]) / 16)
             for i, v in enumerate(variances)
@@ -40,17 +40,17 @@ def test_the_scree_has_a_bar_and_a_point_for_each_component() -> None:
     tall = numbers(drawn.svg, "rect", "height")
     assert tall == pytest.approx([176.0, 88.0, 44.0], abs=0.2)
     assert numbers(drawn.svg, "circle", "cy") == pytest.approx([309.0, 280.5, 266.2], abs=0.2)
-    assert "together they hold 88 % of it" in drawn.says
+    assert "cumulative fraction of it, 88 % in the end" in drawn.caption
 
 
 def test_a_scree_without_shares_has_no_line() -> None:
-    drawn = scree([Component(1, 2.0, None, None)], None)
+    drawn = draw_scree([Component(1, 2.0, None, None)], None)
     assert "circle" not in drawn.svg
-    assert "total" not in drawn.says
+    assert "total" not in drawn.caption
 
 
 def test_a_scree_of_nothing_is_drawn() -> None:
-    assert numbers(scree([Component(1, 0.0, 0.0, 0.0)], 0.0).svg, "rect", "height") == [0.0]
+    assert numbers(draw_scree([Component(1, 0.0, 0.0, 0.0)], 0.0).svg, "rect", "height") == [0.0]
 
 
 def rounds(residuals: list[float | None]) -> list[Round]:
@@ -58,7 +58,7 @@ def rounds(residuals: list[float | None]) -> list[Round]:
 
 
 def test_residuals_fall_on_a_scale_of_digits() -> None:
-    drawn = convergence(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
+    drawn = draw_residuals(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
     assert drawn is not None
     first, second, last = numbers(drawn.svg, "circle", "cy")
     assert last - second == pytest.approx(2 * (second - first), abs=0.2)
@@ -66,7 +66,7 @@ def test_residuals_fall_on_a_scale_of_digits() -> None:
 
 
 def test_a_residual_of_zero_is_drawn_at_the_bottom() -> None:
-    drawn = convergence(rounds([1e-2, 0.0]), 0.0, 1e-6)
+    drawn = draw_residuals(rounds([1e-2, 0.0]), 0.0, 1e-6)
     assert drawn is not None
     first, second, last = numbers(drawn.svg, "circle", "cy")
     assert first < second == last
@@ -74,18 +74,18 @@ def test_a_residual_of_zero_is_drawn_at_the_bottom() -> None:
 
 
 def test_without_residuals_there_is_no_curve() -> None:
-    assert convergence(rounds([None, None]), 1e-15, 1e-8) is None
+    assert draw_residuals(rounds([None, None]), 1e-15, 1e-8) is None
 
 
 def test_cells_are_darker_the_larger() -> None:
-    drawn = grid(
+    drawn = draw_grid(
         "g",
         ["a", "b"],
         ["PC1", "PC2"],
         [[0.0, -2.0], [1.0, 9.0]],
         title="t",
-        says="s",
-        written=str,
+        caption="s",
+        format_value=str,
         full=2.0,
     )
     assert re.findall(r'class="cell (\w+) mark"', drawn.svg) == ["high0", "low4", "high2", "high4"]
@@ -93,7 +93,7 @@ def test_cells_are_darker_the_larger() -> None:
 
 def test_points_are_drawn_where_they_are() -> None:
     points = {"a": np.array([[0.0, 0.0], [1.0, 1.0]]), "b": np.empty((0, 2))}
-    drawn = scatter(points, title="t", says="s")
+    drawn = draw_points(points, title="t", caption="s")
     (x0, y0), (x1, y1) = (
         (float(x), float(y)) for x, y in re.findall(r"M([\d.]+) ([\d.]+)h0", drawn.svg)
     )
@@ -107,13 +107,15 @@ def test_packed_points_come_back_to_a_part_in_sixty_thousand() -> None:
     low, high = points.min(axis=0), points.max(axis=0)
     from base64 import b64decode
 
-    places = np.frombuffer(b64decode(packed(points, low, high)), "<u2").reshape(3, 50).T
+    places = np.frombuffer(b64decode(pack_points(points, low, high)), "<u2").reshape(3, 50).T
     np.testing.assert_allclose(low + places / 65535 * (high - low), points, atol=1e-4)
 
 
 def test_many_sites_share_one_colour() -> None:
     points = {f"s{i}": np.ones((8, 2)) * i for i in range(9)}
-    classes = set(re.findall(r'class="points (s\d)"', scatter(points, title="t", says="s").svg))
+    classes = set(
+        re.findall(r'class="points (s\d)"', draw_points(points, title="t", caption="s").svg)
+    )
     assert classes == {"s8"}
 
 

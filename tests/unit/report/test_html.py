@@ -13,7 +13,7 @@ from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import InputError
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.published import DPdisPCA
-from eigenfed.report.html import shared_page, write_pages
+from eigenfed.report.html import make_shared_page, write_pages
 from eigenfed.report.model import read_report
 from eigenfed.report.page import Facts, Notice, Page, PageTable, PageVerdict, Panels
 from eigenfed.study.results.result_folder import write_result
@@ -52,7 +52,7 @@ def test_a_page_holds_all_it_needs_and_forbids_the_rest(tmp_path: Path) -> None:
 
 def test_names_are_text_and_nothing_else(tmp_path: Path) -> None:
     odd = ("München-Süd", "it's <b>bold</b>", 'a "b" & c')
-    with pytest.raises(ValueError, match="no file's name"):
+    with pytest.raises(ValueError, match="not a valid file name"):
         result(tmp_path / "r", named(tables(odd)))
     odd = ("München-Süd", "it's <b>bold<b>", 'a "b" & c')
     pages = result(tmp_path / "r", named(tables(odd)), by_site=True, share=odd)
@@ -74,7 +74,7 @@ def test_rows_are_shown_to_all_only_where_a_site_opted_in(tmp_path: Path) -> Non
     result(tmp_path / "none", tables())
     text = (tmp_path / "none/report.html").read_text()
     assert "data-scores" not in text
-    assert "no site has agreed to show it" in text
+    assert "no site has agreed to show them" in text
     for site, path in pages.own.items():
         assert set(re.findall(r'data-site="(\w+)"', path.read_text())) == {site}
 
@@ -95,7 +95,7 @@ def test_a_private_page_states_the_guarantee(tmp_path: Path) -> None:
     private = Privacy(5.0, 1e-3, clip=20.0)
     result(tmp_path / "r", tables(), k=2, scores=False, privacy=private)
     report = read_report(tmp_path / "r")
-    page = shared_page(report)
+    page = make_shared_page(report)
     assert verdict(page, "What left the sites").value == "private, epsilon 5"
     assert verdict(page, "Accuracy").value == "converged, with noise"
     for line in report.facts["privacy"]["text"].splitlines():
@@ -126,34 +126,34 @@ def test_a_private_number_of_rows_is_not_told_as_it_is(tmp_path: Path) -> None:
 
 def test_a_mechanism_that_guarantees_nothing_is_called_that(tmp_path: Path) -> None:
     result(tmp_path / "r", tables(), k=2, scores=False, privacy=DPdisPCA(2.0, 1e-3))
-    page = shared_page(read_report(tmp_path / "r"))
+    page = make_shared_page(read_report(tmp_path / "r"))
     assert verdict(page, "What left the sites").value == "no guarantee"
     section = next(part for part in page.sections if part.name == "privacy")
     (notice,) = (part for part in section.parts if isinstance(part, Notice))
-    assert notice.text == "Nothing is guaranteed by this mechanism. The paper claims epsilon 2."
+    assert notice.text == "This mechanism gives no guarantee. The paper claims epsilon 2."
 
 
 def test_a_secure_page_says_that_only_sums_can_be_read(tmp_path: Path) -> None:
     pages = result(tmp_path / "r", tables(), secure=True)
-    page = shared_page(read_report(tmp_path / "r"))
-    assert verdict(page, "What left the sites").value == "secure sums"
+    page = make_shared_page(read_report(tmp_path / "r"))
+    assert verdict(page, "What left the sites").value == "sums over all sites"
     assert "only sums over all sites can be read" in words(page, "by-site")
-    assert "its own part cannot be told" in words(page, "privacy")
-    assert "lived in one process, whose owner could see everything" in words(page, "left")
+    assert "not of a single site" in words(page, "privacy")
+    assert "ran in one process, whose owner could see everything" in words(page, "left")
     table = next(
         p for s in page.sections for p in s.parts if getattr(p, "name", "") == "left-table"
     )
     assert isinstance(table, PageTable)
     ways = {row[0]: row[3] for row in table.rows}
     assert ways["moments"] == "masked, exact in the sum"
-    assert ways["magnitude"] == "as it is, readable by the coordinator"
+    assert ways["magnitude"] == "exact, readable by the coordinator"
     assert set(pages.own) == set(SITES)
 
 
 def test_a_trusted_coordinator_is_said_to_see_sums_without_noise(tmp_path: Path) -> None:
     private = Privacy(5.0, 1e-3, clip=20.0, trust="central")
     pages = result(tmp_path / "r", tables(), k=2, scores=False, privacy=private)
-    assert "to the trusted coordinator, who adds the noise" in pages.shared.read_text()
+    assert "to the trusted coordinator, which adds the noise" in pages.shared.read_text()
 
 
 def test_a_run_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
@@ -161,40 +161,43 @@ def test_a_run_that_did_not_converge_says_so_first(tmp_path: Path) -> None:
         name: np.random.default_rng(at).standard_normal((200, 40)) for at, name in enumerate(SITES)
     }
     result(tmp_path / "r", flat, k=4, method="subspace", max_rounds=2)
-    page = shared_page(read_report(tmp_path / "r"))
+    page = make_shared_page(read_report(tmp_path / "r"))
     said = verdict(page, "Accuracy")
     assert (said.value, said.tone) == ("not converged", "look")
-    assert said.words.startswith("4 components of 4 did not reach")
+    assert said.words.startswith("4 of 4 components did not reach")
 
 
 def test_components_without_a_gap_have_no_bound(tmp_path: Path) -> None:
     flat = np.eye(3) - 1 / 3
     result(tmp_path / "r", {"a": flat, "b": -flat}, k=1)
-    said = verdict(shared_page(read_report(tmp_path / "r")), "Accuracy")
+    said = verdict(make_shared_page(read_report(tmp_path / "r")), "Accuracy")
     assert (said.value, said.tone) == ("converged, no bound", "look")
     result(tmp_path / "bare", {"a": flat, "b": -flat}, k=1, method="power", certify=False)
-    said = verdict(shared_page(read_report(tmp_path / "bare")), "Accuracy")
-    assert (said.value, said.tone) == ("not graded", "look")
+    said = verdict(make_shared_page(read_report(tmp_path / "bare")), "Accuracy")
+    assert (said.value, said.tone) == ("not certified", "look")
 
 
 def test_a_component_that_is_a_site_is_called_that(tmp_path: Path) -> None:
     result(tmp_path / "r", tables(apart=30.0), by_site=True)
-    page = shared_page(read_report(tmp_path / "r"))
-    said = verdict(page, "Between sites")
+    page = make_shared_page(read_report(tmp_path / "r"))
+    said = verdict(page, "Differences between sites")
     assert said.tone == "look"
-    assert "PC1 is 99 % between sites" in said.words or "PC1 is 100 %" in said.words
+    assert said.words.startswith(("99 % of the variance of PC1", "100 % of the variance of PC1"))
     result(tmp_path / "alike", tables(), by_site=True)
-    assert verdict(shared_page(read_report(tmp_path / "alike")), "Between sites").tone == "good"
+    assert (
+        verdict(make_shared_page(read_report(tmp_path / "alike")), "Differences between sites").tone
+        == "good"
+    )
 
 
 def test_lost_sites_are_named(tmp_path: Path) -> None:
     result(tmp_path / "r", tables())
     path = tmp_path / "r/run.jsonl"
     path.write_text(path.read_text().replace('"lost": []', '"lost": ["west"]', 1))
-    page = shared_page(read_report(tmp_path / "r"))
+    page = make_shared_page(read_report(tmp_path / "r"))
     facts = page.sections[0].parts[0]
     assert isinstance(facts, Facts)
-    assert ("Did not answer an ask", "west") in facts.items
+    assert ("Did not answer a request", "west") in facts.items
 
 
 def test_pages_of_sites_that_have_no_scores_any_more_are_taken_away(tmp_path: Path) -> None:
@@ -212,7 +215,7 @@ def test_what_left_by_row_is_called_that(tmp_path: Path) -> None:
     pca = FederatedPCA(2, split="features", random_state=0).fit_sites(halves, keys=keys)
     write_result(tmp_path / "r", pca, sites=halves)
     text = write_pages(tmp_path / "r").shared.read_text()
-    assert "vectors with an entry for each row left them" in text
+    assert "vectors with one entry per row left them" in text
     assert "No row left" not in text
 
 
@@ -223,7 +226,7 @@ def test_what_the_ledgers_come_to_is_on_the_page(tmp_path: Path) -> None:
     totals = {name: ledger.totals("data") for name, ledger in ledgers.items()}
     write_result(tmp_path / "r", pca, sites=sites, ledgers=totals)
     write_pages(tmp_path / "r")
-    page = shared_page(read_report(tmp_path / "r"))
+    page = make_shared_page(read_report(tmp_path / "r"))
     section = next(part for part in page.sections if part.name == "privacy")
     table = section.parts[-1]
     assert isinstance(table, PageTable)
@@ -248,7 +251,7 @@ def test_the_same_folder_gives_the_same_page(tmp_path: Path) -> None:
 
 def test_one_component_has_nothing_to_be_drawn_against(tmp_path: Path) -> None:
     pages = result(tmp_path / "r", tables(), k=1, by_site=True, share=SITES)
-    assert "nothing to draw rows against" in pages.shared.read_text()
+    assert "no second axis for a plot of rows" in pages.shared.read_text()
 
 
 def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
@@ -262,7 +265,7 @@ def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
     events = [json.loads(line) for line in lines]
     longer = [json.dumps(event | {"round": at}) for at in range(60) for event in events[:51]]
     path.write_text("\n".join([start, *longer, end]))
-    page = shared_page(read_report(tmp_path / "r"))
+    page = make_shared_page(read_report(tmp_path / "r"))
     panels = next(p for s in page.sections for p in s.parts if isinstance(p, Panels))
     assert len(panels.figures) == 10
     pages = write_pages(tmp_path / "r")
@@ -271,3 +274,29 @@ def test_a_large_study_stays_below_three_megabytes(tmp_path: Path) -> None:
     drawn = sum(text.count("h0M") + 1 for text in re.findall(r'<path d="(M[^"]*h0)"', text))
     assert 15_000 < drawn <= 20_000
     assert "are drawn, evenly spaced" in text
+
+
+def test_tables_show_rounded_numbers_and_have_them_in_full(tmp_path: Path) -> None:
+    pages = result(tmp_path / "r", tables())
+    first = read_report(tmp_path / "r").facts["eigenvalues"][0]
+    assert f'<td class="n" title="{first!r}">{first:.4g}</td>' in pages.shared.read_text()
+
+
+def test_one_site_is_not_compared_with_others(tmp_path: Path) -> None:
+    result(tmp_path / "r", tables(("only",)), k=1, by_site=True)
+    page = make_shared_page(read_report(tmp_path / "r"))
+    assert "Differences between sites" not in {found.title for found in page.verdicts}
+    assert words(page, "by-site") == "There is one site, so there is nothing to compare."
+    assert page.title == "1 principal component of 120 rows at 1 site"
+
+
+def test_exact_sums_in_a_ledger_are_not_shown_as_a_spend_of_zero(tmp_path: Path) -> None:
+    sites, ledgers = tables(), {name: Ledger(None) for name in SITES}
+    pca = FederatedPCA(2).fit_sites(sites, ledgers=ledgers)
+    totals = {name: ledger.totals("data") for name, ledger in ledgers.items()}
+    write_result(tmp_path / "r", pca, sites=sites, ledgers=totals)
+    page = make_shared_page(read_report(tmp_path / "r"))
+    section = next(part for part in page.sections if part.name == "privacy")
+    table = section.parts[-1]
+    assert isinstance(table, PageTable)
+    assert {(row[1], row[3]) for row in table.rows} == {("no guarantee", "no guarantee")}

@@ -59,7 +59,7 @@ def test_scores_are_summed_up_and_thinned(tmp_path: Path) -> None:
     assert list(found) == ["a"]
     assert found["a"].rows == len(rows)
     np.testing.assert_allclose(found["a"].mean, rows.mean(axis=0), rtol=1e-12)
-    np.testing.assert_allclose(found["a"].deviation, rows.std(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(found["a"].sd, rows.std(axis=0), rtol=1e-12)
     np.testing.assert_array_equal(found["a"].points, rows[::3, :6])
 
 
@@ -68,7 +68,9 @@ def test_scores_that_are_not_of_the_result_are_refused(tmp_path: Path) -> None:
     path.parent.mkdir()
     for wrong in (np.zeros((4, 3)), np.zeros(4), np.full((4, 2), np.nan), np.zeros((4, 2), int)):
         np.save(path, wrong)
-        with pytest.raises(DataError, match=r"a\.npy cannot be read, or is not of this result"):
+        with pytest.raises(
+            DataError, match=r"a\.npy cannot be read, or does not belong to this result"
+        ):
             read_scores(tmp_path, ["a"], 2)
     path.write_bytes(b"no array")
     with pytest.raises(DataError, match="cannot be read"):
@@ -78,11 +80,11 @@ def test_scores_that_are_not_of_the_result_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "words"),
     [
-        ("certificate", "are not those of one whole run"),
-        ("eigenvalues", "is no result of format 1"),
-        ("sites", "are not those of one whole run"),
-        ("by_site", "are not those of one whole run"),
-        ("shown_scores", "are not those of one whole run"),
+        ("certificate", "do not belong to one complete run"),
+        ("eigenvalues", "is not a result of format 1"),
+        ("sites", "do not belong to one complete run"),
+        ("by_site", "do not belong to one complete run"),
+        ("shown_scores", "do not belong to one complete run"),
     ],
 )
 def test_a_result_without_a_part_of_it_is_refused(tmp_path: Path, key: str, words: str) -> None:
@@ -99,7 +101,7 @@ def test_a_log_of_other_events_is_refused(tmp_path: Path) -> None:
     result(tmp_path / "r", tables())
     path = tmp_path / "r/run.jsonl"
     path.write_text(path.read_text().replace('"masked"', '"hidden"'))
-    with pytest.raises(DataError, match="are not those of one whole run"):
+    with pytest.raises(DataError, match="do not belong to one complete run"):
         read_report(tmp_path / "r")
 
 
@@ -108,5 +110,5 @@ def test_a_site_whose_name_leads_out_of_the_folder_is_refused(tmp_path: Path) ->
     for part in ("result.json", "run.jsonl"):
         path = tmp_path / "r" / part
         path.write_text(path.read_text().replace('"north"', '"../north"'))
-    with pytest.raises(DataError, match="are not those of one whole run"):
+    with pytest.raises(DataError, match="do not belong to one complete run"):
         read_report(tmp_path / "r")

@@ -12,8 +12,12 @@ from eigenfed.errors import EigenfedError, InputError
 from eigenfed.protocol.method import Method
 from eigenfed.study.config import read_study
 from eigenfed.study.planning.forecast import Question, forecast
-from eigenfed.study.planning.noise_forecast import assumed, falling, listed
-from eigenfed.study.planning.plan import question_of, verdict
+from eigenfed.study.planning.plan import make_question, write_verdict
+from eigenfed.study.planning.spectrum import (
+    assume_spectra,
+    make_geometric_spectrum,
+    make_spectrum,
+)
 
 ROWS = {"north": 3000, "south": 900, "island": 150}
 FILE = """
@@ -38,7 +42,7 @@ def study(folder: Path, text: str = FILE) -> Path:
 
 
 def test_a_study_file_is_a_question(tmp_path: Path) -> None:
-    asked = question_of(read_study(study(tmp_path)))
+    asked = make_question(read_study(study(tmp_path)))
     assert asked == Question(
         ROWS,
         120,
@@ -53,23 +57,25 @@ def test_a_study_file_is_a_question(tmp_path: Path) -> None:
 
 def test_what_is_passed_replaces_what_the_file_says(tmp_path: Path) -> None:
     file = read_study(study(tmp_path))
-    asked = question_of(file, features=60, spectrum=(5.0, 4.0, 3.0, 2.0), secure=True, method=None)
+    asked = make_question(
+        file, features=60, spectrum=(5.0, 4.0, 3.0, 2.0), secure=True, method=None
+    )
     assert (asked.features, asked.decay, asked.spectrum) == (60, None, (5.0, 4.0, 3.0, 2.0))
     assert (asked.method, asked.secure, asked.by_site) == (Krylov(), True, False)
-    assert question_of(file, privacy=Privacy(1.0, 1e-6)).by_site is False
+    assert make_question(file, privacy=Privacy(1.0, 1e-6)).by_site is False
 
 
 @pytest.mark.parametrize("lacking", ["rows", "features"])
 def test_what_the_file_does_not_expect_must_be_passed(tmp_path: Path, lacking: str) -> None:
     text = "\n".join(line for line in FILE.splitlines() if not line.startswith(lacking))
-    with pytest.raises(InputError, match=f"does not say what {lacking}"):
-        question_of(read_study(study(tmp_path, text)))
+    with pytest.raises(InputError, match=f"does not give the number of {lacking}"):
+        make_question(read_study(study(tmp_path, text)))
 
 
 def test_every_site_of_the_file_must_have_rows(tmp_path: Path) -> None:
     text = FILE.replace(", island = 150", "")
     with pytest.raises(InputError, match="does not name 'island'"):
-        question_of(read_study(study(tmp_path, text)))
+        make_question(read_study(study(tmp_path, text)))
 
 
 @pytest.mark.parametrize(
@@ -82,8 +88,8 @@ def test_every_site_of_the_file_must_have_rows(tmp_path: Path) -> None:
         ({"features": 0}, "features=0"),
         ({"method": "magic"}, "method='magic' must be one of"),
         ({"decay": 1.5}, "decay=1.5"),
-        ({"decay": 0.5, "spectrum": (1.0,) * 9}, "both say"),
-        ({"spectrum": (3.0, 2.0)}, "spectrum must have 4"),
+        ({"decay": 0.5, "spectrum": (1.0,) * 9}, "both define"),
+        ({"spectrum": (3.0, 2.0)}, "spectrum must have at least 4"),
         ({"secure": True, "method": "merge"}, "needs replies of single sites"),
         ({"secure": True, "rows": {"a": 50, "b": 50}}, "3 sites at least"),
         ({"privacy": Privacy(1.0, 0.1)}, "delta=0.1 must be below"),
@@ -125,8 +131,8 @@ def test_many_features_are_forecast_without_many_numbers() -> None:
 
 def test_a_message_that_would_not_pass_is_told() -> None:
     found = forecast(Question(ROWS, 100_000, 4, "covariance"))
-    assert "a message of 40 GB would be refused" in verdict(found)
-    assert "refused" not in verdict(forecast(Question(ROWS, 2000, 4, "covariance")))
+    assert "a message would have 40 GB, and the limit is" in write_verdict(found)
+    assert "limit" not in write_verdict(forecast(Question(ROWS, 2000, 4, "covariance")))
 
 
 def test_the_verdict_is_against_noise_where_noise_is_all() -> None:
@@ -137,23 +143,23 @@ def test_the_verdict_is_against_noise_where_noise_is_all() -> None:
     assert case.kept.ratio is not None
     assert case.kept.ratio > 10
     said = f"at d=100000 and n=5000 the noise is {case.kept.ratio:.0f} times the signal"
-    assert f"Do not use differential privacy here: {said}." in verdict(found)
+    assert f"Do not use differential privacy here: {said}." in write_verdict(found)
 
 
 def test_the_verdict_tells_what_noise_leaves() -> None:
     rows = {"a": 20_000, "b": 20_000, "c": 20_000}
-    text = verdict(forecast(Question(rows, 50, 3, privacy=Privacy(1.0, 1e-6), decay=0.8)))
+    text = write_verdict(forecast(Question(rows, 50, 3, privacy=Privacy(1.0, 1e-6), decay=0.8)))
     assert text.startswith("76 rounds")
-    assert "at epsilon 1 the components hold 100% of the variance" in text
+    assert "at epsilon 1 the components capture 100% of the variance" in text
     few = {"a": 400, "b": 300, "c": 300}
-    text = verdict(forecast(Question(few, 60, 3, privacy=Privacy(1.0, 1e-6), decay=0.9)))
+    text = write_verdict(forecast(Question(few, 60, 3, privacy=Privacy(1.0, 1e-6), decay=0.9)))
     assert "More rows, fewer features or a larger epsilon" in text
 
 
 def test_the_verdict_on_few_rows_is_the_reason_why_a_run_would_end() -> None:
     rows = {"a": 30, "b": 40, "c": 50}
-    text = verdict(forecast(Question(rows, 30, 2, privacy=Privacy(1.0, 1e-6))))
-    assert "Do not use differential privacy here: the run would end early. 120 rows are" in text
+    text = write_verdict(forecast(Question(rows, 30, 2, privacy=Privacy(1.0, 1e-6))))
+    assert "Do not use differential privacy here: the run would fail. 120 rows are" in text
 
 
 def test_the_link_is_in_the_time_and_in_the_verdict() -> None:
@@ -163,16 +169,16 @@ def test_the_link_is_in_the_time_and_in_the_verdict() -> None:
     )
     rounds = near.cases[0].traffic.rounds
     assert far.cases[0].seconds - near.cases[0].seconds == pytest.approx(0.99 * rounds)
-    assert "s on this link" in verdict(far)
+    assert "s over this network" in write_verdict(far)
 
 
 def test_spectra_add_up() -> None:
     for spectrum in (
-        falling(0.9, 40, 40),
-        falling(1.0, 40, 30),
-        listed((4.0, 2.0, 0.0), 40, 39),
-        *assumed(100, 40, 3, 40),
-        *assumed(30, 40, 3, 29),
+        make_geometric_spectrum(0.9, 40, 40),
+        make_geometric_spectrum(1.0, 40, 30),
+        make_spectrum((4.0, 2.0, 0.0), 40, 39),
+        *assume_spectra(100, 40, 3, 40),
+        *assume_spectra(30, 40, 3, 29),
     ):
         values = spectrum.values(40)
         assert values.sum() == pytest.approx(spectrum.trace, rel=0.02)

@@ -21,7 +21,7 @@ from eigenfed.protocol.messages import Message, unpack
 from eigenfed.protocol.method import Shape, method_named
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Opening, Study
-from eigenfed.study.planning.forecast import network_s, private_cost
+from eigenfed.study.planning.forecast import estimate_network_s, estimate_private_cost
 from eigenfed.transport.local import Answering, LocalTransport
 
 SITES = ("a", "b", "c")
@@ -117,12 +117,18 @@ def test_memory_is_within_thirty_percent(
         at_site, at_coordinator, found = peaks(n, d, k, method, privacy)
     shape = Shape(n, d, k, len(SITES), products=found.products or None, cores=cores)
     chosen = method_named(method)
-    cost = private_cost(chosen, shape) if private else chosen.cost(shape)
+    cost = estimate_private_cost(chosen, shape) if private else chosen.cost(shape)
     assert cost.site_bytes == pytest.approx(at_site, rel=0.3)
     assert cost.coordinator_bytes == pytest.approx(at_coordinator, rel=0.3)
 
 
 def test_time_on_the_wire_is_rounds_and_bytes() -> None:
-    assert network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=20) == pytest.approx(0.4 + 2.0)
-    assert network_s(10, 5_000_000, latency_ms=None, bandwidth_mbps=20) == pytest.approx(2.0)
-    assert network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=None) == pytest.approx(0.4)
+    assert estimate_network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=20) == pytest.approx(
+        0.4 + 2.0
+    )
+    assert estimate_network_s(10, 5_000_000, latency_ms=None, bandwidth_mbps=20) == pytest.approx(
+        2.0
+    )
+    assert estimate_network_s(10, 5_000_000, latency_ms=40, bandwidth_mbps=None) == pytest.approx(
+        0.4
+    )

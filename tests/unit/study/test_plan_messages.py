@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
 from eigenfed.study.planning.forecast import Case, Question, forecast
-from eigenfed.study.planning.noise_forecast import falling
+from eigenfed.study.planning.spectrum import make_geometric_spectrum
 
 ROWS = {"north": 900, "south": 500, "island": 400}
 
@@ -46,7 +46,7 @@ def check(found: Case, pca: FederatedPCA) -> None:
 def test_rounds_and_bytes_are_those_of_rows_with_that_spectrum(
     method: str, secure: bool, decay: float
 ) -> None:
-    values = falling(decay, 60, 60).values(60)
+    values = make_geometric_spectrum(decay, 60, 60).values(60)
     tables = with_spectrum(values, ROWS)
     pca = FederatedPCA(3, method=method, secure=secure, random_state=1).fit_sites(tables)
     question = Question(ROWS, 60, 3, method=method, secure=secure, spectrum=tuple(values))
@@ -62,7 +62,7 @@ def test_rounds_and_bytes_are_those_of_rows_with_that_spectrum(
 
 def test_subspace_iteration_takes_about_as_many_rounds_whatever_its_start() -> None:
     """Its own runs are up to four rounds apart, by the random start."""
-    values = falling(0.4, 60, 60).values(60)
+    values = make_geometric_spectrum(0.4, 60, 60).values(60)
     runs = [
         FederatedPCA(3, method="subspace", random_state=seed).fit_sites(with_spectrum(values, ROWS))
         for seed in range(5)
@@ -76,7 +76,7 @@ def test_subspace_iteration_takes_about_as_many_rounds_whatever_its_start() -> N
 
 @pytest.mark.parametrize("scale", [False, True])
 def test_scaling_by_site_levels_and_certificates_are_counted(scale: bool) -> None:
-    values = falling(0.8, 40, 40).values(40)
+    values = make_geometric_spectrum(0.8, 40, 40).values(40)
     tables = with_spectrum(values, ROWS)
     pca = FederatedPCA(2, method="covariance", scale=scale)
     pca.fit_sites(tables, by_site=True)
@@ -89,7 +89,7 @@ def test_scaling_by_site_levels_and_certificates_are_counted(scale: bool) -> Non
 def test_few_features_stand_for_many() -> None:
     """The model has about a thousand features and is never as large as the rows."""
     d, rows = 2500, {"a": 60, "b": 50, "c": 40}
-    lead = with_spectrum(falling(0.6, 40, 40).values(40), rows)
+    lead = with_spectrum(make_geometric_spectrum(0.6, 40, 40).values(40), rows)
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((d, 40))).Q
     tables = {name: part @ turn.T for name, part in lead.items()}
     pca = FederatedPCA(4, random_state=0).fit_sites(tables)
@@ -114,7 +114,7 @@ def test_keys_of_many_sites_and_many_sums_are_counted() -> None:
 @pytest.mark.parametrize("method", ["covariance", "power"])
 def test_a_private_run_crosses_as_forecast(trust: str, method: str) -> None:
     privacy = Privacy(4.0, 1e-6, trust=trust)
-    tables = with_spectrum(falling(0.8, 30, 30).values(30), ROWS)
+    tables = with_spectrum(make_geometric_spectrum(0.8, 30, 30).values(30), ROWS)
     pca = FederatedPCA(2, method=method, privacy=privacy).fit_sites(tables)
     (case,) = forecast(Question(ROWS, 30, 2, method, privacy=privacy, decay=0.8)).cases
     assert case.traffic.rounds == pca.n_rounds_
@@ -148,7 +148,7 @@ def test_without_a_spectrum_the_range_holds_the_truth(kind: str, method: str) ->
 
 @pytest.mark.parametrize("method", ["covariance", "krylov", "merge", "power"])
 def test_leakage_is_about_what_the_meter_will_say(method: str) -> None:
-    values = falling(0.85, 200, 200).values(200)
+    values = make_geometric_spectrum(0.85, 200, 200).values(200)
     pca = FederatedPCA(4, method=method, random_state=0).fit_sites(with_spectrum(values, ROWS))
     (case,) = forecast(Question(ROWS, 200, 4, method=method, decay=0.85)).cases
     assert case.rank_fraction == pytest.approx(pca.leakage_.rank_fraction, abs=0.05)

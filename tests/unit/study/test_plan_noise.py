@@ -7,7 +7,8 @@ from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.protocol.study import Study
-from eigenfed.study.planning.noise_forecast import Kept, falling, kept
+from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
+from eigenfed.study.planning.spectrum import make_geometric_spectrum
 
 pytestmark = pytest.mark.usefixtures("seeded_noise")
 
@@ -32,9 +33,11 @@ def captured(
     return float(np.mean(shares))
 
 
-def told(privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, method: str) -> Kept:
+def told(
+    privacy: Privacy, rows: dict[str, int], decay: float, d: int, k: int, method: str
+) -> NoiseEffect:
     study = Study(tuple(sorted(rows)), k, method, privacy=privacy)
-    return kept(study, rows, falling(decay, d, d))
+    return forecast_noise(study, rows, make_geometric_spectrum(decay, d, d))
 
 
 @pytest.mark.parametrize(
@@ -59,14 +62,16 @@ def test_captured_energy_is_that_of_real_runs(
     """Single runs differ by 0.002 in the first case and by up to 0.06 in the others."""
     privacy = Privacy(epsilon, 1e-6, **terms)  # type: ignore[arg-type]
     found = told(privacy, rows, decay, d, 3, method)
-    real = captured(privacy, rows, falling(decay, d, d).values(d), 3, method, runs=runs)
+    real = captured(
+        privacy, rows, make_geometric_spectrum(decay, d, d).values(d), 3, method, runs=runs
+    )
     assert found.captured == pytest.approx(real, abs=0.08)
 
 
 def test_where_nothing_is_left_both_say_so() -> None:
     privacy, rows = Privacy(0.5, 1e-6), {"a": 400, "b": 400, "c": 400}
     found = told(privacy, rows, 0.97, 400, 3, "covariance")
-    values = falling(0.97, 400, 400).values(400)
+    values = make_geometric_spectrum(0.97, 400, 400).values(400)
     real = captured(privacy, rows, values, 3, "covariance", runs=1)
     assert real < 0.3
     assert found.captured == pytest.approx(real, abs=0.08)
@@ -79,10 +84,10 @@ def test_few_features_stand_for_many_under_noise(monkeypatch: pytest.MonkeyPatch
 
     Single runs differ by 0.013, but for one in ten whose private radius came out large.
     """
-    monkeypatch.setitem(kept.__globals__, "_MATRIX_FEATURES", 200)
+    monkeypatch.setitem(forecast_noise.__globals__, "_MATRIX_FEATURES", 200)
     privacy, rows = Privacy(1.5, 1e-6, trust="central"), {"a": 700, "b": 700}
     rng = np.random.default_rng(0)
-    values = falling(0.8, 400, 400).values(400)
+    values = make_geometric_spectrum(0.8, 400, 400).values(400)
     tables = {name: rng.standard_normal((n, 400)) * np.sqrt(values) for name, n in rows.items()}
     runs = [FederatedPCA(3, privacy=privacy).fit_sites(tables).components_ for _ in range(3)]
     real = float(np.median([np.sum(run**2 @ values) / values[:3].sum() for run in runs]))
@@ -113,9 +118,9 @@ def test_a_run_that_would_end_early_is_told_with_its_reason() -> None:
 
 def test_scaling_is_refused_where_variances_drown() -> None:
     rows, privacy = {"a": 300, "b": 300, "c": 300}, Privacy(1.0, 1e-6)
-    spectrum = falling(0.97, 300, 300)
+    spectrum = make_geometric_spectrum(0.97, 300, 300)
     study = Study(tuple(rows), 2, "covariance", privacy=privacy, scale=True)
-    found = kept(study, rows, spectrum)
+    found = forecast_noise(study, rows, spectrum)
     assert "variances" in found.problem
     tables = {
         name: np.random.default_rng(i).standard_normal((n, 300))

@@ -10,7 +10,7 @@ import pytest
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, InputError
-from eigenfed.study.results.facts import described, plain
+from eigenfed.study.results.facts import describe_fit, to_json_types
 from eigenfed.study.results.result_folder import check_free, read_result, write_result
 from eigenfed.study.scores import Projected
 
@@ -69,15 +69,15 @@ def test_the_facts_are_json_without_nan(tmp_path: Path) -> None:
 
 def test_the_total_variance_is_known_without_a_certificate() -> None:
     pca = FederatedPCA(2).fit_sites(SITES)
-    known = described(pca, SITES)["total_variance"]
+    known = describe_fit(pca, SITES)["total_variance"]
     pca.certificate_ = None
-    facts = described(pca, SITES)
+    facts = describe_fit(pca, SITES)
     assert facts["certificate"] is None
     assert facts["total_variance"] == pytest.approx(known)
 
 
 def test_sets_and_tuples_become_lists() -> None:
-    assert plain({"a": (1, 2), "b": frozenset("ba"), "c": np.array([[1.5]])}) == {
+    assert to_json_types({"a": (1, 2), "b": frozenset("ba"), "c": np.array([[1.5]])}) == {
         "a": [1, 2],
         "b": ["a", "b"],
         "c": [[1.5]],
@@ -130,12 +130,12 @@ def test_force_replaces_results_and_nothing_else(tmp_path: Path) -> None:
     write_result(tmp_path / "r", FederatedPCA(1).fit_sites(SITES), sites=SITES, force=True)
     assert not (tmp_path / "r/scale.npy").exists()
     (tmp_path / "r/thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match=r"holds 'thesis\.txt', so it is no result"):
+    with pytest.raises(InputError, match=r"contains 'thesis\.txt', so it is not a result"):
         write_result(tmp_path / "r", pca, sites=SITES, force=True)
     assert (tmp_path / "r/thesis.txt").exists()
     (tmp_path / "half").mkdir()
     (tmp_path / "half/mean.npy").touch()
-    with pytest.raises(InputError, match=r"holds no result\.json"):
+    with pytest.raises(InputError, match=r"contains no result\.json"):
         check_free(tmp_path / "half", force=True)
 
 
@@ -143,9 +143,9 @@ def test_places_that_are_no_new_folder_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "link").symlink_to(tmp_path)
     for path, message in {
-        tmp_path / "file": "is no folder",
-        tmp_path / "link": "is no folder",
-        tmp_path / "no/where": "no is no folder",
+        tmp_path / "file": "is not a folder",
+        tmp_path / "link": "is not a folder",
+        tmp_path / "no/where": "no does not exist. Create it first",
         Path(): "has no name of its own",
         tmp_path / "..": "has no name of its own",
     }.items():
@@ -164,7 +164,7 @@ def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b", "a\\b", "a\nb"])
 def test_a_site_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
     pca = FederatedPCA(2).fit_sites(SITES)
-    with pytest.raises(InputError, match="no file's name"):
+    with pytest.raises(InputError, match="not a valid file name"):
         write_result(tmp_path / "r", pca, sites=[name], rows={name: Projected(X, None)})
     assert list(tmp_path.iterdir()) == []
 

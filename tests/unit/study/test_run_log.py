@@ -83,9 +83,9 @@ def test_the_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}\n", "no json\n", json.dumps({"event": "start"}) + "\n"])
 def test_a_log_that_is_not_whole_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.jsonl").write_text(text)
-    with pytest.raises(DataError, match=r"run\.jsonl is not there, or not whole"):
+    with pytest.raises(DataError, match=r"run\.jsonl is missing or incomplete"):
         read_log(tmp_path)
-    with pytest.raises(DataError, match="not there"):
+    with pytest.raises(DataError, match="is missing"):
         read_log(tmp_path / "nowhere")
 
 

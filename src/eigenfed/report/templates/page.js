@@ -89,8 +89,8 @@
         }
       }
     };
-    const across = cloud.querySelector("#points-across");
-    const up = cloud.querySelector("#points-up");
+    const across = cloud.querySelector("#points-horizontal");
+    const up = cloud.querySelector("#points-vertical");
     const site = cloud.querySelector("#points-site");
     const redraw = () => {
       const [x, y] = [Number(across.value), Number(up.value)];
@@ -136,7 +136,7 @@
         const falling = head.getAttribute("aria-sort") === "ascending";
         for (const other of heads) other.removeAttribute("aria-sort");
         head.setAttribute("aria-sort", falling ? "descending" : "ascending");
-        const key = (row) => row.cells[column].textContent;
+        const key = (row) => row.cells[column].title || row.cells[column].textContent;
         const order = (a, b) => {
           const [one, two] = [key(a), key(b)];
           const apart = Number(one) - Number(two);

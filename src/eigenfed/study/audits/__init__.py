@@ -1,1 +1,6 @@
-"""Attacks on a site's own configuration, from files to a page in words."""
+"""Attacks on a configuration, from files to findings in words.
+
+attacks            reconstruct the covariance, and infer membership of a record
+coordinator_audit  attack a site as a lying coordinator could
+distinguishing     bound the epsilon of a mechanism from below
+"""

@@ -1,4 +1,4 @@
-"""Attacks on a whole configuration, from files to what the attacker gets."""
+"""Reconstruction and membership attacks on a configuration, from files to figures."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,20 +23,20 @@ from eigenfed.protocol.study import Study
 
 @dataclass(frozen=True)
 class Rebuilt:
-    """How much of the covariance a coordinator can rebuild from its own asks.
+    """How much of the covariance a coordinator can reconstruct from the replies to its requests.
 
     Attributes
     ----------
     method : str
     d : int
+        Number of features.
     rounds : int
-        Asks of the run.
     directions : int
-        Independent directions on which the answers fix the covariance.
+        Number of independent directions along which the replies determine the covariance.
     correlation : float
-        Over all entries, of the best guess with the truth.
+        Correlation of the estimate with the true covariance, over all entries.
     error : float
-        Norm of their difference over that of the truth.
+        Frobenius norm of their difference, relative to that of the true covariance.
     """
 
     method: str
@@ -47,25 +47,26 @@ class Rebuilt:
     error: float
 
 
-def rebuild(
+def reconstruct_covariance(
     sites: Mapping[str, Path], k: int, *, method: Method, rng: np.random.Generator
 ) -> Rebuilt:
-    """Run an exact method, and rebuild the covariance of all rows from what it asked for.
+    """Run an exact method, and reconstruct the covariance of all rows from its replies.
 
     Parameters
     ----------
     sites : mapping of str to Path
+        Data file of each site.
     k : int
         Number of components.
     method : Method
-        One that asks for products of the covariance with directions.
+        One that requests products of the covariance with directions.
     rng : numpy Generator
-        For the public start.
+        For the public random start.
 
     Raises
     ------
     InputError
-        If the method asks for no products.
+        If the method requests no products.
     """
     sources = as_sources(sites)
     _check_components(k, sources)
@@ -75,10 +76,10 @@ def rebuild(
     if not watched.products:
         raise InputError(
             method.as_argument(),
-            " asks for no products with directions, from which the covariance is rebuilt",
+            " requests no products with directions, which the reconstruction needs",
             remedy=(Pass("method", "krylov"), "."),
         )
-    guess, truth = nystrom(watched.seen), _scatter(list(sources.values()))
+    guess, truth = nystrom(watched.seen), _compute_scatter(list(sources.values()))
     size = float(np.linalg.norm(truth))
     return Rebuilt(
         method.name,
@@ -101,16 +102,16 @@ def _check_components(k: int, sources: Mapping[str, Source]) -> None:
         )
 
 
-def _scatter(sources: list[Source]) -> Array:
-    """Return the scatter of all rows about their mean, missing entries at the mean."""
+def _compute_scatter(sources: list[Source]) -> Array:
+    """Return the scatter of all rows about their mean, with missing entries set to the mean."""
     totals = [source.totals() for source in sources]
     count = np.sum([observed for _, observed, _ in totals], axis=0)
     mean = np.sum([total for _, _, total in totals], axis=0) / np.maximum(count, 1.0)
     scatter = np.zeros((len(mean), len(mean)))
     for source in sources:
         for rows, _ in source.blocks():
-            around = np.nan_to_num(rows - mean, nan=0.0)
-            scatter += around.T @ around
+            centred = np.nan_to_num(rows - mean, nan=0.0)
+            scatter += centred.T @ centred
     return scatter
 
 
@@ -120,7 +121,7 @@ class _Released:
     mean: Array
 
 
-def find_member(
+def attack_membership(
     sites: Mapping[str, Path],
     k: int,
     *,
@@ -131,32 +132,33 @@ def find_member(
     privacy: Privacy | None = None,
     callback: Callable[[str], None] | None = None,
 ) -> tuple[Membership, int, int]:
-    """Attack the membership of one record in many runs over rows of all files.
+    """Infer the membership of one record from many runs on rows of all files.
 
     Parameters
     ----------
     sites : mapping of str to Path
+        Data file of each site.
     k : int
         Number of components.
     record : int, optional
-        Number of the record among all rows, from 1; by default the one farthest from their mean.
+        Number of the record among all rows, from 1; by default the one farthest from the mean.
     size : int, optional
-        Rows of a run; by default 50, or all but the record where there are fewer.
+        Number of rows in a run; by default 50, or all but the record if there are fewer.
     trials : int
-        Runs with the record, and as many without.
+        Number of runs with the record, and of runs without it.
     rng : numpy Generator
         Draws the rows of each run.
     privacy : Privacy, optional
-        Noise of the runs.
+        Makes the runs differentially private.
     callback : callable, optional
-        Told how far it is.
+        Called with a line of progress before each run.
 
     Returns
     -------
     Membership, record, size
     """
-    X = _whole(as_sources(sites))
-    place = _place(X, record)
+    X = _read_rows(as_sources(sites))
+    place = _find_record(X, record)
     pool = np.delete(X, place, axis=0)
     rows = min(50, len(pool)) if size is None else size
     runs = 0
@@ -176,24 +178,24 @@ def find_member(
     return found, place + 1, rows
 
 
-def _whole(sources: Mapping[str, Source]) -> Array:
+def _read_rows(sources: Mapping[str, Source]) -> Array:
     blocks = [rows for source in sources.values() for rows, _ in source.blocks()]
     X: Array = np.vstack(blocks)
     if np.isnan(X).any():
         raise InputError(
-            "The rows have missing entries, which this attack cannot do. Fill them in."
+            "The rows have missing entries, which this attack does not support. Fill them in."
         )
     return X
 
 
-def _place(X: Array, record: int | None) -> int:
+def _find_record(X: Array, record: int | None) -> int:
     if record is None:
-        around = X - X.mean(axis=0)
-        return int(np.argmax(np.einsum("ij,ij->i", around, around)))
+        centred = X - X.mean(axis=0)
+        return int(np.argmax(np.einsum("ij,ij->i", centred, centred)))
     if not 1 <= record <= len(X):
         raise InputError(
             Argument("record", record),
-            f" must be from 1 to {len(X)}, the rows of all files",
+            f" must be from 1 to {len(X)}, the number of rows in all files",
             remedy="Pass one of these numbers.",
         )
     return record - 1

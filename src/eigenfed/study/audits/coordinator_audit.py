@@ -1,4 +1,4 @@
-"""What a lying coordinator could get of a site, by the site's own file and a study's."""
+"""What a lying coordinator could learn about a site, given the site file and a study."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,19 +20,19 @@ from eigenfed.study.scores import Rows
 
 @dataclass(frozen=True)
 class Audited:
-    """A site and a study, and what a hostile coordinator got.
+    """A site, a study, and what a hostile coordinator learnt.
 
     Attributes
     ----------
     site : str
     study : Study
-        With its method.
+        With its method chosen.
     digest : str
-        Of the study as people approve it.
+        Digest of the study as sites approve it.
     policy : Policy
     rows, features : int
     spent : Totals or None
-        What the site's own ledger comes to so far.
+        Totals of the site's own ledger so far.
     found : HostileFindings
     """
 
@@ -47,9 +47,9 @@ class Audited:
 
 
 def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
-    """Attack a site's configuration with a coordinator that lies.
+    """Attack the configuration of a site with a coordinator that lies.
 
-    The site's rows are read and nothing else is touched: its ledger is only looked at.
+    The rows and the ledger of the site are only read.
 
     Parameters
     ----------
@@ -58,21 +58,21 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
     Raises
     ------
     InputError, DataError
-        If a file breaks a rule, or the two do not fit each other.
+        If a file is invalid, or the two do not match.
     Refusal, SiteRefused
-        If the site does not take part in the study at all.
+        If the site does not take part in the study.
     """
     site, agreed = read_site(site_path), read_study(study_path)
     if site.name not in agreed.sites:
         raise DataError(
-            f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}. Name '
-            "the study that the site takes part in."
+            f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}. Pass '
+            "a study in which the site takes part."
         )
     check_approved(agreed, site)
     with speaking_of_keys(f"{site.path}: "):
         wanted = None if isinstance(agreed.features, str) else list(agreed.features)
         source = Rows(site.data, site.id_column, site.where).table(wanted).source
-    study = _with_method(agreed.study, source, site.policy)
+    study = _choose_method(agreed.study, source, site.policy)
     found = attack_site(study, site.name, source, site.policy, filtered=bool(site.where))
     return Audited(
         site.name,
@@ -81,121 +81,127 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
         site.policy,
         source.n,
         source.d,
-        _spent(site),
+        _read_totals(site),
         found,
     )
 
 
-def _with_method(study: Study, source: Source, policy: Policy) -> Study:
+def _choose_method(study: Study, source: Source, policy: Policy) -> Study:
     shape = Shape(source.n, source.d, study.components, len(study.sites), study.masked)
     return study.with_method(choose_method(study, shape, (policy,))[0])
 
 
-def _spent(site: SiteFile) -> Totals | None:
+def _read_totals(site: SiteFile) -> Totals | None:
     if site.ledger is None or not site.ledger.exists():
         return None
     with Ledger(site.ledger, readonly=True) as ledger:
         return ledger.totals(site.dataset)
 
 
-def audit_page(audited: Audited) -> str:
-    """Return what was found, as a page for the people of the site."""
+def format_audit(audited: Audited) -> str:
+    """Return the findings as text for the people at the site."""
     study, found = audited.study, audited.found
     return "\n\n".join(
         [
-            f"A lying coordinator against site {audited.site!r} in the study {study.name!r} "
+            f"A lying coordinator attacks site {audited.site!r} in the study {study.name!r} "
             f"({audited.rows} rows, {audited.features} features, method {study.chosen.name}).\n"
             f"Digest of the study: {audited.digest}",
-            _lies(found),
-            _exact(audited) if study.privacy is None else _private(audited),
-            _over_runs(audited),
-            _advice(audited),
+            _describe_lies(found),
+            _describe_exact(audited) if study.privacy is None else _describe_private(audited),
+            _describe_all_runs(audited),
+            _advise(audited),
         ]
     )
 
 
-def _lies(found: HostileFindings) -> str:
+def _describe_lies(found: HostileFindings) -> str:
+    # The same lies are told to a site with other rows: any difference between the two sites'
+    # behaviour would be a leak outside the declared replies.
     same = (
-        "None of them showed anything that depends on the rows"
+        "None of the reactions depended on the rows"
         if not found.differing
-        else f"FAULT: {found.differing} of them showed something that depends on the rows"
+        else f"FAULT: {found.differing} of the reactions depended on the rows"
     )
     return (
-        f"Lies: {found.lies} changed messages were sent. {found.refused} were refused without "
-        f"looking at a row, {found.answered} were answered within the study's own script, and "
-        f"{found.aborted} ended the run. {same}: the same lies told to a site with other rows "
-        "brought the same codes, sizes and order."
+        f"Lies: {found.lies} manipulated messages were sent. {found.refused} were refused before "
+        f"any row was read, {found.answered} were answered as the study allows, and "
+        f"{found.aborted} ended the run. {same}: codes, sizes and order of the replies were "
+        "compared with those of a site with other rows."
     )
 
 
-def _exact(audited: Audited) -> str:
+def _describe_exact(audited: Audited) -> str:
     agreed, greedy = audited.found.agreed, audited.found.greedy
     lines = [
-        "An honest coordinator learns: " + _told(agreed),
-        "A greedy one, who goes on for as long as the script allows, learns: " + _told(greedy),
+        "An honest coordinator learns: " + _describe_learnt(agreed),
+        "A greedy one, which continues for as long as the study allows, learns: "
+        + _describe_learnt(greedy),
     ]
     if audited.study.masked:
         lines.append(
-            "These figures are about what the site puts into the sums. The coordinator reads sums "
-            "over all sites only. It has the site's part if all the others show it theirs."
+            "These figures are about what the site contributes to the sums. The coordinator sees "
+            "sums over all sites only. It learns the site's part if all other sites reveal theirs."
         )
     lines.append(
-        "No row leaves by itself, but these are exact sums: somebody who knows all rows but one "
-        "can work that one out."
+        "No single row leaves the site, but the sums are exact: somebody who knows all rows but "
+        "one can compute that row."
     )
     return "\n".join(lines)
 
 
-def _told(told: Told) -> str:
-    end = f" Then the site ended it ({told.refused})." if told.refused else ""
+def _describe_learnt(told: Told) -> str:
+    end = f" Then the site ended the run ({told.refused})." if told.refused else ""
     replies = f"{told.rounds} repl{'y' if told.rounds == 1 else 'ies'}"
     if told.error is None:
-        return f"nothing exact of the covariance, in {replies}.{end}"
+        return f"nothing exact about the covariance, from {replies}.{end}"
     return (
-        f"the site's covariance along {told.rank_fraction:.0%} of directions, exactly, in "
-        f"{replies}. The best guess at all of it is off by {told.error:.1%} of its size "
-        f"and holds {told.variance_fraction:.0%} of the variance.{end}"
+        f"the site's covariance along {told.rank_fraction:.0%} of directions, exactly, from "
+        f"{replies}. The relative error of the best estimate of the full covariance is "
+        f"{told.error:.1%}; it captures {told.variance_fraction:.0%} of the variance.{end}"
     )
 
 
-def _private(audited: Audited) -> str:
+def _describe_private(audited: Audited) -> str:
     privacy = audited.study.privacy
     if not isinstance(privacy, Privacy):
-        return "The study runs a published mechanism: see what is true of it before you take part."
+        return (
+            "The study runs a published mechanism: check which guarantee it really gives before "
+            "you take part."
+        )
     outside, inside = epsilons_against(privacy, len(audited.study.sites))
     return (
-        f"An honest coordinator and a lying one learn the same: replies with noise, of epsilon "
-        f"{privacy.epsilon:g} at delta {privacy.delta:g} in all. Against people outside the study "
-        f"epsilon is {outside:.3g}, against participants {inside:.3g}. How much each reply may "
-        "spend follows from the study; a coordinator cannot ask for less noise."
+        "An honest and a lying coordinator learn the same: replies with noise, with epsilon "
+        f"{privacy.epsilon:g} at delta {privacy.delta:g} in total. Against people outside the "
+        f"study epsilon is {outside:.3g}, against participants {inside:.3g}. The study determines "
+        "how much each reply may spend; a coordinator cannot request less noise."
     )
 
 
-def _over_runs(audited: Audited) -> str:
+def _describe_all_runs(audited: Audited) -> str:
     policy = audited.policy
     budget = policy.budget
-    over = (
+    limit = (
         f"Over all runs the budget is epsilon {budget.epsilon:g} at delta {budget.delta:g}."
         if budget is not None
-        else f"Over all runs: at most {policy.max_runs} may be opened, each with a signed study."
+        else f"Over all runs: at most {policy.max_runs} runs, each with a signed study."
     )
     spent = "" if audited.spent is None else f" So far: {audited.spent.text}"
     return (
-        f"{over}{spent} A run that fails because of the rows tells one bit at most and ends; after "
-        f"{ABORTS_ALLOWED + 1} of them nobody is answered before somebody at the site has run "
-        "eigenfed ledger release."
+        f"{limit}{spent} A run that fails because of the rows reveals at most one bit and ends. "
+        f"After {ABORTS_ALLOWED + 1} such runs the site refuses all requests until somebody there "
+        "runs eigenfed ledger release."
     )
 
 
-def _advice(audited: Audited) -> str:
+def _advise(audited: Audited) -> str:
     policy, study = audited.policy, audited.study
     advice = []
     if study.privacy is None and audited.found.greedy.rank_fraction == 1.0:
-        advice.append("max_rank_fraction below 1 keeps a part of the covariance back")
+        advice.append("max_rank_fraction below 1 withholds a part of the covariance")
     if study.privacy is None and not study.masked:
-        advice.append("secure = true in the study shows sums over all sites only")
+        advice.append("secure = true in the study reveals only sums over all sites")
     if study.privacy is None and policy.budget is None:
-        advice.append("[policy.budget] lets nothing leave without noise")
+        advice.append("[policy.budget] requires noise on everything that leaves")
     if not advice:
-        return "No setting of the site's file would let out less."
-    return "To let out less: " + "; ".join(advice) + "."
+        return "No setting in the site file would reveal less."
+    return "To reveal less: " + "; ".join(advice) + "."

@@ -1,8 +1,9 @@
-"""The noise that sites add, and that papers print, put to the test on their worst neighbours.
+"""Audits of the noise that sites add, and of published mechanisms, on worst-case neighbours.
 
-Of all entries of a second moment, a row e1 that becomes e2 changes two, and no other pair of
-neighbours changes more. Entries that do not change tell nothing, as their noise is independent:
-only those that do are drawn, so that the number of features costs nothing.
+Replacing a row e1 by e2 changes two entries of the second moment, and no other pair of neighbours
+changes it more. The noise of the entries is independent, so entries that do not change carry no
+information. Only the changed entries are drawn, which makes the cost independent of the number of
+features.
 """
 
 from collections.abc import Callable
@@ -29,26 +30,26 @@ from eigenfed.protocol.study import Study
 _ROWS = 2
 
 
-def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) -> Audit:
-    """Test the noise of eigenfed's own sites, drawn as they draw it.
+def audit_own_noise(epsilon: float, delta: float, *, trials: int, parties: int = 3) -> Audit:
+    """Audit the noise of eigenfed's own sites, drawn with their code.
 
     Parameters
     ----------
     epsilon, delta : float
-        What is claimed.
+        The claimed guarantee.
     trials : int
-        Runs on each data set.
+        Number of runs on each data set.
     parties : int, default=3
-        Sites that each add a part of the noise.
+        Number of sites that each add a part of the noise.
 
     Examples
     --------
-    >>> found = audit_sound(1.0, 1e-3, trials=2000)
+    >>> found = audit_own_noise(1.0, 1e-3, trials=2000)
     >>> found.refutes, round(found.theory, 3)
     (False, 1.0)
     """
-    check_count("parties", parties, "Somebody adds the noise.")
-    values = [_moment(np.eye(2)[[place]]) for place in range(2)]
+    check_count("parties", parties, "At least one site adds noise.")
+    values = [_compute_moment(np.eye(2)[[place]]) for place in range(2)]
     noise = noise_of_scatter(grid_for(_ROWS, 2), 2, "replace_one")
     mu = mu_of(epsilon, delta)
     relative = noise.relative["triangle"]
@@ -62,7 +63,7 @@ def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) 
             release = release + many.added(part, mu, parties)["triangle"]
         return release.astype(np.float64)
 
-    apart = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
+    distance = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
     first, second = (value.astype(np.float64) for value in values)
     return audit_epsilon(
         mechanism,
@@ -70,12 +71,12 @@ def audit_sound(epsilon: float, delta: float, *, trials: int, parties: int = 3) 
         trials=trials,
         score=likelihood_ratio(first, second, noise.sensitivity * relative),
         claimed=epsilon,
-        theory=epsilon_of(delta, mu * apart),
+        theory=epsilon_of(delta, mu * distance),
     )
 
 
-def _moment(row: Array) -> Integers:
-    """Return the second moment of a row among zeros, as a site computes it."""
+def _compute_moment(row: Array) -> Integers:
+    """Return the second moment of a row and a row of zeros, as a site computes it."""
     rows = np.vstack([np.zeros((_ROWS - 1, 2)), row])
     study = Study(("a",), 1, "covariance", privacy=Privacy(1.0, 1e-6, trust="local"))
     request = MomentRequest(center=np.zeros(2), radius=1.0, n=_ROWS)
@@ -93,30 +94,31 @@ PUBLISHED: dict[str, Callable[[float, float, int], CovarianceNoise]] = {
         epsilon, delta, batch=n, clip=1.0
     ),
 }
-"""Those whose noise goes onto a second moment, for n rows of norm 1 at most."""
+"""Published mechanisms that add noise to a second moment, for n rows of norm at most 1."""
 
 
 def audit_published(
     name: str, epsilon: float, delta: float, *, n: int, d: int, trials: int
 ) -> tuple[Audit, Truth]:
-    """Test a paper's noise as printed, on the worst neighbours that the paper has.
+    """Audit a published mechanism as printed, on its worst-case neighbours.
 
     Parameters
     ----------
     name : str
         One of `PUBLISHED`.
     epsilon, delta : float
-        As the paper's formula takes them.
+        Parameters of the paper's formula.
     n, d : int
-        Rows, and features; at least 2.
+        Numbers of rows and of features; `d` is at least 2.
     trials : int
+        Number of runs on each data set.
 
     Returns
     -------
     Audit
-        Of the noise alone.
+        Audit of the noise alone.
     Truth
-        What is proved of it.
+        What is proven about the mechanism.
 
     Examples
     --------
@@ -124,7 +126,7 @@ def audit_published(
     >>> truth.holds, round(truth.true_epsilon, 3)
     (False, 2.371)
     """
-    check_count("features", d, "Neighbours that are worst need two.", least=2)
+    check_count("features", d, "The worst-case neighbours need two features.", least=2)
     if name not in PUBLISHED:
         raise InputError(
             Argument("name", name),

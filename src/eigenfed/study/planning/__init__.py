@@ -1,1 +1,9 @@
-"""What a study would take, before anything runs."""
+"""Forecast the cost and accuracy of a study before it runs.
+
+plan            questions from study files, and verdicts in words
+forecast        rounds, bytes, memory, time, leakage and accuracy of a study
+spectrum        the eigenvalues that a forecast assumes
+trial_runs      model runs of the protocol, extrapolated to the real size
+traffic         the messages of a model run, measured
+noise_forecast  what noise leaves of the components
+"""

@@ -1,8 +1,8 @@
-"""Memory and time of a run, by what its method takes; for private runs, what theirs does.
+"""Forecast of a study: rounds, bytes, memory, time, leakage and accuracy.
 
-The factors were measured, and tests hold them to within 30 % of real peaks.
-
-What a study would take, before anything runs: rounds, bytes, memory, time, leakage, accuracy.
+Rounds, bytes and leakage come from model runs of the real protocol (`trial_runs`), accuracy under
+noise from `noise_forecast`. Memory and time follow from the cost model of the method, whose factors
+were measured; tests check them to within 30 % of real peaks.
 """
 
 import os
@@ -27,28 +27,40 @@ from eigenfed.protocol.method import (
 )
 from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.study import Study
-from eigenfed.study.planning.noise_forecast import Kept, Spectrum, assumed, falling, kept, listed
+from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
+from eigenfed.study.planning.spectrum import (
+    Spectrum,
+    assume_spectra,
+    make_geometric_spectrum,
+    make_spectrum,
+)
 from eigenfed.study.planning.traffic import TrafficTrace
-from eigenfed.study.planning.trial_runs import Traffic, exact_talk, private_talk, secure_traffic
+from eigenfed.study.planning.trial_runs import (
+    Traffic,
+    forecast_secure_traffic,
+    trace_exact_run,
+    trace_private_run,
+)
 
 _WORK_PER_S = 5e9
+"""Arithmetic operations per second of a modest machine."""
 
 
-def private_cost(method: Method, shape: Shape) -> Cost:
-    """Return what a method takes under differential privacy.
+def estimate_private_cost(method: Method, shape: Shape) -> Cost:
+    """Return the cost of a method under differential privacy.
 
     Parameters
     ----------
     method : Method
-        One that sends its whole covariance, or one that iterates: two products with twice as many
-        directions as components.
+        One that sends the whole covariance, or one that iterates, with two products of twice as
+        many directions as components.
     shape : Shape
 
     Examples
     --------
     >>> from eigenfed import Covariance
     >>> shape = Shape(rows=3000, features=2000, components=4, sites=3)
-    >>> private_cost(Covariance(), shape).site_bytes
+    >>> estimate_private_cost(Covariance(), shape).site_bytes
     166400000.0
     """
     d, block = float(shape.features), block_bytes(shape)
@@ -74,31 +86,29 @@ def private_cost(method: Method, shape: Shape) -> Cost:
     )
 
 
-def compute_s(cost: Cost) -> float:
-    """Return the seconds of arithmetic, at the largest site and then at the coordinator.
-
-    It takes five thousand million operations a second, a modest machine.
+def estimate_compute_s(cost: Cost) -> float:
+    """Return the seconds of arithmetic at the largest site and then at the coordinator.
 
     Examples
     --------
     >>> from eigenfed import Covariance
     >>> shape = Shape(rows=5000, features=1000, components=4, sites=3)
-    >>> compute_s(Covariance().cost(shape))
+    >>> estimate_compute_s(Covariance().cost(shape))
     1.8
     """
     return cost.work / _WORK_PER_S
 
 
-def network_s(
+def estimate_network_s(
     rounds: float, all_bytes: float, latency_ms: float | None, bandwidth_mbps: float | None
 ) -> float:
-    """Return the seconds on the wire: rounds there and back, and all bytes on one link.
+    """Return the seconds spent on the network: one latency per round, and all bytes on one link.
 
-    The coordinator's link is taken to carry the messages of all sites, one after the other.
+    The coordinator's link carries the messages of all sites, one after the other.
 
     Examples
     --------
-    >>> network_s(10, 1_000_000, latency_ms=40, bandwidth_mbps=8)
+    >>> estimate_network_s(10, 1_000_000, latency_ms=40, bandwidth_mbps=8)
     1.4
     """
     waiting = 0.0 if latency_ms is None else rounds * latency_ms / 1e3
@@ -108,7 +118,7 @@ def network_s(
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be forecast.
+    """A study to forecast.
 
     Attributes
     ----------
@@ -120,13 +130,14 @@ class Question:
     center, scale, secure, by_site : bool
     privacy : Privacy or None
     latency_ms : float or None
-        From the coordinator to a site and back.
+        Round-trip time between the coordinator and a site.
     bandwidth_mbps : float or None
-        Of the coordinator's link.
+        Bandwidth of the coordinator's link.
     decay : float or None
-        Share of the one before that each eigenvalue is.
+        Ratio of each eigenvalue to the one before.
     spectrum : tuple of float, or None
-        Falling eigenvalues; those beyond count as 0. Without either, three are assumed.
+        Decreasing eigenvalues, followed by zeros. Without `decay` and `spectrum`, three spectra are
+        assumed.
 
     Examples
     --------
@@ -153,12 +164,12 @@ class Question:
 
     @property
     def n(self) -> int:
-        """Rows of all sites."""
+        """Number of rows of all sites."""
         return sum(self.rows.values())
 
     @property
     def study(self) -> Study:
-        """What the sites would agree to."""
+        """The study that the sites would run."""
         return Study(
             tuple(sorted(self.rows)),
             self.components,
@@ -172,7 +183,7 @@ class Question:
 
     @property
     def shape(self) -> Shape:
-        """The sizes from which costs follow."""
+        """The sizes that costs depend on."""
         return Shape(
             rows=max(self.rows.values()),
             features=self.features,
@@ -185,20 +196,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Case:
-    """What is expected with one spectrum.
+    """The forecast for one spectrum.
 
     Attributes
     ----------
     spectrum : str
-        "given", or how the one that is assumed falls.
+        "given", or the name of the assumed spectrum.
     traffic : Traffic
     seconds : float
     site_bytes, coordinator_bytes : float
-        Memory, that of a site beside its rows.
+        Memory; that of a site does not include its rows.
     rank_fraction, variance_fraction : float
-        What `FederatedPCA.leakage_` will say.
-    kept : Kept or None
-        What noise leaves of the components, where there is noise and there are any.
+        Expected value of `FederatedPCA.leakage_`.
+    kept : NoiseEffect or None
+        What noise leaves of the components; None without noise, or without components to find.
     """
 
     spectrum: str
@@ -208,24 +219,24 @@ class Case:
     coordinator_bytes: float
     rank_fraction: float
     variance_fraction: float
-    kept: Kept | None
+    kept: NoiseEffect | None
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a study would take.
+    """The forecast of a study.
 
     Attributes
     ----------
     question : Question
     method : Method
-        What would be used.
+        The method that would be used.
     why : str
-        Why.
+        Why it would be used.
     rows_bytes : int
-        Rows of the largest site, dense and in memory.
+        Memory of the largest site's rows if they are dense.
     cases : tuple of Case
-        One with a given spectrum, three with assumed ones.
+        One for a given spectrum, or three for the assumed spectra.
     """
 
     question: Question
@@ -242,7 +253,7 @@ class Forecast:
 
 
 def forecast(question: Question) -> Forecast:
-    """Say what a study would take.
+    """Forecast the cost and accuracy of a study.
 
     Parameters
     ----------
@@ -251,7 +262,7 @@ def forecast(question: Question) -> Forecast:
     Raises
     ------
     InputError
-        If a fit would refuse it.
+        If a fit would refuse the study.
 
     Examples
     --------
@@ -262,47 +273,49 @@ def forecast(question: Question) -> Forecast:
     """
     _check(question)
     method, why = choose_method(question.study, question.shape)
-    # A model with fewer features might choose another.
+    # Fixed here: with the fewer features of a model, "auto" might choose another method.
     study = question.study.with_method(method)
     if question.privacy is not None:
         check_scaled(study)
-    spectra = _spectra(question)
+    spectra = _list_spectra(question)
     if question.privacy is None:
-        heard = [_heard(study, question.rows, spectrum) for spectrum in spectra]
+        runs = [_trace_run(study, question.rows, spectrum) for spectrum in spectra]
     else:
-        # What crosses does not depend on the rows.
-        heard = [private_talk(study, question.rows, question.features)] * len(spectra)
+        # The traffic of a private run does not depend on the spectrum.
+        runs = [trace_private_run(study, question.rows, question.features)] * len(spectra)
     cases = tuple(
-        _case(question, study, spectrum, trace, traffic)
-        for spectrum, (trace, traffic) in zip(spectra, heard, strict=True)
+        _forecast_case(question, study, spectrum, trace, traffic)
+        for spectrum, (trace, traffic) in zip(spectra, runs, strict=True)
     )
     rows_bytes = max(question.rows.values()) * question.features * 8
     return Forecast(question, method, why, rows_bytes, cases)
 
 
-def _heard(study: Study, rows: dict[str, int], spectrum: Spectrum) -> tuple[TrafficTrace, Traffic]:
-    trace = exact_talk(study, rows, spectrum)
+def _trace_run(
+    study: Study, rows: dict[str, int], spectrum: Spectrum
+) -> tuple[TrafficTrace, Traffic]:
+    trace = trace_exact_run(study, rows, spectrum)
     if not study.secure:
         return trace, Traffic.of(trace, rows)
-    return trace, secure_traffic(study, rows, spectrum, trace.products)
+    return trace, forecast_secure_traffic(study, rows, spectrum, trace.products)
 
 
-def _cost(question: Question, method: Method, products: int) -> Cost:
+def _estimate_cost(question: Question, method: Method, products: int) -> Cost:
     shape = replace(question.shape, products=products or None)
-    return method.cost(shape) if question.privacy is None else private_cost(method, shape)
+    return method.cost(shape) if question.privacy is None else estimate_private_cost(method, shape)
 
 
-def _case(
+def _forecast_case(
     question: Question, study: Study, spectrum: Spectrum, trace: TrafficTrace, traffic: Traffic
 ) -> Case:
-    cost = _cost(question, study.chosen, trace.products)
-    seconds = compute_s(cost) + network_s(
+    cost = _estimate_cost(question, study.chosen, trace.products)
+    seconds = estimate_compute_s(cost) + estimate_network_s(
         traffic.rounds, traffic.all_bytes, question.latency_ms, question.bandwidth_mbps
     )
-    left = None
+    effect = None
     if question.privacy is not None and spectrum.has_components:
-        left = kept(study, question.rows, spectrum)
-    # All of a site's variance lies within as many directions as it has rows, less the mean.
+        effect = forecast_noise(study, question.rows, spectrum)
+    # The centred rows of a site span at most n - 1 directions, which then hold all its variance.
     few = 0 < min(question.rows.values()) - 1 <= trace.directions
     return Case(
         spectrum.name,
@@ -312,18 +325,18 @@ def _case(
         cost.coordinator_bytes,
         min(trace.directions / question.features, 1.0),
         1.0 if few else trace.variance_fraction,
-        left,
+        effect,
     )
 
 
-def _spectra(question: Question) -> tuple[Spectrum, ...]:
+def _list_spectra(question: Question) -> tuple[Spectrum, ...]:
     n, d = question.n, question.features
     rank = max(min(n - 1 if question.center else n, d), 1)
     if question.spectrum is not None:
-        return (listed(question.spectrum, d, rank),)
+        return (make_spectrum(question.spectrum, d, rank),)
     if question.decay is not None:
-        return (falling(question.decay, d, rank),)
-    return assumed(n, d, question.components, rank)
+        return (make_geometric_spectrum(question.decay, d, rank),)
+    return assume_spectra(n, d, question.components, rank)
 
 
 def _check(question: Question) -> None:
@@ -332,13 +345,13 @@ def _check(question: Question) -> None:
         raise InputError("rows names no site. Give the number of rows of each site.")
     for site, n in question.rows.items():
         check_count(f"rows[{site!r}]", n, "Leave out sites without rows.")
-    check_count("features", question.features, "Say how many features there are.")
+    check_count("features", question.features, "Give the number of features.")
     k, most = question.components, min(question.n, question.features)
-    check_count("n_components", k, "Ask for one component or more.")
+    check_count("n_components", k, "Request at least one component.")
     if k > most:
         raise InputError(
             Argument("n_components", k),
-            f" must be at most {most}, the smaller of the number of rows ({question.n}) and of "
+            f" must be at most {most}, the smaller of the numbers of rows ({question.n}) and "
             f"features ({question.features})",
             remedy=("Lower ", Name("n_components"), "."),
         )
@@ -356,7 +369,7 @@ def _check(question: Question) -> None:
 def _check_spectrum(question: Question, k: int) -> None:
     given, decay = question.spectrum, question.decay
     if given is not None and decay is not None:
-        raise InputError("spectrum and decay both say how eigenvalues fall. Give one of them.")
+        raise InputError("spectrum and decay both define the eigenvalues. Give one of them.")
     if decay is not None and not 0.0 < decay <= 1.0:
         raise InputError(
             Argument("decay", decay),
@@ -366,6 +379,6 @@ def _check_spectrum(question: Question, k: int) -> None:
     if given is not None and (len(given) < k or given[k - 1] <= 0.0):
         raise InputError(
             Name("spectrum"),
-            f" must have {k} eigenvalues above 0 at least, one for each component",
+            f" must have at least {k} eigenvalues above 0, one for each component",
             remedy=("Give more, or lower ", Name("n_components"), "."),
         )

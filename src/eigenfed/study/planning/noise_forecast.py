@@ -1,21 +1,18 @@
-"""Eigenvalues that a forecast reckons with: given, or assumed at three steepnesses.
+"""Forecast of what noise leaves of the components.
 
-What noise would leave of the components: the real coordinator, with sites of made-up rows.
+The coordinator of the private protocol runs unchanged: it splits the budget, searches for radii,
+calibrates and decomposes. The sites are replaced by a model (`_SimulatedSites`) that returns the
+sums of Gaussian rows with the given eigenvalues, plus as much noise as sites would add.
 
-The private protocol runs as it is: it splits the budget, searches for radii, calibrates and
-decomposes. In place of sites answers what Gaussian rows with the given eigenvalues would sum to,
-with as much noise as sites would add. Many features are stood for by few: the noise of a matrix
-grows with the root of their number, so that the sums are made smaller by as much instead.
+Many features are represented by few. The spectral norm of a noise matrix grows with the square root
+of the number of features, so the signal is divided by the square root of the ratio instead.
 """
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from scipy.special import digamma
 
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
@@ -45,125 +42,7 @@ from eigenfed.protocol.private.private_site import (
     WithinRequest,
 )
 from eigenfed.protocol.study import Study
-
-_STEEP = 0.1
-_CURVE_POINTS = 20_001
-
-
-@dataclass(frozen=True, eq=False)
-class Spectrum:
-    """Eigenvalues of a covariance by falling size, never all of them in memory.
-
-    Attributes
-    ----------
-    name : str
-        How it falls, in a word.
-    d : int
-        Number of features.
-    rank : int
-        How many eigenvalues there are above 0.
-    at : callable
-        Eigenvalues at places below the rank.
-    trace : float
-        The sum of all.
-    has_components : bool
-        Whether there is anything to find: of pure noise, any directions are as good.
-    """
-
-    name: str
-    d: int
-    rank: int
-    at: Callable[[npt.NDArray[np.int64]], Array]
-    trace: float
-    has_components: bool = True
-
-    def values(self, count: int) -> Array:
-        """Return so many eigenvalues: all, or the largest and a sample of the others.
-
-        What a method sees of a spectrum is where it begins and how it goes on, so that few features
-        with such eigenvalues stand for many.
-
-        Examples
-        --------
-        >>> falling(0.5, d=1000, rank=999).values(4)
-        array([1.00000000e+000, 5.00000000e-001, 2.50000000e-001, 3.05493...e-151])
-        """
-        places = np.arange(min(count, self.d))
-        if self.rank > count:
-            head = count - count // 2
-            rest = np.linspace(head, self.rank, count // 2, endpoint=False).astype(np.int64)
-            places = np.concatenate([places[:head], rest])
-        found, there = np.zeros(len(places)), places < self.rank
-        found[there] = self.at(places[there])
-        return found
-
-    def leading(self, k: int) -> float:
-        """Return the sum of the first k."""
-        return float(self.at(np.arange(min(k, self.rank))).sum())
-
-
-def listed(given: Sequence[float], d: int, rank: int) -> Spectrum:
-    """Take eigenvalues as they are given, and the rest as 0."""
-    known = np.asarray(given[: min(d, rank)], dtype=np.float64) / given[0]
-    there = int(np.count_nonzero(known))
-    return Spectrum("given", d, there, lambda places: known[places], float(known.sum()))
-
-
-def falling(share: float, d: int, rank: int, name: str = "given") -> Spectrum:
-    """Let each eigenvalue be a share of the one before.
-
-    Examples
-    --------
-    >>> falling(0.5, d=3, rank=3).trace
-    1.75
-    """
-    trace = float(rank) if share == 1.0 else -math.expm1(rank * math.log(share)) / (1.0 - share)
-
-    def at(places: npt.NDArray[np.int64]) -> Array:
-        values: Array = share ** places.astype(np.float64)
-        # Below the least normal number a feature would be constant.
-        return np.maximum(values, np.finfo(np.float64).tiny)
-
-    return Spectrum(name, d, rank, at, trace)
-
-
-def assumed(n: int, d: int, k: int, rank: int) -> tuple[Spectrum, ...]:
-    """Return spectra that others lie between, in how many rounds they take.
-
-    Parameters
-    ----------
-    n : int
-        Number of rows.
-    d, k, rank : int
-
-    Returns
-    -------
-    steep, usual, flat : Spectrum
-        The components wanted and nothing else, each a tenth of the one before; one over its
-        place; pure noise.
-    """
-    harmonic = float(digamma(rank + 1.0)) + np.euler_gamma
-    usual = Spectrum("usual", d, rank, lambda places: np.reciprocal(places + 1.0), harmonic)
-    return falling(_STEEP, d, min(k, rank), "steep"), usual, _noise(n, d, rank)
-
-
-def _noise(n: int, d: int, rank: int) -> Spectrum:
-    """Eigenvalues of rows without any structure, by the law of Marchenko and Pastur."""
-    ratio = min(d, n) / max(d, n)
-    low, high = (1.0 - math.sqrt(ratio)) ** 2, (1.0 + math.sqrt(ratio)) ** 2
-    # Substituting x = middle - half cos(t) makes the density smooth at both ends.
-    t = np.linspace(0.0, math.pi, _CURVE_POINTS)
-    half = (high - low) / 2
-    x = np.maximum((high + low) / 2 - half * np.cos(t), np.finfo(np.float64).tiny)
-    density = np.sin(t) ** 2 / x
-    below = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2)])
-    below /= below[-1]
-
-    def at(places: npt.NDArray[np.int64]) -> Array:
-        return np.interp(1.0 - (places + 0.5) / rank, below, x)
-
-    return Spectrum("flat", d, rank, at, float(rank), has_components=False)
-
+from eigenfed.study.planning.spectrum import Spectrum
 
 _MATRIX_FEATURES, _PRODUCT_FEATURES = 1000, 20_000
 _DRAWN_NUMBERS, _PRODUCT_NUMBERS = 400_000, 2_000_000
@@ -172,18 +51,20 @@ _LEAST_SIGNAL = 3.0
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What is left of the components under noise.
+class NoiseEffect:
+    """What noise leaves of the components.
 
     Attributes
     ----------
     captured : float or None
-        Variance along the noised components over that along the best; None where the run would
-        end before there are any.
+        Variance along the noisy components relative to that along the best components; None if the
+        run would fail before it has any.
     ratio : float or None
-        Size of the noise over the largest eigenvalue: above 1, no component stands out of it.
+        Standard deviation of the noise on an entry times the square root of the number of features,
+        relative to the largest eigenvalue. Above 1, no component can be told from noise: the
+        threshold of Baik, Ben Arous and Peche (2005).
     problem : str
-        What would end the run.
+        Why the run would fail; empty if it would not.
     """
 
     captured: float | None
@@ -191,30 +72,30 @@ class Kept:
     problem: str = ""
 
 
-def kept(study: Study, rows: dict[str, int], spectrum: Spectrum) -> Kept:
-    """Forecast what a private PCA captures.
+def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> NoiseEffect:
+    """Forecast how much variance the components of a private run capture.
 
     Parameters
     ----------
     study : Study
         With its privacy and its method.
     rows : dict of str to int
-        Numbers of rows of the sites.
+        Number of rows of each site.
     spectrum : Spectrum
 
     Examples
     --------
     >>> from eigenfed import Privacy
-    >>> from eigenfed.study.planning.noise_forecast import falling
-    >>> rows, spectrum = {"a": 30_000, "b": 30_000, "c": 30_000}, falling(0.5, 20, 20)
+    >>> from eigenfed.study.planning.spectrum import make_geometric_spectrum
+    >>> rows = {"a": 30_000, "b": 30_000, "c": 30_000}
     >>> study = Study(("a", "b", "c"), 2, "covariance", privacy=Privacy(1.0, 1e-6))
-    >>> found = kept(study, rows, spectrum)
+    >>> found = forecast_noise(study, rows, make_geometric_spectrum(0.5, 20, 20))
     >>> found.captured > 0.95, found.ratio < 0.1
     (True, True)
     """
     k, privacy = study.components, terms_of(study)
     if privacy.trust == "central":
-        # One trusted party adds the noise once, as one site would for itself.
+        # A trusted coordinator adds the noise once, like a single site with local noise.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}
     if study.scale:
         privacy = replace(privacy, shares={**(privacy.shares or {}), "scree": 0.0})
@@ -223,24 +104,28 @@ def kept(study: Study, rows: dict[str, int], spectrum: Spectrum) -> Kept:
     if study.chosen.iterates:
         most = max(_PRODUCT_NUMBERS // k, 4 * k)
         features = min(spectrum.d, _PRODUCT_FEATURES, most)
-    found = []
-    # With many features one run is as good as the mean of several.
+    runs = []
+    # With many features, noise averages out within one run.
     for seed in range(_RUNS if features <= _FEW_RUN_FEATURES else 1):
-        # Seeded on purpose: this is a forecast about nobody's rows, and should not change.
-        sites = _Modelled(model, rows, spectrum, features, np.random.default_rng(seed))
+        # A fixed seed: no real rows are involved, and the same question gets the same forecast.
+        sites = _SimulatedSites(model, rows, spectrum, features, np.random.default_rng(seed))
         try:
             components = _run(model, sites)
         except ProtocolError as error:
-            return Kept(None, None, str(error))
+            return NoiseEffect(None, None, str(error))
         if study.scale and sites.least_signal < _LEAST_SIGNAL:
-            return Kept(None, None, "The features' variances would not stand out of their noise.")
-        found.append((float(np.sum(components**2 @ sites.values)), sites.ratio))
-    captured, ratio = (float(mean) for mean in np.mean(found, axis=0))
-    return Kept(min(captured / spectrum.leading(k), 1.0), ratio)
+            problem = "The variances of the features would be lost in their noise."
+            return NoiseEffect(None, None, problem)
+        runs.append((float(np.sum(components**2 @ sites.values)), sites.ratio))
+    captured, ratio = (float(mean) for mean in np.mean(runs, axis=0))
+    return NoiseEffect(min(captured / spectrum.leading(k), 1.0), ratio)
 
 
-def _run(study: Study, sites: "_Modelled") -> Array:
-    """Drive the private protocol, whose only ask outside of sums is for the numbers of rows."""
+def _run(study: Study, sites: "_SimulatedSites") -> Array:
+    """Drive the private protocol and return its components.
+
+    All of its requests are for sums, which `sites` answers, except the first, for numbers of rows.
+    """
     protocol = private_pca(study, rng=sites.rng, total=sites)
     next(protocol)
     d, public = len(sites.values), terms_of(study).count == "public"
@@ -252,20 +137,23 @@ def _run(study: Study, sites: "_Modelled") -> Array:
     except StopIteration as end:
         components: Array = end.value.components
         return components
-    raise ProtocolError("The private protocol asks for what a forecast does not know.")
+    raise ProtocolError("The private protocol sent a request that a forecast cannot answer.")
 
 
-class _Modelled:
-    """Sums that sites with Gaussian rows would give, with their noise: a `Total`.
+class _SimulatedSites:
+    """A `Total` that returns the noisy sums of sites with Gaussian rows.
+
+    The axes are the eigenvectors, so that the covariance is diagonal.
 
     Attributes
     ----------
     values : ndarray of shape (features,)
-        Eigenvalues, along the axes.
+        Eigenvalues.
     ratio : float
-        Size of the noise on the last second moment or product over its largest eigenvalue.
+        Noise on the last second moment or product relative to its largest eigenvalue; see
+        `NoiseEffect`.
     least_signal : float
-        Mean variance of a feature over the deviation of its noise.
+        Mean variance of a feature relative to the standard deviation of its noise.
     """
 
     bounded = True
@@ -286,7 +174,7 @@ class _Modelled:
         self._n = sum(rows.values())
         self._d = spectrum.d
         self._stretch = math.sqrt(spectrum.d / features)
-        self._elsewhere = max(spectrum.trace - float(self.values.sum()), 0.0)
+        self._omitted = max(spectrum.trace - float(self.values.sum()), 0.0)
         count = min(self._n, max(_DRAWN_NUMBERS // features, 64))
         self._drawn = rng.standard_normal((count, features)) * np.sqrt(self.values)
         self._terms = Terms(study, self._n, len(self.values))
@@ -294,14 +182,14 @@ class _Modelled:
         self._parties = terms_of(study).parties(len(rows))
 
     def agree(self, limits: Limits) -> None:
-        """Take limits, of which noised sums need none."""
+        """Ignore limits: noisy sums need none."""
 
     def error(self, bound: Bound) -> Array:
-        """Return 0: rounding is nothing beside noise."""
+        """Return 0: rounding is negligible compared with noise."""
         return np.zeros(np.shape(bound))
 
     def __call__(self, call: Call[R]) -> Protocol[R]:
-        """Answer a request for a noised sum, without asking anybody."""
+        """Answer a request for a noisy sum from the model, without any message."""
         yield from ()
         reply: R = self._reply(call.request, call.mu or math.inf)
         return reply
@@ -309,60 +197,63 @@ class _Modelled:
     def _reply(self, request: Request[Any], mu: float) -> Any:
         match request:
             case CountRequest():
-                return self._counted(request, mu, 1.0)
+                return self._release_count(request, mu, 1.0)
             case WithinRequest():
-                within = np.mean(self._squares(request) <= request.radius**2)
-                return self._counted(request, mu, float(within))
+                within = np.mean(self._squared_norms(request) <= request.radius**2)
+                return self._release_count(request, mu, float(within))
             case TotalRequest():
-                return self._total(request, mu)
+                return self._release_total(request, mu)
             case MomentRequest():
-                return self._scatter(request, mu)
+                return self._release_moment(request, mu)
             case SketchRequest():
-                return self._product(request, mu)
+                return self._release_product(request, mu)
             case ScreeRequest():
-                # Variances are no part of the forecast.
+                # The forecast does not use the variances along the components.
                 return ScreeReply(parts=np.zeros(len(request.components) + 1, np.int64))
-        raise ProtocolError(f"A forecast does not know {request.op!r}.")
+        raise ProtocolError(f"A forecast cannot answer {request.op!r}.")
 
-    def _counted(self, request: Request[CountReply], mu: float, part: float) -> CountReply:
-        noise = self._noise(self._needed(request), mu, 1)
-        return CountReply(count=_integers(self._n * part * COUNT_UNIT + noise))
+    def _release_count(self, request: Request[CountReply], mu: float, part: float) -> CountReply:
+        noise = self._draw_noise(self._site_noise(request), mu, 1)
+        return CountReply(count=_round(self._n * part * COUNT_UNIT + noise))
 
-    def _total(self, request: TotalRequest, mu: float) -> TotalReply:
-        # Rows lie about their mean alike on all sides: what is left of their sum is how far the
-        # centre is from it, and noise.
-        shorter = float(np.sqrt(self._shortened(request)).mean())
-        left = -request.center * (shorter * self._n * self._grid(request) / request.radius)
-        noise = self._noise(self._needed(request), mu, len(self.values))
-        return TotalReply(total=_integers(left + noise))
+    def _release_total(self, request: TotalRequest, mu: float) -> TotalReply:
+        # Rows are symmetric about their mean, which is 0 here: their clipped sum about `center`
+        # is the distance of the centre from the mean, times the mean clipping factor.
+        factor = float(np.sqrt(self._clip_squares(request)).mean())
+        signal = -request.center * (factor * self._n * self._grid(request) / request.radius)
+        noise = self._draw_noise(self._site_noise(request), mu, len(self.values))
+        return TotalReply(total=_round(signal + noise))
 
-    def _scatter(self, request: MomentRequest, mu: float) -> MomentReply:
-        d, noise = len(self.values), self._needed(request)
-        shorter, away = self._shortened(request), self._away(request)
-        moment = np.diag(self._moment(shorter)) + shorter.mean() * np.outer(away, away)
+    def _release_moment(self, request: MomentRequest, mu: float) -> MomentReply:
+        d, noise = len(self.values), self._site_noise(request)
+        clipped, offset = self._clip_squares(request), self._mean_error(request)
+        moment = np.diag(self._axis_variances(clipped)) + clipped.mean() * np.outer(offset, offset)
         signal = moment[np.triu_indices(d)] * self._unit(request)
-        self._weigh(noise, mu, request, shorter, math.sqrt(0.5))
-        drawn = noise.relative["triangle"] * self._noise(noise, mu, len(signal))
-        return MomentReply(triangle=_integers(signal + drawn))
+        # Noise beside the diagonal, which dominates, has 1 / sqrt(2) of the standard deviation.
+        self._compare_noise(noise, mu, request, clipped, math.sqrt(0.5))
+        drawn = noise.relative["triangle"] * self._draw_noise(noise, mu, len(signal))
+        return MomentReply(triangle=_round(signal + drawn))
 
-    def _product(self, request: SketchRequest, mu: float) -> SketchReply:
-        basis, noise, clip = request.basis, self._needed(request), request.update_clip(self._state)
-        shorter, away = self._shortened(request), self._away(request)
-        squares = self._squares(request) * shorter
-        onto = np.sum(((self._drawn - away) @ basis) ** 2, axis=1) * shorter
+    def _release_product(self, request: SketchRequest, mu: float) -> SketchReply:
+        basis, clip = request.basis, request.update_clip(self._state)
+        noise = self._site_noise(request)
+        clipped, offset = self._clip_squares(request), self._mean_error(request)
+        squares = self._squared_norms(request) * clipped
+        projected = np.sum(((self._drawn - offset) @ basis) ** 2, axis=1) * clipped
         if clip < 1.0:
-            # Directions at random also meet what lies outside the features drawn.
-            onto += self._elsewhere * shorter * basis.shape[1] / len(basis)
-        sizes = np.sqrt(squares * onto) / request.radius**2
-        shorter = shorter * np.minimum(1.0, clip / np.maximum(sizes, np.finfo(float).tiny))
-        image = self._moment(shorter)[:, None] * basis
-        image += shorter.mean() * np.outer(away, away @ basis)
-        self._weigh(noise, mu, request, shorter, 1.0)
-        drawn = self._noise(noise, mu, image.size).reshape(image.shape)
+            # Random directions also pick up variance of the features that the model leaves out.
+            projected += self._omitted * clipped * basis.shape[1] / len(basis)
+        # A row contributes x (x' basis): its norm is |x| |basis' x|, clipped a second time.
+        sizes = np.sqrt(squares * projected) / request.radius**2
+        clipped = clipped * np.minimum(1.0, clip / np.maximum(sizes, np.finfo(float).tiny))
+        image = self._axis_variances(clipped)[:, None] * basis
+        image += clipped.mean() * np.outer(offset, offset @ basis)
+        self._compare_noise(noise, mu, request, clipped, 1.0)
+        drawn = self._draw_noise(noise, mu, image.size).reshape(image.shape)
         self._state = replace(self._state, own=Sketched())
-        return SketchReply(product=_integers(image * self._unit(request) + drawn))
+        return SketchReply(product=_round(image * self._unit(request) + drawn))
 
-    def _needed(self, request: Request[Any]) -> Noise:
+    def _site_noise(self, request: Request[Any]) -> Noise:
         """Return the noise that a site would add."""
         noise = request.noise(self._terms, self._state)
         if noise is None:
@@ -372,52 +263,55 @@ class _Modelled:
     def _grid(self, request: GridRequest) -> int:
         return request.grid(len(self.values))
 
-    def _away(self, request: BallRequest) -> Array:
-        """Return the error of the mean, as long as it is with all features."""
+    def _mean_error(self, request: BallRequest) -> Array:
+        """Return the error of the mean, scaled to its norm with all features."""
         return request.center * self._stretch
 
-    def _squares(self, request: BallRequest) -> Array:
-        """Return squared lengths of rows about the centre."""
-        around = self._drawn - self._away(request)
-        squares: Array = np.einsum("ij,ij->i", around, around) + self._elsewhere
+    def _squared_norms(self, request: BallRequest) -> Array:
+        """Return the squared norms of the rows about the centre."""
+        centred = self._drawn - self._mean_error(request)
+        squares: Array = np.einsum("ij,ij->i", centred, centred) + self._omitted
         return squares
 
-    def _shortened(self, request: BallRequest) -> Array:
-        """Return what clipping leaves of the squared length of each row."""
-        squares = np.maximum(self._squares(request), np.finfo(float).tiny)
+    def _clip_squares(self, request: BallRequest) -> Array:
+        """Return the factor by which clipping reduces the squared norm of each row."""
+        squares = np.maximum(self._squared_norms(request), np.finfo(float).tiny)
         return np.minimum(1.0, request.radius**2 / squares)
 
-    def _moment(self, shorter: Array) -> Array:
-        """Return the variances along the axes when rows count so much.
+    def _axis_variances(self, clipped: Array) -> Array:
+        """Return the variances along the axes after clipping.
 
-        What they are without is known: only the part that is left is taken from the rows drawn.
+        The variances before clipping are known exactly: only the fraction that clipping leaves is
+        estimated from the drawn rows.
         """
         squares = self._drawn**2
-        whole = np.maximum(squares.sum(axis=0), np.finfo(float).tiny)
-        part: Array = self.values * (shorter @ squares) / whole
-        return part
+        before = np.maximum(squares.sum(axis=0), np.finfo(float).tiny)
+        after: Array = self.values * (clipped @ squares) / before
+        return after
 
     def _unit(self, request: GridRequest) -> float:
-        """Return what turns variances into sums of integers, less for the features missing."""
+        """Return the factor from variances to sums of integers, reduced for omitted features."""
         per_row = (self._grid(request) / request.radius) ** 2
         return self._n * per_row / self._stretch
 
-    def _weigh(
-        self, noise: Noise, mu: float, request: GridRequest, shorter: Array, beside: float
+    def _compare_noise(
+        self, noise: Noise, mu: float, request: GridRequest, clipped: Array, factor: float
     ) -> None:
-        """Compare noise and signal."""
-        deviation, unit = self._deviation(noise, mu), self._unit(request)
-        largest = float(self._moment(shorter).max()) * unit
-        self.ratio = beside * deviation * math.sqrt(len(self.values)) / largest
-        trace = float(shorter.mean()) * (float(self.values.sum()) + self._elsewhere)
-        self.least_signal = trace / self._d * unit * self._stretch / deviation
+        """Record the noise-to-signal ratio of a release."""
+        sd, unit = self._noise_sd(noise, mu), self._unit(request)
+        largest = float(self._axis_variances(clipped).max()) * unit
+        self.ratio = factor * sd * math.sqrt(len(self.values)) / largest
+        trace = float(clipped.mean()) * (float(self.values.sum()) + self._omitted)
+        self.least_signal = trace / self._d * unit * self._stretch / sd
 
-    def _deviation(self, noise: Noise, mu: float) -> float:
+    def _noise_sd(self, noise: Noise, mu: float) -> float:
+        # The noise is split over fewer parties than sites, as some may collude or drop out: the
+        # sum over all sites has more noise than needed.
         return noise.sensitivity / mu * math.sqrt(len(self.rows) / self._parties)
 
-    def _noise(self, noise: Noise, mu: float, count: int) -> Array:
-        return self.rng.standard_normal(count) * self._deviation(noise, mu)
+    def _draw_noise(self, noise: Noise, mu: float, count: int) -> Array:
+        return self.rng.standard_normal(count) * self._noise_sd(noise, mu)
 
 
-def _integers(values: Array) -> Integers:
+def _round(values: Array) -> Integers:
     return np.rint(values).astype(np.int64)

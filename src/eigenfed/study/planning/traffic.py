@@ -1,9 +1,11 @@
-"""What would cross the wire: the real protocol, run on model sites, and overheard.
+"""Traffic of a run: the real protocol on model sites, with every message measured.
 
-A model site has two rows for each feature, one the negative of the other, so that its covariance is
-diagonal with any eigenvalues that are wanted and the table is sparse. Public starts are random in
-all directions alike: rounds are those of any rows with these eigenvalues. Few features stand for
-many: what is as long as a model's features, in any message, is as long as the real ones there.
+A model site has two rows for each feature, one the negative of the other, so that its table is
+sparse and its covariance is diagonal with any desired eigenvalues. Public random starts are
+rotation invariant, so the number of rounds is that of any rows with these eigenvalues.
+
+A model has fewer features than the real study. An array dimension as long as the model's number of
+features is counted as the real number of features.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,8 +30,8 @@ _MOST_DRAWN = 1000
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """One ask and its reply: the site, the operation, and the bytes each way."""
+class Exchange:
+    """A request to a site and its reply: the operation, and the bytes each way."""
 
     site: str
     round: int
@@ -40,79 +42,80 @@ class Crossing:
 
 @dataclass(frozen=True, eq=False)
 class TrafficTrace:
-    """All that crossed in a run.
+    """All messages of a run, and what they revealed.
 
     Attributes
     ----------
-    crossings : tuple of Crossing
+    exchanges : tuple of Exchange
     products : int
         Rounds of products that the method took.
     directions : int
-        Rank of all directions that a site has answered about.
+        Number of directions along which the most exposed site revealed its covariance.
     variance_fraction : float
-        Share of its variance that those tell.
+        Fraction of its variance along those directions.
     """
 
-    crossings: tuple[Crossing, ...]
+    exchanges: tuple[Exchange, ...]
     products: int
     directions: int
     variance_fraction: float
 
     @property
     def rounds(self) -> int:
-        """Asks to the sites."""
-        return len({crossing.round for crossing in self.crossings})
+        """Number of rounds."""
+        return len({exchange.round for exchange in self.exchanges})
 
     @property
     def largest(self) -> int:
         """Bytes of the largest message."""
-        return max(max(crossing.down, crossing.up) for crossing in self.crossings)
+        return max(max(exchange.down, exchange.up) for exchange in self.exchanges)
 
-    def of_sites(self) -> dict[str, tuple[int, int]]:
+    def sum_by_site(self) -> dict[str, tuple[int, int]]:
         """Return the bytes up and down of each site."""
-        found: dict[str, tuple[int, int]] = {}
-        for crossing in self.crossings:
-            up, down = found.get(crossing.site, (0, 0))
-            found[crossing.site] = up + crossing.up, down + crossing.down
-        return found
+        sums: dict[str, tuple[int, int]] = {}
+        for exchange in self.exchanges:
+            up, down = sums.get(exchange.site, (0, 0))
+            sums[exchange.site] = up + exchange.up, down + exchange.down
+        return sums
 
 
 @dataclass(eq=False)
-class _Overheard:
-    """A site of a model, with what it is asked and answers measured as of the real features."""
+class _MeasuredSite:
+    """A model site that records the size of its messages with the real number of features."""
 
     name: str
     site: Answering
     features: int
     real: int
-    crossings: list[Crossing]
+    exchanges: list[Exchange]
 
     def answer(self, data: bytes) -> bytes:
-        """Answer one request; the message that opens the run passes uncounted."""
+        """Answer one request; the message that opens the run is not counted."""
         reply = self.site.answer(data)
         call = Message.from_bytes(data, "request", "open")
         if call.kind == "open":
             return reply
-        down, up = self._sized(data, call), self._sized(reply, Message.from_bytes(reply, "reply"))
-        self.crossings.append(Crossing(self.name, call.round_, call.label, down, up))
+        down = self._measure(data, call)
+        up = self._measure(reply, Message.from_bytes(reply, "reply"))
+        self.exchanges.append(Exchange(self.name, call.round_, call.label, down, up))
         return reply
 
-    def _sized(self, data: bytes, message: Message) -> int:
+    def _measure(self, data: bytes, message: Message) -> int:
         if self.features == self.real:
             return len(data)
         more = (
-            _stretched(array.shape, self.features, self.real) * array.itemsize - array.nbytes
+            _count_entries(array.shape, self.features, self.real) * array.itemsize - array.nbytes
             for array in message.arrays.values()
         )
         return len(data) + sum(more)
 
 
-def _stretched(shape: Sequence[int], features: int, real: int) -> int:
-    """Count the entries that an array has with the real number of features.
+def _count_entries(shape: Sequence[int], features: int, real: int) -> int:
+    """Return the number of entries of an array with the real number of features.
 
     Examples
     --------
-    >>> _stretched((101, 8), features=101, real=1000), _stretched((5151,), 101, 1000)
+    >>> _count_entries((101, 8), features=101, real=1000), _count_entries((5151,), 101, 1000)
     (8000, 500500)
     """
     lengths = {features: real, features * (features + 1) // 2: real * (real + 1) // 2}
@@ -130,76 +133,78 @@ def simulate_traffic(
     *,
     drawn: bool = False,
 ) -> TrafficTrace:
-    """Run an exact study on model sites and write down what crosses.
+    """Run an exact study on model sites and record its messages.
 
     Parameters
     ----------
     study : Study
         With its method.
     rows : dict of str to int
-        Numbers of rows of the model sites, which stand for those of the study.
+        Number of rows of each model site.
     values : ndarray of shape (features,)
         Eigenvalues of the models.
     real : int
-        Number of features that they stand for.
+        The real number of features.
     drawn : bool
-        Whether rows are drawn at random instead, so that sites differ as by chance, and have no
-        more directions than rows: it matters where sites answer about directions of their own.
+        Whether rows are drawn at random instead, so that sites differ by chance and have no more
+        directions than rows. This matters if sites send directions of their own.
 
     Examples
     --------
     >>> import numpy as np
     >>> study = Study(("a", "b"), 2, "covariance")
     >>> trace = simulate_traffic(study, {"a": 50}, np.array([3.0, 2.0, 1.0]), real=3)
-    >>> trace.rounds, [crossing.op for crossing in trace.crossings]
+    >>> trace.rounds, [exchange.op for exchange in trace.exchanges]
     (2, ['moments', 'scatter'])
     """
     rng = np.random.default_rng(0)
     sources = {
-        name: _drawn(values, n, rng) if drawn else _model(values, n) for name, n in rows.items()
+        name: _draw_source(values, n, rng) if drawn else _make_source(values, n)
+        for name, n in rows.items()
     }
-    return _driven(study, sources, real)
+    return _run(study, sources, real)
 
 
 def simulate_private_traffic(
     study: Study, sites: Sequence[str], features: int, real: int
 ) -> TrafficTrace:
-    """Run a private study on model sites: what crosses depends neither on rows nor on noise."""
+    """Run a private study on model sites: its traffic depends neither on rows nor on noise."""
     rng = np.random.default_rng(0)
-    # So little noise is for the model alone, which has no one's rows and too few for real noise.
+    # The model's random rows are too few for real noise: a huge epsilon keeps the run from failing.
     privacy = replace(terms_of(study), epsilon=1e4, colluders=0, dropouts=0)
     shape = (max(_LEAST_MODEL_ROWS, 2 * study.components), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
-    return _driven(replace(study, privacy=privacy), sources, real)
+    return _run(replace(study, privacy=privacy), sources, real)
 
 
-def _driven(study: Study, sources: dict[str, Source], real: int) -> TrafficTrace:
+def _run(study: Study, sources: dict[str, Source], real: int) -> TrafficTrace:
     run = federation(replace(study, sites=tuple(sorted(sources))), sources, Conditions())
     features = next(iter(sources.values())).d
-    crossings: list[Crossing] = []
-    heard = {
-        name: _Overheard(name, site, features, real, crossings) for name, site in run.sites.items()
+    exchanges: list[Exchange] = []
+    measured = {
+        name: _MeasuredSite(name, site, features, real, exchanges)
+        for name, site in run.sites.items()
     }
-    transport = LocalTransport(heard, run=run.transport.run)
+    transport = LocalTransport(measured, run=run.transport.run)
     transport.open_with(run.opening)
     rng = np.random.default_rng(0)
     found = drive(pca(run.study, rng=rng, total=run.total), transport)
-    directions, share = _told(site.meter for site in run.sites.values())
-    return TrafficTrace(tuple(crossings), found.products, directions, share)
+    directions, fraction = _measure_leakage(site.meter for site in run.sites.values())
+    return TrafficTrace(tuple(exchanges), found.products, directions, fraction)
 
 
-def _told(meters: Iterable[Meter]) -> tuple[int, float]:
-    """Return what the most open site has told: directions, and the share of its variance."""
+def _measure_leakage(meters: Iterable[Meter]) -> tuple[int, float]:
+    """Return the largest number of directions and fraction of variance that a site revealed."""
     read = [(round(meter.rank_fraction * meter.d), meter.variance_fraction) for meter in meters]
-    return max(rank for rank, _ in read), max(share for _, share in read)
+    return max(rank for rank, _ in read), max(fraction for _, fraction in read)
 
 
-def _model(values: Array, n: int) -> Source:
+def _make_source(values: Array, n: int) -> Source:
     """Make rows whose covariance is diagonal with these values, weighted to count as n rows."""
     spread = sparse.diags_array(np.sqrt(values))
     table = sparse.csr_array(sparse.vstack([spread, -spread]))
     return Source(table, np.full(table.shape[0], n / table.shape[0]))
 
 
-def _drawn(values: Array, n: int, rng: np.random.Generator) -> Source:
+def _draw_source(values: Array, n: int, rng: np.random.Generator) -> Source:
     return Source(rng.standard_normal((min(n, _MOST_DRAWN), len(values))) * np.sqrt(values))

@@ -1,4 +1,4 @@
-"""What there is to say of a fitted estimator, as JSON can hold it."""
+"""The facts about a fitted estimator, as values that JSON can hold."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -13,26 +13,29 @@ import numpy as np
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.exact.by_site import compared
-from eigenfed.protocol.method import Method, as_method
+from eigenfed.protocol.method import Method, all_methods, as_method
 
 FORMAT = 1
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
 
 
-def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
-    """Return what there is to say of a fitted estimator, ready for JSON.
+def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
+    """Return the facts about a fitted estimator that ``result.json`` holds.
 
     Parameters
     ----------
     pca : FederatedPCA
+        Fitted.
     sites : iterable of str
+        Names of the sites.
 
     Examples
     --------
     >>> import numpy as np
     >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
-    >>> facts = described(pca, ["a", "b"])
+    >>> facts = describe_fit(pca, ["a", "b"])
     >>> facts["n"], facts["d"], facts["k"], facts["rounds"], facts["privacy"]
     (6, 3, 1, 2, None)
     """
@@ -52,14 +55,14 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "engine": "in_process",
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
-            **_method(pca.method),
+            **_describe_method(pca.method),
             **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds", "certify")},
-            "privacy": _terms(pca.privacy),
+            "privacy": _describe_privacy(pca.privacy),
         },
         "named": hasattr(pca, "feature_names_in_"),
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
-        "total_variance": _total_variance(pca),
+        "total_variance": _compute_total_variance(pca),
         "rounds": pca.n_rounds_,
         "bytes_up": pca.bytes_up_,
         "bytes_down": pca.bytes_down_,
@@ -67,14 +70,26 @@ def described(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "privacy": pca.privacy_,
         "signal": pca.signal_,
         "leakage": pca.leakage_._asdict(),
-        "by_site": _by_site(pca),
+        "by_site": _describe_sites(pca),
         "versions": {"python": python_version()} | {name: version(name) for name in _PACKAGES},
     }
-    described: dict[str, Any] = plain(facts)
-    return described
+    plain: dict[str, Any] = to_json_types(facts)
+    return plain
 
 
-def _method(method: Method | str) -> dict[str, Any]:
+def sends_covariance(name: str) -> bool:
+    """Return whether each site sends its whole covariance under a method of this name.
+
+    Examples
+    --------
+    >>> sends_covariance("covariance"), sends_covariance("krylov")
+    (True, False)
+    """
+    method = all_methods().get(name)
+    return method is not None and any(op.release.reveals is Reveals.SCATTER for op in method.ops)
+
+
+def _describe_method(method: Method | str) -> dict[str, Any]:
     """Return the name of a method and the options that differ from their defaults."""
     found = as_method(method)
     if isinstance(found, str):
@@ -82,11 +97,11 @@ def _method(method: Method | str) -> dict[str, Any]:
     return {"method": found.name, "options": found.options}
 
 
-def _terms(privacy: Privacy | Published | None) -> dict[str, Any] | None:
+def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | None:
     return None if privacy is None else {"name": type(privacy).__name__} | asdict(privacy)
 
 
-def _by_site(pca: FederatedPCA) -> dict[str, Any] | None:
+def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
     if pca.by_site_ is None:
         return None
     found = compared(pca.by_site_)
@@ -103,29 +118,29 @@ def _by_site(pca: FederatedPCA) -> dict[str, Any] | None:
     }
 
 
-def _total_variance(pca: FederatedPCA) -> float:
+def _compute_total_variance(pca: FederatedPCA) -> float:
     if pca.certificate_ is not None:
         return pca.certificate_.total_variance
     rest = pca.n_features_in_ - len(pca.components_)
     return float(pca.explained_variance_.sum()) + rest * pca.noise_variance_
 
 
-def plain(value: Any) -> Any:
-    """Turn a value into what JSON has: null for NaN and infinity, lists for arrays.
+def to_json_types(value: Any) -> Any:
+    """Convert a value to types that JSON has: None for NaN and infinity, lists for arrays.
 
     Examples
     --------
     >>> import numpy as np
-    >>> plain({"a": np.array([1.0, np.nan]), "b": float("inf"), "c": np.int64(3)})
+    >>> to_json_types({"a": np.array([1.0, np.nan]), "b": float("inf"), "c": np.int64(3)})
     {'a': [1.0, None], 'b': None, 'c': 3}
     """
     if is_dataclass(value) and not isinstance(value, type):
-        return plain(asdict(value))
+        return to_json_types(asdict(value))
     if isinstance(value, Mapping):
-        return {str(name): plain(entry) for name, entry in value.items()}
+        return {str(name): to_json_types(entry) for name, entry in value.items()}
     if isinstance(value, np.ndarray | np.generic):
-        return plain(value.tolist())
+        return to_json_types(value.tolist())
     if isinstance(value, list | tuple | set | frozenset):
         entries = sorted(value) if isinstance(value, set | frozenset) else value
-        return [plain(entry) for entry in entries]
+        return [to_json_types(entry) for entry in entries]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,21 +1,21 @@
-"""What a result folder holds, written at once or not at all, and read again.
+"""Write and read result folders; writing is atomic.
 
 ==================  ==============================================================================
 result.json         method, sizes, variances, rounds, bytes, certificate, privacy, leakage, versions
-components.npy      k x d, orthonormal rows by falling variance
-mean.npy            d, what was subtracted
-scale.npy           d, by what was divided; only where features were scaled
-features.txt        d lines, a name each; x0, x1, ... where the features have none
-scores/*.npy        n x k for each site, its rows on the components; never of a private run, as
+components.npy      k x d, orthonormal rows in order of decreasing variance
+mean.npy            d, subtracted from each row
+scale.npy           d, by which each centred row was divided; only if features were scaled
+features.txt        d lines, one name each; x0, x1, ... if the features have no names
+scores/*.npy        n x k for each site, its projected rows; not written by private runs, as
                     projections of records are not private
-scores/*.rows.json  what those rows are called, where the files say so
-run.jsonl           a line for each ask and for each reply that left a site, and one at either end
-report.html         the page for everybody, and what it shows as run.json
-sites/*.html        a page for each site alone
-multiqc/            the same for MultiQC
+scores/*.rows.json  the identifiers of those rows, if the data file has them
+run.jsonl           one line for each request and for each reply, a start line and an end line
+report.html         the shared report; run.json has its content for programs
+sites/*.html        a report for each site, with its own rows
+multiqc/            the shared report for MultiQC
 ==================  ==============================================================================
 
-JSON has neither NaN nor infinity: null stands for both, where no bound or no guarantee is known.
+JSON has neither NaN nor infinity: null represents both, where no bound or guarantee is known.
 """
 
 import json
@@ -36,7 +36,7 @@ from eigenfed.data.safe_files import read_part, strict_json
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.accounts import Totals
-from eigenfed.study.results.facts import FORMAT, described, plain
+from eigenfed.study.results.facts import FORMAT, describe_fit, to_json_types
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected
 
@@ -57,17 +57,17 @@ _PARTS = {
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A result as it was read from its folder.
+    """A result read from its folder.
 
     Attributes
     ----------
     facts : dict
-        What ``result.json`` says.
+        The content of ``result.json``.
     components : ndarray of shape (k, d)
     mean : ndarray of shape (d,)
     scale : ndarray of shape (d,) or None
     names : tuple of str or None
-        The features' names; None where they have none.
+        Names of the features; None if they have none.
     """
 
     facts: dict[str, Any]
@@ -77,7 +77,7 @@ class Result:
     names: tuple[str, ...] | None
 
     def estimator(self) -> FederatedPCA:
-        """Return an estimator that projects as the one that was fitted did."""
+        """Return an estimator whose `transform` equals that of the fitted one."""
         k, d = self.components.shape
         pca = FederatedPCA(k, center=self.facts["center"], scale=self.scale is not None)
         pca.components_, pca.mean_ = self.components, self.mean
@@ -92,35 +92,33 @@ class Result:
 
 
 def check_free(folder: Path, *, force: bool) -> None:
-    """Refuse a folder in which something is, unless it is an earlier result and `force` is set.
+    """Refuse a folder that is not empty, unless it holds an earlier result and `force` is set.
 
     Raises
     ------
     InputError
-        Also with `force`, if the folder holds what no result has.
+        Also with `force`, if the folder holds files that are not part of a result.
     """
     if folder.name in ("", ".."):
         raise InputError(f"{folder} has no name of its own. Name a new folder inside it.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder} is there and is no folder. Name another one.")
+        raise InputError(f"{folder} exists and is not a folder. Name another folder.")
     if not folder.parent.is_dir():
-        raise InputError(
-            f"{folder.parent} is no folder, and {folder.name} is to go there. Make it."
-        )
+        raise InputError(f"Folder {folder.parent} does not exist. Create it first.")
     found = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     if not found:
         return
     if not force:
         raise InputError(
-            f"{folder} is not empty, and nothing is overwritten. Name another folder, or pass "
-            "--force to replace an earlier result."
+            f"Folder {folder} is not empty. Name another folder, or pass --force to replace an "
+            "earlier result."
         )
     foreign = sorted(found - _PARTS)
     if foreign or "result.json" not in found:
         other = repr(foreign[0]) if foreign else "no result.json"
         raise InputError(
-            f"{folder} holds {other}, so it is no result, and --force replaces results only. Name "
-            "another folder."
+            f"Folder {folder} contains {other}, so it is not a result folder, and --force replaces "
+            "only those. Name another folder."
         )
 
 
@@ -136,45 +134,47 @@ def write_result(
     command: Sequence[str] | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
-    """Write a result folder: all of it, or nothing.
+    """Write a result folder atomically.
 
     Parameters
     ----------
     folder : Path
-        Not there, empty, or with `force` an earlier result.
+        A folder that does not exist, is empty, or with `force` holds an earlier result.
     pca : FederatedPCA
         Fitted.
     sites : iterable of str
+        Names of the sites.
     rows : mapping of str to Projected, optional
-        Each site's rows on the components, n x k, and what they are called. Not for a private run.
+        The projected rows of each site, n x k, and their identifiers. Not for a private run.
     share_scores : collection of str
-        Sites whose rows the page for everybody may show as points.
+        Sites whose rows the shared report may show as points.
     ledgers : mapping of str to Totals, optional
-        What some sites' ledgers come to with this run.
+        Totals of the sites' ledgers after this run.
     study : str, optional
         Name of the study.
     command : sequence of str, optional
-        What was typed, for whoever repeats it.
+        The command line, for repeating the run.
     force : bool, default=False
 
     Returns
     -------
     dict
-        What ``result.json`` says.
+        The content of ``result.json``.
     """
     if rows is not None and pca.privacy_ is not None:
         raise InputError("Scores of records are not private. Leave them out of a private result.")
-    names = _names(pca)
+    names = _feature_names(pca)
     sites = sorted(sites)
-    facts = described(pca, sites) | {
+    accounts = {s: _describe_totals(t) for s, t in (ledgers or {}).items()}
+    facts = describe_fit(pca, sites) | {
         "study": study,
         "command": None if command is None else list(command),
         "scores": rows is not None,
-        "shown_scores": _shown(share_scores, rows or {}),
-        "ledgers": None if ledgers is None else plain({s: _account(t) for s, t in ledgers.items()}),
+        "shown_scores": _check_shared(share_scores, rows or {}),
+        "ledgers": None if ledgers is None else to_json_types(accounts),
     }
     check_free(folder, force=force)
-    with _at_once(folder) as new:
+    with _replace_folder(folder) as new:
         _write_json(new / "result.json", facts)
         np.save(new / "components.npy", pca.components_)
         np.save(new / "mean.npy", pca.mean_)
@@ -185,43 +185,43 @@ def write_result(
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
-                np.save(new / "scores" / f"{_file_name(site)}.npy", found.scores)
+                np.save(new / "scores" / f"{_check_file_name(site)}.npy", found.scores)
                 if found.row_ids is not None:
                     _write_json(new / "scores" / f"{site}.rows.json", list(found.row_ids))
     return facts
 
 
-def _shown(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
-    strange = sorted(set(share_scores) - rows.keys())
-    if strange:
+def _check_shared(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
+    unknown = sorted(set(share_scores) - rows.keys())
+    if unknown:
         raise InputError(
-            Argument("share_scores", strange[0]),
-            " must name a site whose scores are written, and they are of "
+            Argument("share_scores", unknown[0]),
+            " must name a site whose scores are written, which are "
             f"{', '.join(map(repr, sorted(rows))) or 'none'}",
             remedy="Drop it.",
         )
     return sorted(set(share_scores))
 
 
-def _account(totals: Totals) -> dict[str, Any]:
+def _describe_totals(totals: Totals) -> dict[str, Any]:
     return asdict(totals) | {"epsilon": totals.epsilon, "text": totals.text}
 
 
-def _names(pca: FederatedPCA) -> list[str]:
+def _feature_names(pca: FederatedPCA) -> list[str]:
     names = getattr(pca, "feature_names_in_", None)
     if names is None:
         return [f"x{place}" for place in range(pca.n_features_in_)]
     if any(len(str(name).splitlines()) != 1 for name in names):
         raise InputError(
-            "A feature's name is empty or has a line break, and features.txt holds a name a line. "
-            "Rename it."
+            "The name of a feature is empty or contains a line break, and features.txt holds one "
+            "name per line. Rename the feature."
         )
     return [str(name) for name in names]
 
 
-def _file_name(site: str) -> str:
+def _check_file_name(site: str) -> str:
     if site in ("", ".", "..") or not site.isprintable() or "/" in site or "\\" in site:
-        raise InputError(f"The site's name {site!r} is no file's name. Rename the site.")
+        raise InputError(f"The site name {site!r} is not a valid file name. Rename the site.")
     return site
 
 
@@ -230,8 +230,8 @@ def _write_json(path: Path, facts: dict[str, Any] | list[str]) -> None:
 
 
 @contextmanager
-def _at_once(folder: Path) -> Iterator[Path]:
-    """Give a new folder beside the one that is wanted, and put it there when all went well."""
+def _replace_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `folder`, and rename it to `folder` on success."""
     mark = secrets.token_hex(4)
     new, old = (folder.with_name(f".{folder.name}.{kind}-{mark}") for kind in ("new", "old"))
     new.mkdir()
@@ -254,55 +254,63 @@ def read_result(folder: Path) -> Result:
     Raises
     ------
     DataError
-        If a part is absent, damaged, of another format, or does not fit the others.
+        If a part is missing, damaged, of another format, or inconsistent with the others.
     """
-    facts = _facts(folder)
-    components, mean = _array(folder, "components.npy"), _array(folder, "mean.npy")
-    scale = _array(folder, "scale.npy") if facts["scale"] else None
-    names = _text(folder, "features.txt").split("\n")[:-1]
+    facts = _read_facts(folder)
+    components, mean = _read_array(folder, "components.npy"), _read_array(folder, "mean.npy")
+    scale = _read_array(folder, "scale.npy") if facts["scale"] else None
+    names = _read_text(folder, "features.txt").split("\n")[:-1]
     k, d = facts["k"], facts["d"]
     shapes = [(components, (k, d)), (mean, (d,))] + ([] if scale is None else [(scale, (d,))])
     if any(array.shape != shape for array, shape in shapes) or len(names) != d:
         raise DataError(
-            f"The parts of the result in {folder} do not fit together: result.json says {k} "
-            f"components of {d} features. Fit again, or fetch a whole copy."
+            f"The files of the result in {folder} do not match: result.json says {k} components "
+            f"of {d} features. Fit again, or get a complete copy."
         )
     return Result(facts, components, mean, scale, tuple(names) if facts["named"] else None)
 
 
-def _facts(folder: Path) -> dict[str, Any]:
-    text = _text(folder, "result.json")
+def _read_facts(folder: Path) -> dict[str, Any]:
+    text = _read_text(folder, "result.json")
     try:
         facts = strict_json(text)
     except ValueError:
         facts = None
-    if not _is_sound(facts):
+    if not _is_result(facts):
         raise DataError(
-            f"{folder / 'result.json'} is no result of format {FORMAT}. Name the folder that "
-            "eigenfed fit -o wrote."
+            f"{folder / 'result.json'} is not a result of format {FORMAT}. Name a folder written "
+            "by eigenfed fit -o."
         )
-    checked: dict[str, Any] = facts
-    for earlier, name in _RENAMED.items():
-        if earlier in checked:
-            checked[name] = checked.pop(earlier)
-    for name, added in _LATER.items():
-        if isinstance(checked.get(name), dict):
-            checked[name] = added | checked[name]
-    return checked
+    return _upgrade(facts)
 
 
 _RENAMED = {"clarity": "signal"}
-"""Keys of release 0.1, and what they are called now."""
+"""Keys of release 0.1, and their names since 0.2."""
 
 _LATER: dict[str, dict[str, Any]] = {
     "asked": {"options": {}},
     "privacy": {"epsilon_outsiders": None, "epsilon_participants": None},
 }
-"""What results of release 0.1 do not have, and what stands for it."""
+"""Entries that results of release 0.1 lack, and their values there."""
 
 
-def _is_sound(facts: Any) -> bool:
-    """Say whether there is what an estimator is made of."""
+def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return facts with the keys of this release, also for a result of release 0.1."""
+    upgraded = {_RENAMED.get(name, name): value for name, value in facts.items()}
+    for name, added in _LATER.items():
+        if isinstance(upgraded.get(name), dict):
+            upgraded[name] = added | upgraded[name]
+    asked = upgraded.get("asked")
+    terms = asked.get("privacy") if isinstance(asked, dict) else None
+    if isinstance(terms, dict) and "tolerate" in terms:
+        # In 0.1 one number counted colluders and dropouts together; the noise was the same.
+        terms["colluders"] = terms.pop("tolerate")
+        terms |= {"dropouts": 0, "count": "public"}
+    return upgraded
+
+
+def _is_result(facts: Any) -> bool:
+    """Return whether all fields are present that an estimator is restored from."""
     kinds = {"method": str, "center": bool, "scale": bool, "named": bool}
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return False
@@ -324,14 +332,14 @@ def _are_numbers(values: Any, k: int) -> bool:
     )
 
 
-def _text(folder: Path, part: str) -> str:
+def _read_text(folder: Path, part: str) -> str:
     try:
         return read_part(folder / part).decode("utf-8")
     except (OSError, UnicodeDecodeError):
         raise _unreadable(folder, part) from None
 
 
-def _array(folder: Path, part: str) -> npt.NDArray[Any]:
+def _read_array(folder: Path, part: str) -> npt.NDArray[Any]:
     try:
         stored = mapped(folder / part)
     except (OSError, DataError):
@@ -343,6 +351,5 @@ def _array(folder: Path, part: str) -> npt.NDArray[Any]:
 
 def _unreadable(folder: Path, part: str) -> DataError:
     return DataError(
-        f"{folder / part} is not there or cannot be read. Name the folder that eigenfed fit -o "
-        "wrote."
+        f"{folder / part} is missing or cannot be read. Name a folder written by eigenfed fit -o."
     )

@@ -1,15 +1,16 @@
-"""``run.jsonl``: a line for each ask, in order, one for each reply that left a site, and the ends.
+"""``run.jsonl``: one line for each request and for each reply that left a site, in order.
 
 =======  ========================================================================================
 start    method, sites
-ask      round, op, bytes to and from each site, sites lost, residual before the ask
-left     site, round, op; what the reply is and reveals and how it left; shapes and bytes
+request  round, op, bytes to and from each site, sites lost, residual before the request
+left     site, round, op; what the reply is, what it reveals and how it left; shapes and bytes
 end      rounds, bytes up and down
 =======  ========================================================================================
 
-When anything happened is not told: noise does not cover how long answers take. Nor are digests of
-replies, which are in the site's own log and ledger: with one, whoever knows all rows but one could
-try candidates for the last, also where a trusted coordinator adds the noise.
+The log has no times: how long a site takes to reply is not protected by noise. It has no digests of
+replies either; those are in the site's own log and ledger. With a digest, somebody who knows all
+rows but one could test candidates for the last row, even where a trusted coordinator adds the
+noise.
 """
 
 import json
@@ -21,22 +22,22 @@ from eigenfed.data.safe_files import read_part, strict_json
 from eigenfed.errors import DataError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.protocol.gate.records import Egress
-from eigenfed.study.results.facts import plain
+from eigenfed.study.results.facts import to_json_types
 from eigenfed.transport.rounds import RoundRecord
 
 _EARLIER_REQUEST = "ask"
-"""What release 0.1 called a request."""
+"""The name of the event "request" in release 0.1."""
 
 _KINDS = {"start", "request", "left", "end"}
 
 
 def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
-    """Write down a run.
+    """Yield the lines of ``run.jsonl`` for a run.
 
     Parameters
     ----------
     facts : mapping
-        What ``result.json`` says of it.
+        The content of ``result.json``.
     pca : FederatedPCA
         Fitted.
 
@@ -49,18 +50,18 @@ def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
     >>> [json.loads(line)["event"] for line in log_lines(facts, pca)]
     ['start', 'request', 'left', 'left', 'request', 'left', 'left', 'end']
     """
-    for event in _events(facts, pca):
-        yield json.dumps(plain(event), allow_nan=False) + "\n"
+    for event in _list_events(facts, pca):
+        yield json.dumps(to_json_types(event), allow_nan=False) + "\n"
 
 
-def _events(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[dict[str, Any]]:
+def _list_events(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[dict[str, Any]]:
     yield {"event": "start", "method": facts["method"], "sites": facts["sites"]}
     for record in pca.rounds_:
         yield {"event": "request"} | _describe_round(record)
         for site in sorted(pca.egress_):
-            for left in pca.egress_[site]:
-                if left.round_ == record.round:
-                    yield {"event": "left", "site": site} | _left(left)
+            for reply in pca.egress_[site]:
+                if reply.round_ == record.round:
+                    yield {"event": "left", "site": site} | _describe_reply(reply)
     yield {"event": "end"} | {name: facts[name] for name in ("rounds", "bytes_up", "bytes_down")}
 
 
@@ -75,16 +76,16 @@ def _describe_round(record: RoundRecord) -> dict[str, Any]:
     }
 
 
-def _left(left: Egress) -> dict[str, Any]:
+def _describe_reply(reply: Egress) -> dict[str, Any]:
     return {
-        "round": left.round_,
-        "op": left.op,
-        "what": left.release.kind,
-        "leaves": left.release.leaves.value,
-        "reveals": left.release.reveals.value,
-        "masked": left.masked,
-        "shapes": left.shapes,
-        "bytes": left.sent_bytes,
+        "round": reply.round_,
+        "op": reply.op,
+        "what": reply.release.kind,
+        "leaves": reply.release.leaves.value,
+        "reveals": reply.release.reveals.value,
+        "masked": reply.masked,
+        "shapes": reply.shapes,
+        "bytes": reply.sent_bytes,
     }
 
 
@@ -94,7 +95,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     Raises
     ------
     DataError
-        If it is not there or damaged.
+        If it is missing or damaged.
     """
     path = folder / "run.jsonl"
     try:
@@ -103,11 +104,11 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
             if event["event"] == _EARLIER_REQUEST:
                 event["event"] = "request"
         kinds = [event["event"] for event in events]
-        whole = [kinds[0], kinds[-1]] == ["start", "end"] and {*kinds} <= _KINDS
+        complete = [kinds[0], kinds[-1]] == ["start", "end"] and {*kinds} <= _KINDS
     except (OSError, ValueError, TypeError, KeyError, IndexError):
-        whole = False
-    if not whole:
+        complete = False
+    if not complete:
         raise DataError(
-            f"{path} is not there, or not whole. Name the folder that eigenfed fit -o wrote."
+            f"{path} is missing or incomplete. Name a folder written by eigenfed fit -o."
         )
     return events
