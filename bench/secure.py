@@ -12,7 +12,7 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.secagg.fixed_point import error
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import Call, Protocol, Total, call_each, drive, plain_sum
-from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, limits_of
+from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, compute_limits
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.secure.aggregation import SecureSum
@@ -85,7 +85,7 @@ def totals(total: Total, study: Study) -> Protocol[Array]:
         replies = yield from call_each(Call(MagnitudeRequest()))
         entry = max(reply.entry for reply in replies.values())
         weight = max(reply.weight for reply in replies.values())
-        total.agree(limits_of(entry, weight, len(study.sites), 1))
+        total.agree(compute_limits(entry, weight, len(study.sites), 1))
         request = MomentsRequest(entry=entry, weight=weight)
     return (yield from total(Call(request))).total
 

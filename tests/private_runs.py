@@ -22,7 +22,7 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.private.budget_schedule import spending
+from eigenfed.protocol.private.budget_schedule import list_spends
 from eigenfed.protocol.private.private_site import (
     CountRequest,
     MomentRequest,
@@ -174,7 +174,7 @@ def request_for(study: Study, op: str, d: int, n: int = 1000, radius: float = 5.
 def walked(it: Asking, op: str, d: int, n: int = 1000) -> Asking:
     """Open the run and answer all that its script has before an operation."""
     assert it.opened().kind == "reply"
-    for step in ["rows", *(spend.op for spend in spending(it.study))]:
+    for step in ["rows", *(spend.op for spend in list_spends(it.study))]:
         if step == op:
             return it
         it.reply(request_for(it.study, step, d, n))

@@ -17,8 +17,8 @@ from eigenfed.protocol.exact.moments import (
     MomentsReply,
     MomentsRequest,
     SpreadRequest,
-    all_moments,
-    limits_of,
+    collect_moments,
+    compute_limits,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.gate.gate import Site
@@ -206,13 +206,13 @@ def agreed(total: SecureSum) -> Protocol[MomentsRequest]:
     replies = yield from call_each(Call(MagnitudeRequest()))
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
-    total.agree(limits_of(entry, weight, len(replies), 1))
+    total.agree(compute_limits(entry, weight, len(replies), 1))
     return MomentsRequest(entry=entry, weight=weight)
 
 
 def summing(total: SecureSum, study: Study, *asks: Call[Any]) -> Protocol[list[Any]]:
     """Bring a run past the moments, and sum each ask in turn."""
-    yield from all_moments(total, study)
+    yield from collect_moments(total, study)
     found = []
     for call in asks:
         found.append((yield from total(call)))
@@ -255,7 +255,7 @@ class Coordinator:
         entry, weight = self.moments.entry, self.moments.weight
         assert entry is not None
         assert weight is not None
-        return limits_of(entry, weight, len(self.names), 1)
+        return compute_limits(entry, weight, len(self.names), 1)
 
     def request(self, site: str, op: str, payload: Arrays) -> Message:
         self.round_ += 1

@@ -195,12 +195,12 @@ class EigenfedError(Exception):
         wrong, advice = _render(self._problem, wording), _render(self._remedy, wording)
         return f"{wrong}. {advice}" if advice else wrong
 
-    def prefixed(self, text: str) -> Self:
+    def with_prefix(self, text: str) -> Self:
         """Return the same error with a text before its message, such as the site it concerns.
 
         Examples
         --------
-        >>> raise InputError("X holds text.").prefixed("Site 'north': ")
+        >>> raise InputError("X holds text.").with_prefix("Site 'north': ")
         Traceback (most recent call last):
         eigenfed.errors.InputError: Site 'north': X holds text.
         """

@@ -74,7 +74,7 @@ def runs(ledger: Ledger) -> set[str]:
 def look(path: str, name: str, crowd: int) -> None:
     """Open a ledger for reading."""
     with Ledger(path, readonly=True) as ledger:
-        say("events", ledger.verify().events, ledger.verify().sound)
+        say("events", ledger.verify().events, ledger.verify().intact)
 
 
 JOBS = {"rounds": rounds, "hammer": hammer, "look": look}

@@ -24,7 +24,7 @@ from eigenfed.privacy.dp.discrete_gaussian import Noise, discrete_gaussian
 from eigenfed.privacy.dp.sensitivity import RELATIONS
 from eigenfed.protocol.published import DPdisPCA, ModSuLQ, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.published.bounded import SizesRequest, bounded_rows
-from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.published.continuous_noise import draw_normal
 from eigenfed.protocol.published.dpdispca import (
     NoisyCovarianceRequest,
     NoisyFactorRequest,
@@ -50,7 +50,7 @@ def gaussian(first: Array, second: Array, sd: float, seed: int = 0) -> Mechanism
 
     def mechanism(which: int, count: int) -> Array:
         value = (first, second)[which]
-        return value + normal((count, *value.shape), sd, bits)
+        return value + draw_normal((count, *value.shape), sd, bits)
 
     return mechanism
 
@@ -207,7 +207,7 @@ def noised(answers: tuple[Arrays, Arrays], noise: Noise, parties: int = 1) -> Me
         total = np.broadcast_to(value, shape)
         for _ in range(parties):
             nothing = {name: np.zeros(shape, dtype=np.int64)}
-            total = total + many.added(nothing, mu, parties, draw)[name]
+            total = total + many.add_to(nothing, mu, parties, draw)[name]
         return total.astype(np.float64)
 
     return mechanism
@@ -347,7 +347,9 @@ def test_the_factors_that_dpdispca_sends_are_no_more_private(epsilon: float) -> 
     def factors(which: int, count: int) -> Array:
         noisy = np.zeros((count, d, d))
         upper = (first, second)[which]
-        noisy[:, rows, columns] = upper + normal((count, len(rows)), value.noise_sd(n, d), bits)
+        noisy[:, rows, columns] = upper + draw_normal(
+            (count, len(rows)), value.noise_sd(n, d), bits
+        )
         noisy[:, columns, rows] = noisy[:, rows, columns]
         values, vectors = np.linalg.eigh(noisy)
         roots = np.sqrt(np.maximum(values[:, None, -rank:], 0.0))
@@ -493,7 +495,7 @@ def mod_sulq(publish: Callable[[Array, Array], Array]) -> Audit:
     sd = value.noise_sd(n, d)
 
     def lower(which: int, count: int) -> Array:
-        released = publish(pair[which], normal((count, d, d), sd, bits))
+        released = publish(pair[which], draw_normal((count, d, d), sd, bits))
         entries: Array = released[:, 1, 0]
         return -entries
 

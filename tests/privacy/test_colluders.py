@@ -16,7 +16,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError, SiteLost, SiteRefused
 from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.guarantee import Privacy, Statement, epsilons_against, sound_statement
+from eigenfed.privacy.guarantee import Privacy, Statement, epsilons_against, state_guarantee
 from eigenfed.protocol.core import Call, Protocol, call_each, drive
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
@@ -75,7 +75,7 @@ def test_each_site_adds_one_part_of_what_the_honest_survivors_must_carry(
     parts = Privacy(1.0, DELTA, colluders=colluders, dropouts=dropouts).parties(sites)
     assert parts == sites - colluders - dropouts
     noise, mu = Noise(1e6), mu_of(1.0, DELTA)
-    drawn = noise.added({"x": np.zeros(40_000, dtype=np.int64)}, mu, parts)["x"]
+    drawn = noise.add_to({"x": np.zeros(40_000, dtype=np.int64)}, mu, parts)["x"]
     squares = float(np.sum((drawn / (1e6 / mu)) ** 2)) * parts
     assert 1e-6 < stats.chi2.cdf(squares, drawn.size) < 1 - 1e-6
 
@@ -326,7 +326,7 @@ def test_where_each_site_or_the_coordinator_adds_all_of_it_sites_learn_nothing_o
 
 
 def said_of(privacy: Privacy, sites: int) -> Statement:
-    return sound_statement(privacy, n=100, sites=sites, mechanism="m", budget={"covariance": 1.0})
+    return state_guarantee(privacy, n=100, sites=sites, mechanism="m", budget={"covariance": 1.0})
 
 
 def test_the_statement_gives_both_numbers_and_says_against_whom() -> None:

@@ -11,13 +11,13 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.clipping import (
     LARGEST,
-    about,
-    grid_for,
+    choose_grid,
+    compute_coefficients,
     least_grid,
-    lengths,
-    on_grid,
+    round_to_grid,
+    row_norms,
     sketch_slack,
-    sketched,
+    subtract_center,
 )
 
 anything = st.floats(allow_nan=False, allow_infinity=False)
@@ -48,7 +48,7 @@ def is_whole(values: Array) -> bool:
 )
 def test_no_row_is_longer_than_the_grid(rows: Array, radius: float, bits: int) -> None:
     grid = 1 << bits
-    whole = on_grid(rows, radius, grid)
+    whole = round_to_grid(rows, radius, grid)
     assert is_whole(whole)
     assert all(squared(row) <= grid**2 for row in whole)
 
@@ -57,7 +57,7 @@ def test_no_row_is_longer_than_the_grid(rows: Array, radius: float, bits: int) -
 def test_short_rows_keep_their_length_and_long_ones_their_direction(rows: Array, bits: int) -> None:
     grid, radius = 1 << bits, 5.0
     rows = np.clip(rows, -1e60, 1e60)
-    whole = on_grid(rows, radius, grid) * (radius / grid)
+    whole = round_to_grid(rows, radius, grid) * (radius / grid)
     norms = np.linalg.norm(rows, axis=1)
     wanted = rows * np.minimum(1.0, radius / np.maximum(norms, radius / 2))[:, None]
     # Half a step for each entry, and for long rows the room that is left for rounding.
@@ -68,7 +68,7 @@ def test_short_rows_keep_their_length_and_long_ones_their_direction(rows: Array,
 
 @pytest.mark.parametrize("entry", [1.7e308, -1.7e308, 1e200, 5e-324, 0.0, -0.0])
 def test_huge_tiny_and_zero_rows_are_rows(entry: float) -> None:
-    whole = on_grid(np.full((2, 3), entry), 1.0, 1024)
+    whole = round_to_grid(np.full((2, 3), entry), 1.0, 1024)
     assert np.isfinite(whole).all()
     assert abs(entry) > 1 or not whole.any()
     assert abs(entry) < 1 or 1020**2 < squared(whole[0]) <= 1024**2
@@ -77,35 +77,35 @@ def test_huge_tiny_and_zero_rows_are_rows(entry: float) -> None:
 @pytest.mark.parametrize("radius", [0.0, -1.0, np.nan, np.inf, 1e-101, 1e101])
 def test_a_radius_that_is_none_is_refused(radius: float) -> None:
     with pytest.raises(InputError, match="radius="):
-        on_grid(np.zeros((1, 2)), radius, 1024)
+        round_to_grid(np.zeros((1, 2)), radius, 1024)
 
 
 def test_a_grid_that_is_too_coarse_is_refused_whatever_the_rows_are() -> None:
     for rows in (np.zeros((1, 64)), np.eye(64), np.full((2, 64), 1e9)):
         with pytest.raises(InputError, match="grid=31"):
-            on_grid(rows, 1.0, 31)
-        on_grid(rows, 1.0, 32)
+            round_to_grid(rows, 1.0, 31)
+        round_to_grid(rows, 1.0, 32)
 
 
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (1797, 64), (10**6, 64), (10**7, 1000)])
 def test_second_moments_of_that_many_rows_are_exact(n: int, d: int) -> None:
-    grid = grid_for(n, d)
+    grid = choose_grid(n, d)
     assert n * grid**2 < 2**53
     assert least_grid(d) <= grid <= 2**20
 
 
 def test_more_rows_than_can_be_summed_exactly_are_refused() -> None:
     with pytest.raises(InputError, match="too many"):
-        grid_for(2**48, 64)
+        choose_grid(2**48, 64)
     with pytest.raises(InputError, match="too many"):
-        grid_for(10**9, 10**7)
+        choose_grid(10**9, 10**7)
 
 
 def test_sums_are_exact_in_any_order() -> None:
     rng = np.random.default_rng(0)
     n, d = 3000, 7
-    grid = grid_for(n, d)
-    whole = on_grid(rng.standard_normal((n, d)) * 10, 1.0, grid)
+    grid = choose_grid(n, d)
+    whole = round_to_grid(rng.standard_normal((n, d)) * 10, 1.0, grid)
     moment = whole.T @ whole
     integers = whole.astype(np.int64)
     exact = [[sum(map(int, integers[:, i] * integers[:, j])) for j in range(d)] for i in range(d)]
@@ -120,17 +120,17 @@ def test_sums_are_exact_in_any_order() -> None:
 @given(rows=tables())
 def test_lengths_are_right_without_overflow(rows: Array) -> None:
     rows = np.clip(rows, -LARGEST, LARGEST)
-    for row, found in zip(rows, lengths(rows), strict=True):
+    for row, found in zip(rows, row_norms(rows), strict=True):
         exact = sum(Fraction(float(x)) ** 2 for x in row)
         assert float(Fraction(float(found)) ** 2) == pytest.approx(float(exact), rel=1e-13)
-    assert np.isfinite(lengths(rows)).all()
+    assert np.isfinite(row_norms(rows)).all()
 
 
 def test_rows_about_a_centre_never_overflow() -> None:
     rows = np.array([[1.7e308, -1.7e308, 3.0]])
-    around = about(rows, np.array([-LARGEST, LARGEST, 1.0]))
+    around = subtract_center(rows, np.array([-LARGEST, LARGEST, 1.0]))
     np.testing.assert_array_equal(around, [[2 * LARGEST, -2 * LARGEST, 2.0]])
-    assert np.isfinite(lengths(around)).all()
+    assert np.isfinite(row_norms(around)).all()
 
 
 @given(
@@ -144,8 +144,8 @@ def test_no_update_is_larger_than_its_clip(rows: Array, width: int, part: float,
     d, grid = rows.shape[1], 1 << 12
     width = min(width, d)
     basis = np.linalg.qr(np.random.default_rng(seed).standard_normal((d, d))).Q[:, :width]
-    whole = on_grid(rows, 1.0, grid)
-    coefficients = sketched(whole, basis, part * grid**2)
+    whole = round_to_grid(rows, 1.0, grid)
+    coefficients = compute_coefficients(whole, basis, part * grid**2)
     assert is_whole(coefficients)
     clip = Fraction(part) * grid**2
     for z, w in zip(whole, coefficients, strict=True):
@@ -156,9 +156,9 @@ def test_no_update_is_larger_than_its_clip(rows: Array, width: int, part: float,
 def test_an_unclipped_update_is_off_by_less_than_the_slack() -> None:
     rng = np.random.default_rng(4)
     grid, d, width = 1 << 14, 9, 4
-    whole = on_grid(rng.standard_normal((50, d)), 2.0, grid)
+    whole = round_to_grid(rng.standard_normal((50, d)), 2.0, grid)
     basis = np.linalg.qr(rng.standard_normal((d, width))).Q
-    rounded = sketched(whole, basis, float(grid**2))
+    rounded = compute_coefficients(whole, basis, float(grid**2))
     exact = whole @ basis
     for z, w, v in zip(whole, rounded, exact, strict=True):
         moved = np.linalg.norm(np.outer(z, w) - np.outer(z, v))

@@ -129,7 +129,7 @@ def test_what_was_answered_is_never_paid_or_computed_again_even_when_forgotten()
     assert refused(lambda: ledger.reply(key())) == "forgotten"
     assert refused(lambda: commit(ledger, key(), b"other")) == "forgotten"
     assert refused(lambda: spend(ledger, key())) == "answered"
-    assert ledger.verify().sound
+    assert ledger.verify().intact
 
 
 def test_what_left_as_it_is_cannot_be_paid_for_later() -> None:
@@ -157,7 +157,7 @@ def test_long_replies_are_kept_in_parts(size: int, monkeypatch: pytest.MonkeyPat
     ledger, reply = Ledger(None), bytes(range(size))
     commit(ledger, key(), reply, paid=False)
     assert ledger.reply(key()) == reply
-    assert ledger.verify().sound
+    assert ledger.verify().intact
     assert ledger.forget_replies("run") == 1
 
 
@@ -412,7 +412,7 @@ def test_the_meter_goes_with_the_reply_or_not_at_all() -> None:
     assert seen == [None, b"+"]
     assert ledger.meter("cohort") == b"++"
     assert ledger.meter("other") is None
-    assert ledger.verify().sound
+    assert ledger.verify().intact
 
 
 def test_a_commit_that_fails_half_way_leaves_nothing() -> None:
@@ -423,7 +423,7 @@ def test_a_commit_that_fails_half_way_leaves_nothing() -> None:
     assert (ledger.reply(key()), ledger.meter("cohort")) == (None, None)
     times = iter([datetime(2026, 11, 15, tzinfo=UTC)])
     assert commit(ledger, key(), b"another", paid=False) == b"another"
-    assert ledger.verify().sound
+    assert ledger.verify().intact
 
 
 def test_sums_are_recorded_once_before_anything_leaves() -> None:

@@ -141,7 +141,7 @@ def test_verifying_names_the_event_at_which_the_chain_breaks(
     tamper(path, change)
     with Ledger(path, readonly=True) as ledger:
         verdict = ledger.verify()
-        assert not verdict.sound
+        assert not verdict.intact
         assert (verdict.broken_at, verdict.events) == (at, at - 1)
         assert why in verdict.why
         assert verdict.text.startswith(f"Broken at event {at}: ")
@@ -163,7 +163,7 @@ def test_a_sound_ledger_verifies_with_every_head_that_it_ever_had(path: Path) ->
     with Ledger(path) as ledger:
         first = ledger.head
         verdict = ledger.verify()
-        assert (verdict.sound, verdict.events, verdict.head) == (True, LAST, first)
+        assert (verdict.intact, verdict.events, verdict.head) == (True, LAST, first)
         assert verdict.text == f"{LAST} events, intact, up to head {first}."
         ledger.refuse(key(9), "forbidden")
         assert ledger.head != first
@@ -186,7 +186,7 @@ def test_a_cut_end_is_found_against_a_noted_head_only(path: Path) -> None:
         assert "head in the head file is not in the chain" in verdict.why
     head_file(path).unlink()
     with Ledger(path, readonly=True) as ledger:
-        assert ledger.verify().sound
+        assert ledger.verify().intact
         verdict = ledger.verify(head=noted)
     assert verdict.broken_at == LAST - 1
     assert "the given head is not in the chain" in verdict.why
@@ -205,10 +205,10 @@ def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> 
         noted = ledger.head
     tamper(path, rewritten)
     with Ledger(path, readonly=True) as ledger:
-        assert not ledger.verify().sound
+        assert not ledger.verify().intact
     head_file(path).unlink()
     with Ledger(path, readonly=True) as ledger:
-        assert ledger.verify().sound
+        assert ledger.verify().intact
         assert not ledger.verify(head=noted).sound
 
 
@@ -373,7 +373,7 @@ def test_names_with_signs_of_addresses_are_names(tmp_path: Path) -> None:
     found = sorted(found.name for found in tmp_path.iterdir())
     assert found == [path.name, f"{path.name}.head"]
     with Ledger(path, readonly=True) as ledger:
-        assert ledger.verify().sound
+        assert ledger.verify().intact
 
 
 def test_a_ledger_opened_for_reading_or_closed_records_nothing(path: Path) -> None:

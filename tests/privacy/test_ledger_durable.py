@@ -77,7 +77,7 @@ def assert_nothing_is_lost(children: Children, path: Path, said: list[str]) -> N
     """What left is counted; the retry sends the same bytes, and spends once for each round."""
     if sent(said):
         with Ledger(path, create=False) as ledger:
-            assert ledger.verify().sound
+            assert ledger.verify().intact
             replied = {w.key.round_: w for e in ledger.events if isinstance(w := e.what, Replied)}
             spent = {w.key.round_ for e in ledger.events if isinstance(w := e.what, Spent)}
             assert {r: replied[r].digest for r in sent(said)} == sent(said)
@@ -90,7 +90,7 @@ def assert_nothing_is_lost(children: Children, path: Path, said: list[str]) -> N
     assert codes == [0]
     assert committed.items() <= sent(again).items()
     with Ledger(path, create=False) as ledger:
-        assert ledger.verify().sound
+        assert ledger.verify().intact
         assert [e.kind for e in ledger.events].count(Kind.SPENT) == ROUNDS
         assert [e.kind for e in ledger.events].count(Kind.REPLIED) == ROUNDS
         assert ledger.totals("cohort").mu == pytest.approx(MU * ROUNDS**0.5, rel=1e-12)
@@ -166,7 +166,7 @@ def test_a_spend_that_finds_no_room_is_not_counted_and_can_be_made_later(tmp_pat
     assert isinstance(refusal.value, EigenfedError)
     assert ledger.head == heads[-1]
     assert ledger.totals("cohort").spends == made
-    assert ledger.verify().sound
+    assert ledger.verify().intact
     ledger._file._connection.execute("PRAGMA max_page_count = 1000000")
     assert ledger.spend(keys[made], MU, **TERMS) is Spending.NEW
     assert ledger.totals("cohort").spends == made + 1
@@ -234,7 +234,7 @@ def test_two_processes_on_one_ledger_never_exceed_the_budget_nor_lose_an_event(
         assert len(written) == affordable > 40
         assert {run for run, _ in written} == {"a", "b"}
         assert ledger.totals("cohort").mu <= budget.mu
-        assert ledger.verify().sound
+        assert ledger.verify().intact
         assert len(ledger.events) == 1 + 1 + affordable + 2
 
 
@@ -279,7 +279,7 @@ def test_threads_on_one_ledger_never_exceed_the_budget(name: str | None, tmp_pat
     assert outcomes.count("budget") == 3 * affordable
     assert ledger.totals("cohort").spends == affordable
     assert len(ledger.events) == 2 + 4 * affordable
-    assert ledger.verify().sound
+    assert ledger.verify().intact
 
 
 def test_closed_while_threads_write_it_refuses_what_comes_later(tmp_path: Path) -> None:
@@ -305,7 +305,7 @@ def test_closed_while_threads_write_it_refuses_what_comes_later(tmp_path: Path) 
         for thread in threads:
             thread.join()
         with Ledger(tmp_path / f"{attempt}.ledger", readonly=True) as kept:
-            assert kept.verify().sound
+            assert kept.verify().intact
     assert set(outcomes) <= {"new", "ledger"}
     assert "ledger" in outcomes
 
@@ -331,4 +331,4 @@ def test_a_spend_whose_last_step_fails_was_never_made(tmp_path: Path) -> None:
         assert ledger.totals("cohort").spends == 0
     assert ledger.spend(key, MU, **TERMS) is Spending.NEW
     assert reader.totals("cohort").spends == 1
-    assert ledger.verify().sound
+    assert ledger.verify().intact

@@ -156,7 +156,7 @@ def test_while_running_it_is_noticed_and_stays_noticed(how: str, scene: Scene) -
     scene.ledger.close()
     with Ledger(scene.path) as again:
         assert again.totals("cohort").spends == 3
-        assert again.verify().sound
+        assert again.verify().intact
 
 
 @pytest.mark.parametrize("how", TAMPERINGS)
@@ -349,7 +349,7 @@ def test_looking_needs_no_head(scene: Scene) -> None:
     scene.head.unlink()
     with Ledger(scene.path, readonly=True) as ledger:
         verdict = ledger.verify()
-        assert (verdict.sound, verdict.witnessed) == (True, False)
+        assert (verdict.intact, verdict.witnessed) == (True, False)
         assert ledger.totals("cohort").spends == 3
     assert not scene.head.exists()
 
@@ -360,7 +360,7 @@ def test_verifying_finds_what_does_not_go_with_the_head(scene: Scene) -> None:
         scene.restore()
         TAMPERINGS[tamper](scene)
         with Ledger(scene.path, readonly=True) as ledger:
-            assert not ledger.verify().sound
+            assert not ledger.verify().intact
 
 
 def write_old_format(path: Path, events: int = 3) -> None:
@@ -387,7 +387,7 @@ def test_a_ledger_of_release_0_1_opens_and_then_must_have_its_head(tmp_path: Pat
     before = path.read_bytes()
     with Ledger(path, readonly=True) as ledger:
         assert ledger.budget("cohort") == Budget(1.0, 1e-6)
-        assert ledger.verify().sound
+        assert ledger.verify().intact
     assert path.read_bytes() == before
     assert not head_file(path).exists()
     with Ledger(path) as ledger:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenfed.privacy.secagg.differencing import Sites, isolated_by
+from eigenfed.privacy.secagg.differencing import Sites, find_isolated_groups
 
 SITES = "abcdefgh"
 
@@ -30,7 +30,7 @@ def test_groups_that_are_isolated_are_those_whose_columns_hold_rank(
     rosters: list[Sites], fewest: int
 ) -> None:
     new, *earlier = rosters
-    found = isolated_by(new, earlier, fewest)
+    found = find_isolated_groups(new, earlier, fewest)
     gained = {
         frozenset(group)
         for size in range(1, fewest)
@@ -58,12 +58,12 @@ def test_groups_that_are_isolated_are_those_whose_columns_hold_rank(
     ],
 )
 def test_a_site_or_a_pair_is_isolated_by(new: str, earlier: list[str], isolated: list[str]) -> None:
-    found = isolated_by(frozenset(new), [frozenset(e) for e in earlier], fewest=3)
+    found = find_isolated_groups(frozenset(new), [frozenset(e) for e in earlier], fewest=3)
     assert found == [frozenset(group) for group in isolated]
 
 
 def test_many_sites_and_runs_are_judged_without_going_through_all_pairs() -> None:
     sites = [f"site {i:03}" for i in range(200)]
     blocks = [frozenset(sites[i : i + 10]) for i in range(0, 200, 10)]
-    assert isolated_by(frozenset(sites), blocks, fewest=3) == []
-    assert isolated_by(frozenset(sites[1:]), blocks, fewest=3) == [frozenset({sites[0]})]
+    assert find_isolated_groups(frozenset(sites), blocks, fewest=3) == []
+    assert find_isolated_groups(frozenset(sites[1:]), blocks, fewest=3) == [frozenset({sites[0]})]

@@ -20,7 +20,7 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import Op, State
-from eigenfed.protocol.private.budget_schedule import spending
+from eigenfed.protocol.private.budget_schedule import list_spends
 from eigenfed.protocol.study import Study
 from private_runs import (
     CENTER,
@@ -93,7 +93,7 @@ def visible(message: Message) -> tuple[Any, ...]:
 def seen_of(it: Asking, ledger: Ledger) -> list[tuple[Any, ...]]:
     """All that shows from outside of a whole run but the numbers themselves; and what it cost."""
     seen = [visible(it.opened())]
-    for op in ("rows", *(step.op for step in spending(it.study)), "rows"):
+    for op in ("rows", *(step.op for step in list_spends(it.study)), "rows"):
         seen.append(visible(it.request(request_for(it.study, op, FEATURES, N))))
     return [*seen, (ledger.totals("data").spends, ledger.held("data"))]
 

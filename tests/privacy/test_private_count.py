@@ -17,14 +17,14 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteRefused
 from eigenfed.privacy.dp.accounting import mu_of
 from eigenfed.privacy.dp.sensitivity import COUNT_UNIT, RELATIONS
-from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.operations import Op, State
-from eigenfed.protocol.private.budget_schedule import Spend, budget_split, spending
+from eigenfed.protocol.private.budget_schedule import Spend, list_spends, split_budget
 from eigenfed.protocol.private.private_site import CountRequest, RowsRequest
 from eigenfed.protocol.study import Study
 from private_runs import (
@@ -74,13 +74,15 @@ def test_only_a_public_number_of_rows_leaves_as_it_is(
 
 @pytest.mark.parametrize("method", ["covariance", "power"])
 def test_the_schedule_begins_with_the_number_and_pays_for_it(method: str) -> None:
-    split = budget_split(study_of("private", method))
-    assert split["count"] == pytest.approx(SHARES["count"] / (1 + SHARES["count"]))
+    split = split_budget(study_of("private", method))
+    assert split["count"] == pytest.approx(
+        BUDGET_FRACTIONS["count"] / (1 + BUDGET_FRACTIONS["count"])
+    )
     assert sum(split.values()) == pytest.approx(1.0)
-    steps = spending(study_of("private", method))
+    steps = list_spends(study_of("private", method))
     assert steps[0] == Spend("private_count", split["count"])
     assert [step.op for step in steps[1:]] == [
-        step.op for step in spending(study_of("public", method))
+        step.op for step in list_spends(study_of("public", method))
     ]
     assert sum(step.fraction for step in steps) == pytest.approx(1.0)
 
@@ -97,7 +99,7 @@ def test_a_count_has_the_noise_that_was_paid_for() -> None:
         assert reply.keys() == {"count"}
         noise.append(int(reply["count"][0]) - n * COUNT_UNIT)
         mu = ledger.totals("data").mu
-    assert mu == pytest.approx(mu_of(1.0, DELTA) * budget_split(study)["count"] ** 0.5)
+    assert mu == pytest.approx(mu_of(1.0, DELTA) * split_budget(study)["count"] ** 0.5)
     squares = float(np.sum((np.array(noise) / (COUNT_UNIT / mu)) ** 2))
     assert 1e-6 < stats.chi2.cdf(squares, trials) < 1 - 1e-6
 
@@ -207,7 +209,7 @@ def test_the_count_moves_by_all_of_its_sensitivity_when_a_row_fails_the_filter()
 def seen_of(it: Asking, n: int) -> list[tuple[Any, ...]]:
     """All that shows from outside of a whole run but the numbers themselves."""
     d, seen = 6, [visible(it.opened())]
-    for op in ("rows", *(step.op for step in spending(it.study))):
+    for op in ("rows", *(step.op for step in list_spends(it.study))):
         seen.append(visible(it.request(request_for(it.study, op, d, n))))
     return seen
 

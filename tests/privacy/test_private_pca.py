@@ -18,13 +18,13 @@ from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.dp.accounting import mu_of
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.dp.sensitivity import RELATIONS
-from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import plain_sum
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import State, Terms
-from eigenfed.protocol.private.budget_schedule import spending
+from eigenfed.protocol.private.budget_schedule import list_spends
 from eigenfed.protocol.private.private_pca import Spender
 from eigenfed.protocol.private.private_site import (
     BallRequest,
@@ -108,18 +108,18 @@ def test_a_run_spends_exactly_what_it_claims_in_as_many_rounds_as_it_should(
     said = ran.found.privacy
     assert said is not None
     assert sum(said.budget.values()) == pytest.approx(1.0)
-    assert sum(step.fraction for step in spending(ran.over.study)) == pytest.approx(1.0)
+    assert sum(step.fraction for step in list_spends(ran.over.study)) == pytest.approx(1.0)
     for ledger in kept.values():
         totals = ledger.totals("data")
         assert totals.relation == relation
         assert totals.epsilon == pytest.approx(8.0, rel=1e-8) == said.epsilon
         assert totals.spends == rounds - 1
-        assert ledger.verify().sound
+        assert ledger.verify().intact
 
 
 def test_the_budget_is_split_by_its_shares() -> None:
-    named = {name: share for name, share in SHARES.items() if name != "count"}
-    assert sum(SHARES.values()) - SHARES["count"] == pytest.approx(1.0)
+    named = {name: share for name, share in BUDGET_FRACTIONS.items() if name != "count"}
+    assert sum(BUDGET_FRACTIONS.values()) - BUDGET_FRACTIONS["count"] == pytest.approx(1.0)
     privacy = Privacy(2.0, DELTA, trust="local", shares={"mean": 0.3, "covariance": 0.6})
     said = run(made(), privacy).found.privacy
     assert said is not None
@@ -315,8 +315,8 @@ def test_requests_end_where_the_schedule_does(op: str) -> None:
     ledger = Ledger(None)
     study = short_study(op)
     it = walked(asking(study, Source.of(made(1000, D)), ledger=ledger), op, D)
-    codes = [it.request(request_for(study, step.op, D)).label for step in spending(study)]
-    assert codes == [step.op for step in spending(study)]
+    codes = [it.request(request_for(study, step.op, D)).label for step in list_spends(study)]
+    assert codes == [step.op for step in list_spends(study)]
     for again in (op, "private_scatter", "rows"):
         assert it.code(request_for(study, again, D)) == "script"
     totals = ledger.totals("data")

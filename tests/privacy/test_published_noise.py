@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenfed.protocol.published.continuous_noise import derive_bits, draw_symmetric, normal
+from eigenfed.protocol.published.continuous_noise import derive_bits, draw_normal, draw_symmetric
 
 
 def test_the_noise_is_normal_with_the_standard_deviation_asked_for() -> None:
     bits = np.random.default_rng(0).bytes
-    drawn = normal((200, 250), 3.0, bits)
+    drawn = draw_normal((200, 250), 3.0, bits)
     assert drawn.shape == (200, 250)
     assert stats.kstest(drawn.ravel() / 3.0, "norm").pvalue > 0.01
     assert drawn.std() == pytest.approx(3.0, rel=0.02)
@@ -19,8 +19,8 @@ def test_the_noise_is_normal_with_the_standard_deviation_asked_for() -> None:
 
 def test_no_bits_make_an_infinite_number() -> None:
     ends = [
-        normal((1,), 1.0, lambda size: b"\x00" * size),
-        normal((1,), 1.0, lambda size: b"\xff" * size),
+        draw_normal((1,), 1.0, lambda size: b"\x00" * size),
+        draw_normal((1,), 1.0, lambda size: b"\xff" * size),
     ]
     assert np.isfinite(ends).all()
     assert ends[0][0] == pytest.approx(-ends[1][0])
@@ -35,16 +35,16 @@ def test_noise_comes_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) 
         return bytes(size)
 
     monkeypatch.setattr(secrets, "token_bytes", counted)
-    normal((3, 4), 1.0)
+    draw_normal((3, 4), 1.0)
     draw_symmetric(4, 1.0)
     assert asked == [8 * 12, 8 * 10]
 
 
 def test_a_seed_for_numpy_changes_nothing() -> None:
     np.random.seed(0)  # noqa: NPY002
-    first = normal((4,), 1.0)
+    first = draw_normal((4,), 1.0)
     np.random.seed(0)  # noqa: NPY002
-    assert (normal((4,), 1.0) != first).all()
+    assert (draw_normal((4,), 1.0) != first).all()
 
 
 def test_symmetric_noise_is_everywhere_and_mirrored() -> None:
@@ -73,14 +73,14 @@ def test_mirroring_the_data_instead_of_the_noise_would_release_the_data_bare() -
 
 
 def test_a_key_gives_the_same_noise_again_and_another_key_does_not() -> None:
-    first, again, other = (normal((50,), 1.0, derive_bits(key)) for key in (b"a", b"a", b"b"))
+    first, again, other = (draw_normal((50,), 1.0, derive_bits(key)) for key in (b"a", b"a", b"b"))
     np.testing.assert_array_equal(first, again)
     assert (first != other).all()
     stream = derive_bits(b"a")
     stream(8)
-    assert (normal((50,), 1.0, stream) != first).all()
+    assert (draw_normal((50,), 1.0, stream) != first).all()
 
 
 def test_noise_from_a_key_is_normal() -> None:
-    drawn = normal((50_000,), 1.0, derive_bits(b"a fixed key"))
+    drawn = draw_normal((50_000,), 1.0, derive_bits(b"a fixed key"))
     assert stats.kstest(drawn, "norm").pvalue > 0.01

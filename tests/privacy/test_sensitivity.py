@@ -19,13 +19,13 @@ from scipy.optimize import minimize
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.clipping import exact_rows, grid_for, least_grid
+from eigenfed.privacy.dp.clipping import choose_grid, least_grid, max_exact_rows
 from eigenfed.privacy.dp.sensitivity import (
     RELATIONS,
-    of_count,
-    of_second_moment,
-    of_sketch,
-    of_total,
+    count_sensitivity,
+    second_moment_sensitivity,
+    sketch_sensitivity,
+    sum_sensitivity,
 )
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Ledger
@@ -122,10 +122,10 @@ def largest_change(part: Part, clip: float, relation: str, *, starts: int = 8) -
 @pytest.mark.parametrize(
     ("part", "stated"),
     [
-        (itself, of_total),
-        (second_moment, of_second_moment),
-        (triangle, of_second_moment),
-        (shares, of_second_moment),
+        (itself, sum_sensitivity),
+        (second_moment, second_moment_sensitivity),
+        (triangle, second_moment_sensitivity),
+        (shares, second_moment_sensitivity),
     ],
 )
 def test_a_search_reaches_the_stated_sensitivity_and_never_more(
@@ -146,7 +146,7 @@ def test_a_search_never_exceeds_the_sensitivity_of_a_sketch(
     update_clip: float, relation: str
 ) -> None:
     found = largest_change_of_a_sketch(update_clip, relation)
-    stated = of_sketch(1.0, update_clip, relation)
+    stated = sketch_sensitivity(1.0, update_clip, relation)
     assert found <= stated * (1 + 1e-9)
     if relation == "zero_out" or update_clip in (0.05, 1.0):
         assert found >= 0.99 * stated
@@ -165,22 +165,22 @@ def test_the_worst_update_known_in_closed_form_stays_within_the_bound() -> None:
         one, other = (np.array([s * c, 0.0, math.sqrt(1 - c * c), 0.0]) for s in (1, -1))
         apart = float(np.linalg.norm(sketch(c)(one) - sketch(c)(other)))
         assert apart == pytest.approx(2 * c * math.sqrt(1 - c * c), rel=1e-12)
-        assert apart <= of_sketch(1.0, c, "replace_one")
+        assert apart <= sketch_sensitivity(1.0, c, "replace_one")
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_a_count_changes_by_one(relation: str) -> None:
-    assert of_count(relation) == 1.0
+    assert count_sensitivity(relation) == 1.0
 
 
 def test_another_relation_is_refused() -> None:
-    for stated in (of_total, of_second_moment):
+    for stated in (sum_sensitivity, second_moment_sensitivity):
         with pytest.raises(InputError, match="'zero_out'"):
             stated(1.0, "add_remove")
     with pytest.raises(InputError, match="'zero_out'"):
-        of_count("")
+        count_sensitivity("")
     with pytest.raises(InputError, match="'zero_out'"):
-        of_sketch(1.0, 1.0, "entry")
+        sketch_sensitivity(1.0, 1.0, "entry")
 
 
 # The operations themselves ----------------------------------------------------------------------
@@ -245,8 +245,10 @@ def test_the_updates_of_a_first_product_are_clipped_and_its_noise_is_made_for_th
         noise = request.noise(terms, state)
         assert noise is not None
         assert request.update_clip(state) == clip
-        grid = grid_for(3, d)
-        assert noise.sensitivity == pytest.approx(of_sketch(grid, clip * grid**2, relation), 1e-4)
+        grid = choose_grid(3, d)
+        assert noise.sensitivity == pytest.approx(
+            sketch_sensitivity(grid, clip * grid**2, relation), 1e-4
+        )
         answers = [private_product.run(table, request, state, terms) for table in tables]
         one, two = (pack(answer.reply) for answer in answers)
         assert apart(one, two, noise) <= 1.0
@@ -318,7 +320,7 @@ def test_more_rows_than_the_grid_of_so_many_features_carries_are_refused() -> No
 @pytest.mark.parametrize("op", [private_total, private_scatter, private_product])
 def test_sums_are_exact_however_few_rows_the_grid_is_made_for(op: Op[Any, Any]) -> None:
     """In Python's own integers, of more rows than float64 could add up on that grid."""
-    X = np.tile(CENTER + RADIUS * np.array([[0.6, 0.8, 0.0]]), (3 * exact_rows(1 << 20), 1))
+    X = np.tile(CENTER + RADIUS * np.array([[0.6, 0.8, 0.0]]), (3 * max_exact_rows(1 << 20), 1))
     request = fitting(op)
     assert isinstance(request, GridRequest)
     pair = Pair(op, replace(request, n=1), REST[0], None)

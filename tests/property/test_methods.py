@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from eigenfed.arrays import Array
 from eigenfed.protocol.method import (
     all_methods,
-    method_named,
+    find_method,
     option_defaults,
     option_types,
     read_option,
@@ -32,12 +32,12 @@ def tables(seed: int, n: int, d: int, sites: int) -> dict[str, Array]:
 def test_a_certificate_holds_against_all_rows_in_one_place(
     name: str, seed: int, n: int, d: int, sites: int
 ) -> None:
-    check_against_pooled(method_named(name), tables(seed, n, d, sites), 2)
+    check_against_pooled(find_method(name), tables(seed, n, d, sites), 2)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_needs_sums_only_runs_in_secure_sums(name: str) -> None:
-    method = method_named(name)
+    method = find_method(name)
     if method.sums_only():
         check_against_pooled(method, tables(0, 60, 8, 3), 2, secure=True)
 

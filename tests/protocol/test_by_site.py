@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import InputError, PrivacyError, SiteRefused
 from eigenfed.privacy.policy import Policy
-from eigenfed.protocol.exact.by_site import LevelRequest, compared
+from eigenfed.protocol.exact.by_site import LevelRequest, compare_sites
 from eigenfed.protocol.exact.covariance import ScatterRequest
 from eigenfed.protocol.exact.moments import MomentsRequest
 from federation import Talk, gate, study_of, talk
@@ -48,7 +48,7 @@ def test_sparse_rows_and_weights() -> None:
 def test_shares_add_up_and_variance_between_sites_is_that_of_anova() -> None:
     pca = FederatedPCA(3).fit_sites(SITES, by_site=True)
     assert pca.by_site_ is not None
-    found = compared(pca.by_site_)
+    found = compare_sites(pca.by_site_)
     np.testing.assert_allclose(sum(found.contribution.values()), 1.0)
     scores = {site: pca.transform(rows) for site, rows in SITES.items()}
     everything = np.vstack(list(scores.values()))
@@ -63,7 +63,7 @@ def test_a_component_that_only_tells_sites_apart_is_seen() -> None:
     far = {"a": rows[:150], "b": rows[150:] + 50.0}
     pca = FederatedPCA(2).fit_sites(far, by_site=True)
     assert pca.by_site_ is not None
-    explained = compared(pca.by_site_).explained
+    explained = compare_sites(pca.by_site_).explained
     assert explained[0] > 0.99
     assert explained[1] < 0.1
 

@@ -9,7 +9,7 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.privacy.leakage import Answered, Meter
+from eigenfed.privacy.leakage import Meter, RevealedProducts
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.exact.certificate import RemainderRequest
@@ -184,11 +184,11 @@ def test_directions_answered_twice_in_other_units_are_settled_together() -> None
     meter = Meter.empty(3)
     column = np.array([[1.0], [2.0], [0.0]])
     for factor in (1.0, 1e-8, 1e8):
-        meter = meter.answered(Answered(factor * column, factor * column, 3.0))
+        meter = meter.answered(RevealedProducts(factor * column, factor * column, 3.0))
     assert meter.rank_fraction == pytest.approx(1 / 3)
     assert meter.rank_with(5.0 * column, None) == pytest.approx(1 / 3)
     assert meter.rank_with(np.eye(3)[:, 2:], None) == pytest.approx(2 / 3)
-    assert meter.counting(Reveals.SCATTER, None).rank_with(np.eye(3), None) == 1.0
+    assert meter.count_reply(Reveals.SCATTER, None).rank_with(np.eye(3), None) == 1.0
 
 
 SIDED: list[FramedRequest] = [

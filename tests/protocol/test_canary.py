@@ -20,7 +20,12 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.covariance import ScatterRequest
-from eigenfed.protocol.exact.moments import FramedRequest, MomentsRequest, all_moments, framed
+from eigenfed.protocol.exact.moments import (
+    FramedRequest,
+    MomentsRequest,
+    collect_moments,
+    prepare_rows,
+)
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.gate.script import either
@@ -80,7 +85,7 @@ def leaking_scores(
     source: Source, request: ScoresRequest, state: State, terms: Terms
 ) -> Answer[Leaked]:
     """Send a vector of the rows' side, as no operation may."""
-    view, _, state = framed(source, state)
+    view, _, state = prepare_rows(source, state)
     return Answer(Leaked(view.multiply(np.eye(D)[:, :1])[:5]), state)
 
 
@@ -217,7 +222,7 @@ def test_the_canary_sees_a_leak(leak: Op[Any, Any]) -> None:
     name, sites, of = leak.name, tapped(), study(Leaking())
 
     def leaking() -> Protocol[None]:
-        moments = yield from all_moments(plain_sum, of)
+        moments = yield from collect_moments(plain_sum, of)
         yield Call(leak.request(**moments.frame))
 
     drive(leaking(), opened(sites, of))

@@ -14,7 +14,7 @@ from eigenfed.protocol.exact.certificate import (
     bound_angle,
     bound_largest_outside,
     finish_with_product,
-    products_of,
+    make_products,
     remainder,
 )
 from eigenfed.protocol.exact.products import product
@@ -95,7 +95,7 @@ class Blind(Testing):
         return 2
 
     def run(self, run: Run) -> Protocol[Decomposition]:
-        return finish_with_product(products_of(run), self.basis, run.k, tol=run.tol, certify=True)
+        return finish_with_product(make_products(run), self.basis, run.k, tol=run.tol, certify=True)
 
 
 def test_the_estimate_is_no_bound_and_the_bound_knows_it() -> None:

@@ -12,7 +12,7 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import TOTAL, Call, Protocol, Replies, call_each, drive, plain_sum
-from eigenfed.protocol.exact.moments import MomentsRequest, all_moments
+from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.operations import Request
 from eigenfed.transport.local import LocalTransport
@@ -259,7 +259,7 @@ def test_a_refusal_names_site_code_operation_and_round() -> None:
     sites = gates({"a": np.eye(3), "b": np.eye(3)}, policies={"b": Policy(max_rounds=1)})
     transport = opened(sites, study_of("ab", 1, scale=True))
     with pytest.raises(SiteRefused, match=r"Site 'b' refused 'squares' in round 1.*'rounds'"):
-        drive(all_moments(plain_sum, study_of("ab", 1, scale=True)), transport)
+        drive(collect_moments(plain_sum, study_of("ab", 1, scale=True)), transport)
 
 
 def test_a_study_that_a_site_does_not_take_is_refused_before_anything_is_asked() -> None:
@@ -426,7 +426,7 @@ def test_no_rows_at_all_are_refused() -> None:
     study = study_of("a", 1)
     site = gate("a", np.zeros((0, 3)), policy=Policy(min_rows=0))
     with pytest.raises(ProtocolError, match="no rows of positive weight"):
-        drive(all_moments(plain_sum, study), opened({"a": site}, study))
+        drive(collect_moments(plain_sum, study), opened({"a": site}, study))
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.gate.script import repeat
-from eigenfed.protocol.messages import WHY, Message, pack
+from eigenfed.protocol.messages import REFUSAL_TEXTS, Message, pack
 from eigenfed.protocol.method import Method, registered
 from eigenfed.protocol.methods import all_operations
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
@@ -219,7 +219,7 @@ def test_a_study_that_the_policy_does_not_take_is_refused_at_the_door(
 ) -> None:
     site = site_of(policy, ledger=Ledger(None))
     assert Talk(site, study).opens() == code
-    assert code in WHY
+    assert code in REFUSAL_TEXTS
     assert site.egress == []
     assert code_of(site.answer(Message("request", "r", 0, "moments", {}).to_bytes())) == "closed"
 
@@ -720,4 +720,4 @@ def test_a_ledger_that_cannot_be_written_lets_nothing_out(tmp_path: Path) -> Non
 
 
 def test_every_code_that_leaves_has_its_meaning_written_down() -> None:
-    assert all(text.endswith(".") and text[0].isupper() for text in WHY.values())
+    assert all(text.endswith(".") and text[0].isupper() for text in REFUSAL_TEXTS.values())

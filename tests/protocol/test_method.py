@@ -17,14 +17,14 @@ from eigenfed.protocol.method import (
     Shape,
     all_methods,
     as_method,
-    method_named,
+    find_method,
     option_defaults,
     option_types,
     read_option,
     register,
     registered,
 )
-from eigenfed.protocol.methods import all_operations, operations_of, script_of
+from eigenfed.protocol.methods import all_operations, build_script, list_operations
 from federation import study_of
 
 NAMES = ["covariance", "krylov", "randomized", "subspace", "power", "merge"]
@@ -63,7 +63,7 @@ def test_no_method_is_named_auto() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_method_by_its_name_has_its_defaults(name: str) -> None:
-    method = method_named(name)
+    method = find_method(name)
     assert method == all_methods()[name]()
     assert method.options == {}
     assert option_defaults(type(method)).keys() == option_types(type(method)).keys()
@@ -102,7 +102,7 @@ def test_options_that_differ_from_their_defaults_make_the_method(
     method: Method, options: dict[str, Any]
 ) -> None:
     assert method.options == options
-    assert method_named(method.name, options) == method
+    assert find_method(method.name, options) == method
     names = {type(method).__name__: type(method)}
     assert eval(repr(method), names) == method
 
@@ -125,7 +125,7 @@ def test_options_that_a_method_does_not_take_are_refused(
     name: str, options: dict[str, Any], why: str
 ) -> None:
     with pytest.raises(InputError, match=why):
-        method_named(name, options)
+        find_method(name, options)
 
 
 @pytest.mark.parametrize(
@@ -161,8 +161,8 @@ def test_a_script_names_only_operations_that_the_study_has(name: str) -> None:
     """Whatever the script may have next, at any point of some walks through it, can be answered."""
     for settings in ({}, {"scale": True}, {"by_site": True}, {"certify": False}):
         study = study_of("ab", 3, name, max_rounds=3, **settings)
-        known, everything = operations_of(study), all_operations()
-        at: list[Script] = [script_of(study, 20)]
+        known, everything = list_operations(study), all_operations()
+        at: list[Script] = [build_script(study, 20)]
         for _ in range(8):
             reached: dict[str, Script] = {}
             for script in at:
@@ -176,7 +176,7 @@ def test_a_script_names_only_operations_that_the_study_has(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_costs_grow_with_the_sizes(name: str) -> None:
-    method = method_named(name)
+    method = find_method(name)
     small = method.cost(SHAPE)
     wide = method.cost(Shape(rows=500, features=600, components=4, sites=3))
     tall = method.cost(Shape(rows=50_000, features=60, components=4, sites=3))
@@ -191,4 +191,4 @@ def test_costs_grow_with_the_sizes(name: str) -> None:
 
 def test_directions_at_a_time_never_exceed_the_features() -> None:
     for name in NAMES:
-        assert 1 <= method_named(name).width(5, 3) <= 3
+        assert 1 <= find_method(name).width(5, 3) <= 3

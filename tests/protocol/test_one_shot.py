@@ -17,7 +17,7 @@ from eigenfed.privacy.release import Leaves
 from eigenfed.protocol.core import Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.merge import Merge, request_merged_basis
-from eigenfed.protocol.exact.moments import Moments, all_moments
+from eigenfed.protocol.exact.moments import Moments, collect_moments
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Run
 from eigenfed.transport.local import LocalTransport
@@ -51,7 +51,7 @@ def warm_basis(parts: Sequence[Array], k: int, options: Merge) -> Array:
     study = study_of(sites, k, options)
 
     def protocol() -> Protocol[Array]:
-        moments = yield from all_moments(plain_sum, study)
+        moments = yield from collect_moments(plain_sum, study)
         run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
         return (yield from request_merged_basis(run, k, options))
 

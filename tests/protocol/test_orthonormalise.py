@@ -13,7 +13,7 @@ from eigenfed.protocol.core import TOTAL, Call, Protocol, drive, plain_sum
 from eigenfed.protocol.exact.moments import MomentsRequest
 from eigenfed.protocol.exact.orthonormalise import (
     cholesky_steps,
-    closed,
+    close_vectors,
     gram_schmidt_steps,
     orthonormalise_columns,
 )
@@ -48,7 +48,7 @@ def orthonormalised(
             done = yield from cholesky_steps(plain_sum, {})
         else:
             done = yield from gram_schmidt_steps(k, plain_sum, {})
-        yield from closed(plain_sum, done)
+        yield from close_vectors(plain_sum, done)
         return done.triangle
 
     with registered(Given):

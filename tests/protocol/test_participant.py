@@ -12,10 +12,10 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import InputError
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.secagg.fixed_point import encoded
+from eigenfed.privacy.secagg.fixed_point import encode_fixed_point
 from eigenfed.privacy.secagg.identity import Identity, Roster
-from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derived
-from eigenfed.privacy.secagg.shamir import SHARE_BYTES, recovered
+from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derive_key
+from eigenfed.privacy.secagg.shamir import SHARE_BYTES, recover_secret
 from eigenfed.privacy.secagg.topology import Ring
 from eigenfed.protocol.exact.moments import moments
 from eigenfed.protocol.exact.products import ProductRequest
@@ -80,7 +80,7 @@ def test_an_honest_sum_opens_with_self_mask_shares_of_all() -> None:
     shares = {name: it.reply(name, "sum_unmask", opening)["shares"] for name in it.names}
     for i in range(S):
         held = {j + 1: shares[name][i].tobytes() for j, name in enumerate(it.names)}
-        assert seed_digest(recovered(held, THRESHOLD)) == keys_of(keys, i).seals[0]
+        assert seed_digest(recover_secret(held, THRESHOLD)) == keys_of(keys, i).seals[0]
 
 
 def test_masked_replies_change_with_every_sum_and_look_random() -> None:
@@ -115,7 +115,7 @@ def test_what_opens_a_sum_holds_one_kind_of_share_for_each_site() -> None:
             it.names.index(name) + 1: reply["shares"][i].tobytes() for name, reply in shares.items()
         }
         assert {reply["shares"].shape for reply in shares.values()} == {(S, SHARE_BYTES)}
-        secret, public = recovered(held, THRESHOLD), keys_of(keys, i)
+        secret, public = recover_secret(held, THRESHOLD), keys_of(keys, i)
         assert (KeyPair(secret).public == public.masks[0]) == (owner in gone)
         assert (seed_digest(secret) == public.seals[0]) == (owner in there)
 
@@ -419,21 +419,21 @@ def test_sites_that_were_asked_different_things_sign_different_statements() -> N
     total = np.sum([masked[name]["x"] for name in it.names], axis=0)
     for name in it.names:
         take_own_mask(it, total, name, brought_back(it, opened, name), digests[name], 2)
-    assert not set(total) & set(encoded(np.ones(4), 2.0, S))
+    assert not set(total) & set(encode_fixed_point(np.ones(4), 2.0, S))
 
 
 def brought_back(it: Coordinator, shares: Arrays, owner: str) -> bytes:
     """Put together the secret that sites have opened of one of them."""
     i = it.names.index(owner)
     rows = {it.names.index(name) + 1: array[i].tobytes() for name, array in shares.items()}
-    return recovered(rows, THRESHOLD)
+    return recover_secret(rows, THRESHOLD)
 
 
 def take_own_mask(
     it: Coordinator, words: Words, owner: str, seed: bytes, asked: bytes, number: int = 0
 ) -> None:
     purpose = Purpose(it.run, it.federation.roster).own(number, asked, owner)
-    add_masks([Mask(derived(seed, purpose), -1)], [words])
+    add_masks([Mask(derive_key(seed, purpose), -1)], [words])
 
 
 def take_pair_masks(it: Coordinator, words: Words, owner: str, key: bytes, keys: Arrays) -> None:
@@ -443,7 +443,7 @@ def take_pair_masks(it: Coordinator, words: Words, owner: str, key: bytes, keys:
             agreed = KeyPair(key).agreed(keys_of(keys, i).masks[0])
             asked = asked_digest(it, owner)
             purpose = Purpose(it.run, it.federation.roster).pair(0, asked, owner, name)
-            add_masks([Mask(derived(agreed, purpose), -mask_sign(owner, name))], [words])
+            add_masks([Mask(derive_key(agreed, purpose), -mask_sign(owner, name))], [words])
 
 
 def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
@@ -457,7 +457,7 @@ def test_a_site_that_is_said_to_be_gone_stays_hidden_by_its_own_mask() -> None:
     key = brought_back(it, shares, victim)
     hidden = masked[victim]["count"].copy()
     take_pair_masks(it, hidden, victim, key, keys)
-    wanted = encoded(np.full(D, float(len(TABLES[victim]))), it.limits.weight, S)
+    wanted = encode_fixed_point(np.full(D, float(len(TABLES[victim]))), it.limits.weight, S)
     assert not set(hidden) & set(wanted)
     # The site's own mask is all that is left: with its seed, which nobody gave, it is the reply.
     run = participant(it, victim)._runs[it.run]
@@ -477,12 +477,14 @@ def test_a_site_in_the_sum_stays_hidden_by_its_masks_with_others() -> None:
         words = masked[name]["count"].copy()
         take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
         assert not set(words) & set(
-            encoded(np.full(D, float(len(TABLES[name]))), it.limits.weight, S)
+            encode_fixed_point(np.full(D, float(len(TABLES[name]))), it.limits.weight, S)
         )
     words = np.sum([masked[name]["count"] for name in it.names], axis=0)
     for name in it.names:
         take_own_mask(it, words, name, brought_back(it, shares, name), asked_digest(it, name))
-    np.testing.assert_array_equal(words, S * encoded(np.full(D, 5.0), it.limits.weight, S))
+    np.testing.assert_array_equal(
+        words, S * encode_fixed_point(np.full(D, 5.0), it.limits.weight, S)
+    )
 
 
 @pytest.mark.parametrize("count", range(THRESHOLD))

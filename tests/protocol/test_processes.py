@@ -27,7 +27,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.privacy.leakage import Answered, Meter
+from eigenfed.privacy.leakage import Meter, RevealedProducts
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.secagg.identity import Identity, Roster
@@ -97,7 +97,7 @@ def children() -> dict[str, BaseProcess]:
 
 @pytest.fixture(scope="module")
 def crowd() -> Iterator[ProcessTransport]:
-    known = Answered(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
+    known = RevealedProducts(np.eye(D)[:, :3], np.eye(D)[:, :3], trace=float(D))
     limited = {
         "policy": Policy(max_rank_fraction=0.5, methods=frozenset({"krylov"})),
         "meter": Meter.empty(D).answered(known),
@@ -409,7 +409,7 @@ def test_a_private_pca_in_secure_sums_over_processes_spends_what_it_says(tmp_pat
     for path in ledgers.values():
         ledger = Ledger(path, readonly=True)
         assert ledger.totals("data").epsilon == pytest.approx(1.0, rel=1e-6)
-        assert ledger.verify().sound
+        assert ledger.verify().intact
     # What the children wrote down binds whoever opens it next.
     sites = {
         name: gate(

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.sensitivity import NARROW_ASKS, WIDE_ASKS
+from eigenfed.privacy.dp.sensitivity import NARROW_STEPS, WIDE_STEPS
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.script import Script
-from eigenfed.protocol.private.budget_schedule import budget_split, private_script, spending
+from eigenfed.protocol.private.budget_schedule import list_spends, private_script, split_budget
 from eigenfed.protocol.private.private_site import OPS
 from eigenfed.protocol.study import Study
 from federation import study_of
@@ -37,10 +37,10 @@ def study(**choice: Any) -> Study:
 
 @pytest.mark.parametrize("choice", CHOICES, ids=range(len(CHOICES)))
 def test_the_parts_add_up_to_the_whole_and_none_is_free(choice: dict[str, Any]) -> None:
-    steps = spending(study(**choice))
+    steps = list_spends(study(**choice))
     assert sum(step.fraction for step in steps) == pytest.approx(1.0, abs=1e-12)
     assert all(step.fraction > 0.0 for step in steps)
-    assert sum(budget_split(study(**choice)).values()) == pytest.approx(1.0, abs=1e-12)
+    assert sum(split_budget(study(**choice)).values()) == pytest.approx(1.0, abs=1e-12)
     assert {step.op for step in steps} <= {op.name for op in OPS}
 
 
@@ -48,7 +48,7 @@ def test_the_parts_add_up_to_the_whole_and_none_is_free(choice: dict[str, Any]) 
 def test_the_script_is_the_schedule_after_the_numbers_of_rows(choice: dict[str, Any]) -> None:
     of = study(**choice)
     script: Script | None = private_script(of)
-    for name in ("rows", *(step.op for step in spending(of))):
+    for name in ("rows", *(step.op for step in list_spends(of))):
         assert script is not None
         assert [op.name for op in OPS if script.after(op.name) is not None] == [name]
         assert not script.may_end
@@ -60,14 +60,14 @@ def test_the_script_is_the_schedule_after_the_numbers_of_rows(choice: dict[str, 
 def order(**choice: Any) -> list[tuple[str, int]]:
     """The operations in their order, and how often each comes in a row."""
     given = {"clip": None, "count": "public", "shares": None, "center": True, "scale": False}
-    steps = spending(study(**{**given, "by": "covariance", **choice}))
+    steps = list_spends(study(**{**given, "by": "covariance", **choice}))
     return [
         (op.removeprefix("private_"), len(list(run))) for op, run in groupby(s.op for s in steps)
     ]
 
 
 def test_the_order_is_counted_searched_averaged_and_multiplied() -> None:
-    wide, narrow = ("within", WIDE_ASKS), ("within", NARROW_ASKS)
+    wide, narrow = ("within", WIDE_STEPS), ("within", NARROW_STEPS)
     scree = [narrow, ("scree", 1)]
     found = [wide, ("total", 1), narrow, ("total", 1), narrow]
     assert order() == [*found, ("scatter", 1), *scree]
@@ -82,17 +82,17 @@ def test_the_order_is_counted_searched_averaged_and_multiplied() -> None:
 
 def test_a_larger_share_is_a_larger_part() -> None:
     choice = {"clip": 1.0, "count": "public", "center": True, "scale": False, "by": "covariance"}
-    usual = budget_split(study(**choice, shares=None))
-    more = budget_split(study(**choice, shares={"mean": 0.9}))
+    usual = split_budget(study(**choice, shares=None))
+    more = split_budget(study(**choice, shares={"mean": 0.9}))
     assert more["mean"] > usual["mean"]
     assert more["covariance"] < usual["covariance"]
 
 
 def test_only_the_scree_may_be_free_of_charge() -> None:
     with pytest.raises(InputError, match="gives 'mean' 0, and the run cannot do without it"):
-        spending(study_of("a", 1, privacy=Privacy(1.0, 1e-6, clip=1.0, shares={"mean": 0.0})))
+        list_spends(study_of("a", 1, privacy=Privacy(1.0, 1e-6, clip=1.0, shares={"mean": 0.0})))
 
 
 def test_a_study_without_privacy_has_no_schedule() -> None:
     with pytest.raises(InputError, match="no differential privacy"):
-        spending(study_of("a", 1))
+        list_spends(study_of("a", 1))

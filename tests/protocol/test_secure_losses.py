@@ -12,7 +12,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError, SiteLost
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Call, Protocol, drive
-from eigenfed.protocol.exact.moments import MomentsReply, all_moments
+from eigenfed.protocol.exact.moments import MomentsReply, collect_moments
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import registered
 from federation import in_sites
@@ -130,7 +130,7 @@ def test_a_site_that_is_back_takes_part_in_the_next_sum_if_it_missed_none(stage:
 
     def protocol() -> Protocol[list[tuple[tuple[str, ...], Array]]]:
         found = []
-        yield from all_moments(total, study)
+        yield from collect_moments(total, study)
         away.from_op = stage
         for _ in range(2):
             answer = yield from total(row(THRESHOLD))
@@ -156,7 +156,7 @@ def test_a_site_that_missed_a_sum_is_asked_no_more(stage: str) -> None:
     others = tuple(name for name in TABLES if name != "s03")
 
     def protocol() -> Protocol[None]:
-        yield from all_moments(total, study)
+        yield from collect_moments(total, study)
         away.from_op = stage
         # The third sum makes keys, and so does the fifth.
         for _ in range(3):
@@ -177,7 +177,7 @@ def test_a_loss_that_a_protocol_survives_leaves_later_sums_whole() -> None:
     total = federation.total(transport)
 
     def protocol() -> Protocol[Array]:
-        yield from all_moments(total, study)
+        yield from collect_moments(total, study)
         away.from_op = "shown"
         with pytest.raises(SiteLost):
             yield from total(row())

@@ -20,10 +20,10 @@ from eigenfed.protocol.exact.moments import (
     MagnitudeReply,
     MagnitudeRequest,
     SpreadRequest,
-    all_moments,
+    collect_moments,
     magnitude,
 )
-from eigenfed.protocol.exact.orthonormalise import cholesky_steps, closed, gram_schmidt_steps
+from eigenfed.protocol.exact.orthonormalise import cholesky_steps, close_vectors, gram_schmidt_steps
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.subspace import Subspace
 from eigenfed.protocol.messages import pack
@@ -173,7 +173,7 @@ def orthonormalised(
         total = federation.total(transport)
 
         def protocol() -> Protocol[Array]:
-            yield from all_moments(total, study)
+            yield from collect_moments(total, study)
             limits = total.limits
             assert limits is not None
             widest = limits.parties * limits.squares * limits.d if most is None else most
@@ -183,7 +183,7 @@ def orthonormalised(
                 done = yield from cholesky_steps(total, {})
             else:
                 done = yield from gram_schmidt_steps(k, total, {})
-            yield from closed(total, done)
+            yield from close_vectors(total, done)
             return done.triangle
 
         triangle = drive(protocol(), transport)
@@ -218,7 +218,7 @@ def test_magnitudes_leave_to_a_factor_of_two_and_nothing_else_of_single_sites() 
     federation = secured(tables)
     study = federation.study()
     transport = federation.transport(study)
-    drive(all_moments(federation.total(transport), study), transport)
+    drive(collect_moments(federation.total(transport), study), transport)
     for site in federation.sites.values():
         bare = [line for line in site.egress if not line.masked]
         assert {line.op for line in bare} == STAGES | {"magnitude"}

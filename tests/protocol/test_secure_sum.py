@@ -21,7 +21,7 @@ from eigenfed.protocol.exact.moments import (
     MomentsRequest,
     SpreadRequest,
     SquaresRequest,
-    all_moments,
+    collect_moments,
 )
 from eigenfed.protocol.exact.orthonormalise import NoReply
 from eigenfed.protocol.exact.products import ProductRequest
@@ -202,7 +202,7 @@ def test_processes_sum_as_threads_do() -> None:
     with ProcessTransport(sites) as transport:
         transport.open_with(opening(transport.run, study))
         total = SecureSum(roster, run=transport.run)
-        safe = drive(all_moments(total, study), transport)
+        safe = drive(collect_moments(total, study), transport)
     np.testing.assert_allclose(safe.mean, DENSE.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(safe.scale, DENSE.std(axis=0), rtol=1e-13)
 
@@ -320,7 +320,7 @@ def test_a_request_that_differs_between_sites_is_found_out_and_isolates_nobody()
     total = federation.total(transport)
 
     def protocol() -> Protocol[None]:
-        moments = yield from all_moments(total, study)
+        moments = yield from collect_moments(total, study)
         yield from total(Call(ProductRequest(basis=np.eye(D)[:, :1], **moments.frame)))
 
     with pytest.raises(ProtocolError, match="Sites received different requests for 'product'"):
@@ -352,7 +352,7 @@ def test_bytes_up_are_those_of_packed_integers_and_keys(size: int) -> None:
     total = federation.total(transport, ahead=1)
 
     def protocol() -> Protocol[int]:
-        yield from all_moments(total, study)
+        yield from collect_moments(total, study)
         before = transport.bytes_up
         yield from total(form(0, 2.0))
         return transport.bytes_up - before
@@ -371,7 +371,7 @@ def test_a_sum_of_nothing_is_one_plain_round() -> None:
     total = federation.total(transport)
 
     def protocol() -> Protocol[int]:
-        yield from all_moments(total, study)
+        yield from collect_moments(total, study)
         before = transport.rounds
         found = yield from total(Call(PutRequest(most=1.0)))
         assert found == NoReply()

@@ -13,7 +13,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.decomposition import Certificate, Decomposition
-from eigenfed.protocol.exact.covariance import agree_on
+from eigenfed.protocol.exact.covariance import correct_matrix
 from federation import deviations, fitted, in_sites
 
 SINGLE = Covariance(precision="single")
@@ -180,7 +180,7 @@ def test_a_matrix_agrees_on_the_directions_asked_about_and_stays_beyond_them() -
     frame = np.linalg.qr(rng.standard_normal((6, 6))).Q
     known, beyond = frame[:, :2], frame[:, 2:]
     before = beyond.T @ matrix @ beyond
-    agree_on(known, truth @ known, matrix)
+    correct_matrix(known, truth @ known, matrix)
     np.testing.assert_allclose(matrix @ known, truth @ known, rtol=0, atol=1e-14)
     np.testing.assert_allclose(beyond.T @ matrix @ beyond, before, rtol=0, atol=1e-14)
     np.testing.assert_allclose(matrix, matrix.T, rtol=0, atol=1e-15)

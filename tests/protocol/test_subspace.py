@@ -17,7 +17,7 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.merge import Merge, request_merged_basis
-from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.moments import collect_moments
 from eigenfed.protocol.exact.products import ProductReply
 from eigenfed.protocol.exact.subspace import SidedProductRequest, Subspace, sided_product
 from eigenfed.protocol.gate.gate import Site
@@ -216,7 +216,7 @@ def merged_basis(parts: Sequence[Array]) -> Array:
     study = study_of(sites, K, "merge")
 
     def protocol() -> Protocol[Array]:
-        moments = yield from all_moments(plain_sum, study)
+        moments = yield from collect_moments(plain_sum, study)
         run = MethodRun(study, moments, study.sites, np.random.default_rng(0), plain_sum)
         return (yield from request_merged_basis(run, K, Merge()))
 

@@ -25,15 +25,15 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.moments import FramedRequest, framed
-from eigenfed.protocol.exact.spectrum import whole_spectrum
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.spectrum import decompose_covariance
 from eigenfed.protocol.gate.script import Script, repeat
 from eigenfed.protocol.method import Cost, Method, Run, Shape, all_methods, registered
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
 from eigenfed.report.html import write_pages
 from eigenfed.report.model import read_report
-from eigenfed.report.repeat import command, python
+from eigenfed.report.repeat import write_command, write_python
 from eigenfed.study.planning.forecast import Question, forecast
 from methods import check_against_pooled
 
@@ -77,7 +77,7 @@ def axes(terms: Terms, first: int) -> Array:
 def toy_columns(
     source: Source, request: ToyRequest, state: State, terms: Terms
 ) -> Answer[ToyReply]:
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     basis = axes(terms, request.first)
     images = view.product(basis)
     return Answer(ToyReply(columns=images), state, frame.answered(basis, images))
@@ -109,7 +109,7 @@ class Toy(Method):
             blocks.append(reply.columns)
         matrix = np.hstack(blocks) / run.moments.divisor
         rounding = run.d * float(np.max(run.total.error(run.moments.most))) / run.moments.divisor
-        return whole_spectrum(
+        return decompose_covariance(
             (matrix + matrix.T) / 2,
             run.k,
             mean=run.moments.mean,
@@ -243,7 +243,7 @@ def test_a_report_tells_how_to_repeat_it(
     words = ("-k", 2, "--method", "toy", "--option", "block=5")
     answer("fit", *files, *words, "-o", tmp_path / "out")
     facts = read_report(tmp_path / "out").facts
-    line = command(facts)
+    line = write_command(facts)
     assert line is not None
     program, verb, *rest = shlex.split(line)
     again = [tmp_path / word if word.endswith(".csv") else word for word in rest]
@@ -257,7 +257,7 @@ def test_a_report_tells_how_to_repeat_it(
     assert read_report(tmp_path / "again").facts["asked"] == facts["asked"]
     monkeypatch.setitem(sys.modules, Toy.__module__, sys.modules[__name__])
     scope: dict[str, Any] = {}
-    exec(python(facts).rpartition("\n")[0], scope)
+    exec(write_python(facts).rpartition("\n")[0], scope)
     assert scope["pca"].method == Toy(block=5)
     pages = write_pages(tmp_path / "again")
     assert f"toy with block = 5: {Toy.summary} (requested by name)" in pages.shared.read_text()

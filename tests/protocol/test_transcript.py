@@ -19,7 +19,7 @@ from eigenfed.errors import DataError, InputError, ProtocolError, SiteLost
 from eigenfed.protocol.core import TOTAL, Call, Protocol, Replies, call_each, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import RemainderRequest
-from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest, all_moments
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest, collect_moments
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
@@ -333,7 +333,7 @@ def test_a_run_that_departs_from_its_transcript_is_refused(
 
 def test_a_run_with_other_settings_is_refused_before_it_asks(path: Path) -> None:
     def other() -> Protocol[Any]:
-        return (yield from all_moments(plain_sum, replace(STUDY, center=False)))
+        return (yield from collect_moments(plain_sum, replace(STUDY, center=False)))
 
     line = Line(sites())
     with Transcript(path) as record:

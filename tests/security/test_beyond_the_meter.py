@@ -16,7 +16,7 @@ from eigenfed.audit.lies import generate_lies
 from eigenfed.errors import EigenfedError
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.method import method_named
+from eigenfed.protocol.method import find_method
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.local import LocalTransport
@@ -55,7 +55,7 @@ def twin(rows: Array, told: Array) -> Array:
 CASES: dict[str, dict[str, Any]] = {
     "krylov": {"method": "krylov"},
     "uncentred": {"method": "krylov", "center": False},
-    "power": {"method": method_named("power", {"local_steps": 1})},
+    "power": {"method": find_method("power", {"local_steps": 1})},
 }
 
 

@@ -29,13 +29,13 @@ from eigenfed.protocol.exact.moments import (
     MomentsRequest,
     SpreadRequest,
     SquaresRequest,
-    limits_of,
+    compute_limits,
 )
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
-from eigenfed.protocol.method import method_named
+from eigenfed.protocol.method import find_method
 from eigenfed.protocol.operations import Request, State, Terms
 from eigenfed.protocol.private.private_site import RowsRequest, TotalRequest, WithinRequest
 from eigenfed.protocol.study import Study, open_message
@@ -204,7 +204,7 @@ def test_5_no_magnitude_makes_the_step_so_coarse_that_single_values_are_rounded_
 def test_4_a_mean_beyond_the_magnitudes_agreed_on_is_refused_without_the_rows() -> None:
     """About such a mean, whether the reply fits its bounds would tell of the rows."""
     of = Study(SITES, K, "krylov", secure=True, scale=True)
-    terms, state = Terms(of, N, D, parties=3), State(limits=limits_of(4, 6, 3, D))
+    terms, state = Terms(of, N, D, parties=3), State(limits=compute_limits(4, 6, 3, D))
     SquaresRequest(mean=np.full(D, 16.0)).check(terms, state)
     for mean in (np.full(D, 17.0), np.full(D, -17.0), np.eye(D)[0] * 1e9):
         for request in (SquaresRequest(mean=mean), SpreadRequest(mean=mean, scale=np.ones(D))):
@@ -405,7 +405,7 @@ def test_11_no_more_directions_than_the_method_has() -> None:
     lone = opened(table(), study("covariance"))
     lone.reply(MomentsRequest())
     assert lone.request(ProductRequest(basis=basis(D), **frame())).code == "script"
-    lone = opened(table(), Study(("a",), K, method_named("power", {"local_steps": 1})))
+    lone = opened(table(), Study(("a",), K, find_method("power", {"local_steps": 1})))
     lone.reply(MomentsRequest())
     wide = np.linalg.qr(np.random.default_rng(0).standard_normal((D, D))).Q
     assert lone.request(ProductRequest(basis=np.hstack([wide, wide]), **frame())).code == "invalid"
@@ -468,7 +468,7 @@ def test_only_approved_studies_are_answered() -> None:
 
 def test_the_method_of_a_run_is_the_one_of_its_study() -> None:
     lone = Lone.of(table(), study("krylov"))
-    other = open_message(RUN, lone.study, method_named("covariance"), COORDINATOR)
+    other = open_message(RUN, lone.study, find_method("covariance"), COORDINATOR)
     assert observe(lone.site.answer(other)).code == "method"
 
 

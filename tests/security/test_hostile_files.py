@@ -25,7 +25,7 @@ from scipy import sparse
 from eigenfed import DataError, EigenfedError, Summary
 from eigenfed.arrays import Container
 from eigenfed.data.files import open_source
-from eigenfed.data.readers.npy import mapped
+from eigenfed.data.readers.npy import map_npy
 from eigenfed.privacy.ledger.events import Event
 from eigenfed.protocol.core import TOTAL, Call
 from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, SquaresRequest
@@ -240,7 +240,7 @@ def test_arrays_that_numpy_wrote_are_mapped_whatever_their_order(tmp_path: Path)
     ]
     for kind in kinds:
         np.save(path, kind)
-        found = mapped(path)
+        found = map_npy(path)
         np.testing.assert_array_equal(found, kind)
         assert found.dtype == kind.dtype
     for writer in (
@@ -248,7 +248,7 @@ def test_arrays_that_numpy_wrote_are_mapped_whatever_their_order(tmp_path: Path)
         b"{'descr': '<f4', 'fortran_order': False, 'shape': (2L,)}   \n",
     ):
         path.write_bytes(npy(writer.decode(), np.array([1.5, 2.5], np.float32).tobytes()))
-        np.testing.assert_array_equal(mapped(path), [1.5, 2.5])
+        np.testing.assert_array_equal(map_npy(path), [1.5, 2.5])
 
 
 TEXTS = {

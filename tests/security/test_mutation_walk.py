@@ -10,7 +10,7 @@ from eigenfed.audit.hostile_coordinator import repeat_lies
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.method import all_methods, method_named
+from eigenfed.protocol.method import all_methods, find_method
 from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import Study
 from hostile import sites_of, walk
@@ -20,16 +20,16 @@ SITES = ("a", "b", "c")
 NEVER = 1e-300
 
 PLAIN: dict[str, dict[str, Any]] = {name: {"method": name} for name in all_methods()} | {
-    "single precision": {"method": method_named("covariance", {"precision": "single"})},
+    "single precision": {"method": find_method("covariance", {"precision": "single"})},
     "scaled": {"method": "krylov", "scale": True, "by_site": True},
     "bare": {"method": "covariance", "center": False, "by_site": True},
     "gram-schmidt": {
-        "method": method_named(
+        "method": find_method(
             "subspace", {"start": "merge", "orthonormalise": "each", "by": "gram_schmidt"}
         )
     },
     "sampled": {
-        "method": method_named(
+        "method": find_method(
             "power", {"local_steps": 2, "participation": "scheme2", "sites_per_round": 3}
         )
     },
@@ -38,10 +38,10 @@ PLAIN: dict[str, dict[str, Any]] = {name: {"method": name} for name in all_metho
 SECURE: dict[str, dict[str, Any]] = {
     "covariance": {"method": "covariance", "secure": True},
     "krylov": {"method": "krylov", "secure": True},
-    "randomized": {"method": method_named("randomized", {"iterations": 2}), "secure": True},
+    "randomized": {"method": find_method("randomized", {"iterations": 2}), "secure": True},
     "scaled": {"method": "covariance", "secure": True, "scale": True},
     "subspace": {"method": "subspace", "secure": True, "max_rounds": 2},
-    "power": {"method": method_named("power", {"local_steps": 1}), "secure": True},
+    "power": {"method": find_method("power", {"local_steps": 1}), "secure": True},
 }
 PRIVATE: dict[str, dict[str, Any]] = {
     "local": {"method": "covariance", "privacy": Privacy(9.0, 1e-3, trust="local")},

@@ -31,7 +31,7 @@ from eigenfed.errors import (
     SiteRefused,
 )
 from eigenfed.privacy.ledger.entries import TEXTS, make_refusal
-from eigenfed.protocol.messages import WHY
+from eigenfed.protocol.messages import REFUSAL_TEXTS
 from eigenfed.study.config.toml_errors import STUDY_KEYS, TABLE_KEYS, speaking_of_keys
 
 TOO_MANY = InputError(
@@ -77,7 +77,7 @@ def test_the_families_of_errors() -> None:
 
 
 def test_every_fault_is_a_code_with_a_meaning() -> None:
-    assert set(WHY) >= FAULTS
+    assert set(REFUSAL_TEXTS) >= FAULTS
 
 
 def test_one_error_reads_right_on_three_surfaces() -> None:
@@ -88,7 +88,7 @@ def test_one_error_reads_right_on_three_surfaces() -> None:
 
 
 def test_what_a_message_is_made_of_can_be_asked_for() -> None:
-    error = TOO_MANY.prefixed("Site 'north': ")
+    error = TOO_MANY.with_prefix("Site 'north': ")
     assert str(error).startswith("Site 'north': n_components=9 must")
     for found in (TOO_MANY, error):
         assert (found.argument, found.value) == ("n_components", 9)

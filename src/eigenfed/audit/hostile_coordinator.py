@@ -32,10 +32,10 @@ from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.secagg.identity import Identity, Roster
-from eigenfed.privacy.secagg.masking import context, derived
+from eigenfed.privacy.secagg.masking import context, derive_key
 from eigenfed.protocol.core import drive, plain_sum
 from eigenfed.protocol.gate.gate import Site
-from eigenfed.protocol.messages import WHY, Message
+from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message
@@ -214,7 +214,7 @@ def _run(
 
 
 @dataclass(frozen=True)
-class Told:
+class Disclosure:
     """What a run has revealed about a site.
 
     Attributes
@@ -259,8 +259,8 @@ class HostileFindings:
         Lies whose observed outcome differs with other rows; 0 unless there is a bug.
     """
 
-    agreed: Told
-    greedy: Told
+    agreed: Disclosure
+    greedy: Disclosure
     lies: int
     refused: int
     answered: int
@@ -347,9 +347,11 @@ class _Scene:
         opening = open_message(_RUN, self._study, self._study.method, self._coordinator)
         outcome = observe(self.maker(source)().answer(opening))
         if outcome.kind == "refusal":
-            raise SiteRefused(self._site, outcome.code, "open", 0, WHY.get(outcome.code, ""))
+            raise SiteRefused(
+                self._site, outcome.code, "open", 0, REFUSAL_TEXTS.get(outcome.code, "")
+            )
 
-    def measure(self, source: Source, study: Study) -> Told:
+    def measure(self, source: Source, study: Study) -> Disclosure:
         """Run a study, which the coordinator may have changed, and return what it revealed."""
         target = self.maker(source)()
         sites: dict[str, Answering] = {**self._others(source), self._site: target}
@@ -361,7 +363,7 @@ class _Scene:
         except EigenfedError:
             code = "failed"
         meter = target.meter.settled()
-        return Told(
+        return Disclosure(
             len(target.egress),
             meter.rank_fraction,
             meter.variance_fraction,
@@ -404,7 +406,7 @@ class _Scene:
             identity=self._identities[name] if masked else None,
             roster=self._roster,
             filtered=filtered,
-            draw_key=lambda purpose: derived(self._key, context("audit", name, purpose)),
+            draw_key=lambda purpose: derive_key(self._key, context("audit", name, purpose)),
         )
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
+from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 
 _NEGLIGIBLE = 1e-13
 """A sample vector shorter than this, relative to all data, means that the rank is exhausted."""
@@ -168,7 +168,7 @@ def _decompose(rows: Array) -> tuple[Array, Array]:
 def _leading(stacks: list[Array], k: int) -> Array:
     """Compute the first k right singular vectors of all rows, completed if there are fewer."""
     _, vt = _decompose(np.concatenate(stacks))
-    return signed_rows(completed_rows(vt[:k], k))
+    return flip_signs(complete_rows(vt[:k], k))
 
 
 def guo(
@@ -244,7 +244,7 @@ def guo(
         before = np.column_stack([before, g / length])
         found = np.vstack([found, h])
     basis = np.linalg.qr(found.T).Q.T if len(found) else found
-    return signed_rows(completed_rows(basis, k)), rounds
+    return flip_signs(complete_rows(basis, k)), rounds
 
 
 def _iterate_vector(

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.linalg.orthonormal import flip_signs
 
 # Spirit squares products of two entries: larger entries could overflow there.
 MAX_MAGNITUDE = 1e60
@@ -73,7 +73,7 @@ class SubspaceTracker(ABC):
             If there are no rows yet.
         """
         self._require_rows("components_")
-        return signed_rows(self._basis())
+        return flip_signs(self._basis())
 
     @abstractmethod
     def _start(self, d: int) -> None:

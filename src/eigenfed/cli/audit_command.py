@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.errors import REFUSED
 from eigenfed.report.wording import things
 
@@ -35,9 +35,9 @@ def audit() -> None:
 @options.components
 @options.method_option("krylov")
 @options.seed
-@answering
+@print_result
 def reconstruct(
-    voice: Voice,
+    console: Console,
     files: tuple[Path, ...],
     k: int,
     method: str,
@@ -112,9 +112,9 @@ def reconstruct(
     type=click.IntRange(min=2),
     help="With --published: number of features.  [default: 20]",
 )
-@answering
+@print_result
 def epsilon(
-    voice: Voice,
+    console: Console,
     epsilon: float,
     delta: float,
     published: str | None,
@@ -135,7 +135,7 @@ def epsilon(
     options.parse_privacy(epsilon, delta)
     from eigenfed.study.audits.distinguishing import audit_own_noise, audit_published
 
-    with voice.progress() as show:
+    with console.progress() as show:
         if show is not None:
             show(f"{trials} runs on each data set")
         if published is None:
@@ -208,9 +208,9 @@ def _describe_odds(certified: float) -> str:
     help="Number of runs with the record, and of runs without it.",
 )
 @options.seed
-@answering
+@print_result
 def membership(
-    voice: Voice,
+    console: Console,
     files: tuple[Path, ...],
     k: int,
     epsilon: float | None,
@@ -234,7 +234,7 @@ def membership(
 
     from eigenfed.study.audits.attacks import attack_membership
 
-    with voice.progress() as show:
+    with console.progress() as show:
         found, place, rows = attack_membership(
             sites,
             k,
@@ -271,8 +271,8 @@ def membership(
 )
 @click.argument("site", type=options.FILE)
 @click.argument("study", type=options.FILE)
-@answering
-def coordinator(voice: Voice, site: Path, study: Path) -> CommandResult:
+@print_result
+def coordinator(console: Console, site: Path, study: Path) -> CommandResult:
     """Attack the site with the file SITE as a lying coordinator of STUDY could.
 
     The attack runs locally on the site's own rows, with simulated other sites. Nothing is sent and
@@ -280,7 +280,7 @@ def coordinator(voice: Voice, site: Path, study: Path) -> CommandResult:
     """
     from eigenfed.study.audits.coordinator_audit import audit_coordinator, format_audit
 
-    with voice.progress() as show:
+    with console.progress() as show:
         if show is not None:
             show("attacking the site")
         audited = audit_coordinator(site, study)

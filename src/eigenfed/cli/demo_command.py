@@ -8,7 +8,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, degrees
 from eigenfed.report.wording import size
 
@@ -35,8 +35,8 @@ _METHODS = ("covariance", "krylov", "merge")
     help="Seed of the generated rows and of the public random start.",
 )
 @options.force
-@answering
-def demo(voice: Voice, out: Path, seed: int, force: bool) -> CommandResult:
+@print_result
+def demo(console: Console, out: Path, seed: int, force: bool) -> CommandResult:
     """Compute one PCA over three simulated hospitals, and compare it with the pooled PCA.
 
     The hospitals differ in their numbers of rows and in their means, and have missing entries. No
@@ -61,7 +61,7 @@ def demo(voice: Voice, out: Path, seed: int, force: bool) -> CommandResult:
     pooled = pool_components(hospitals)
     runs = {}
     for method in _METHODS:
-        voice.say(f"Running {method} over {', '.join(sorted(hospitals))}.")
+        console.note(f"Running {method} over {', '.join(sorted(hospitals))}.")
         pca = FederatedPCA(K, method=method, random_state=seed)
         runs[method] = pca.fit_sites(hospitals, by_site=True)
     ours = runs["covariance"]

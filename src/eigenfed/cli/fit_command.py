@@ -9,7 +9,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import ResultWriter
 
 _ALLOWED_WITH_STUDY = (
@@ -77,9 +77,9 @@ _ALLOWED_WITH_STUDY = (
 )
 @options.write_back
 @options.force
-@answering
+@print_result
 def fit(
-    voice: Voice,
+    console: Console,
     files: tuple[Path, ...],
     k: int | None,
     study: Path | None,
@@ -114,7 +114,7 @@ def fit(
     writer = ResultWriter(out, force=force, write_back=write_back)
     if study is not None:
         running = {"transport": transport, "transcript": transcript}
-        return _rehearse(voice, study, files, writer, running)
+        return _rehearse(console, study, files, writer, running)
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.name_sites(files)
@@ -143,7 +143,7 @@ def fit(
         transcript=transcript,
         random_state=seed,
     )
-    with voice.rounds(pca.tol) as callback:
+    with console.rounds(pca.tol) as callback:
         tables = _open_tables(sites, column, id_column, features)
         pca.fit_sites(
             tables,
@@ -151,7 +151,7 @@ def fit(
             by_site=writer.compares_sites(pca),
             callback=callback,
         )
-    return writer.write(voice, pca, tables, share_scores=share_scores)
+    return writer.write(console, pca, tables, share_scores=share_scores)
 
 
 def _check_shared(
@@ -209,11 +209,11 @@ def _naming(site: str) -> Iterator[None]:
     try:
         yield
     except (InputError, DataError) as error:
-        raise error.prefixed(f"Site {site!r}: ") from None
+        raise error.with_prefix(f"Site {site!r}: ") from None
 
 
 def _rehearse(
-    voice: Voice,
+    console: Console,
     study: Path,
     files: tuple[Path, ...],
     writer: ResultWriter,
@@ -232,12 +232,12 @@ def _rehearse(
         )
     writer.check(rows.path for rows in records.values())
     if rehearsal.absent:
-        voice.say(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
+        console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator().set_params(**running)
-    with voice.rounds(pca.tol) as callback:
+    with console.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
     return writer.write(
-        voice,
+        console,
         pca,
         run.tables,
         share_scores=rehearsal.sharing,

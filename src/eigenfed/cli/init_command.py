@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 
 
 @click.command(
@@ -44,9 +44,9 @@ from eigenfed.cli.output import CommandResult, Voice, answering
     type=click.Choice(("study", "site")),
     help="Print the JSON schema of study or site files, and write nothing.",
 )
-@answering
+@print_result
 def init(
-    voice: Voice,
+    console: Console,
     folder: Path,
     sites: str,
     k: int,

@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import DONE, CommandResult, Voice, answering
+from eigenfed.cli.output import DONE, CommandResult, Console, print_result
 from eigenfed.cli.tables import columns
 from eigenfed.errors import FAILED
 from eigenfed.report.wording import size, things
@@ -33,8 +33,8 @@ def ledger() -> None:
     short_help="Create a ledger, once for each site.",
 )
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=options.NEW)
-@answering
-def create(voice: Voice, files: tuple[Path, ...]) -> CommandResult:
+@print_result
+def create(console: Console, files: tuple[Path, ...]) -> CommandResult:
     """Create a ledger in FILE, with its latest hash (its head) in FILE.head.
 
     A site does this once, as a new ledger counts from zero. Existing files are not overwritten. A
@@ -62,8 +62,8 @@ def create(voice: Voice, files: tuple[Path, ...]) -> CommandResult:
 @click.argument("file", type=options.FILE)
 @click.option("--dataset", required=True, help="The blocked data set.")
 @click.option("--reason", required=True, help="The reason; it is recorded in the ledger.")
-@answering
-def release(voice: Voice, file: Path, dataset: str, reason: str) -> CommandResult:
+@print_result
+def release(console: Console, file: Path, dataset: str, reason: str) -> CommandResult:
     """Unblock a data set in the ledger FILE after aborted runs.
 
     A run is aborted if it fails after rows were read, which may reveal something about the rows.
@@ -88,8 +88,8 @@ def release(voice: Voice, file: Path, dataset: str, reason: str) -> CommandResul
 )
 @click.argument("file", type=options.FILE)
 @click.option("--dataset", help="Show only this data set.")
-@answering
-def show(voice: Voice, file: Path, dataset: str | None) -> CommandResult:
+@print_result
+def show(console: Console, file: Path, dataset: str | None) -> CommandResult:
     """Show what left the site with the ledger FILE, and what it cost, by data set."""
     from eigenfed.errors import InputError
     from eigenfed.privacy.ledger.ledger import Ledger
@@ -119,8 +119,8 @@ def show(voice: Voice, file: Path, dataset: str | None) -> CommandResult:
 )
 @click.argument("file", type=options.FILE)
 @click.option("--head", help="An earlier head of the ledger, kept elsewhere.")
-@answering
-def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
+@print_result
+def verify(console: Console, file: Path, head: str | None) -> CommandResult:
     """Check every event, stored reply and meter of FILE; exit with 1 if something was changed.
 
     Removed events at the end are detected by comparison with FILE.head. If FILE.head was reset as
@@ -130,8 +130,8 @@ def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
 
     with Ledger(file, readonly=True) as opened:
         verdict = opened.verify(head)
-    if verdict.sound and head is None:
-        voice.say(
+    if verdict.intact and head is None:
+        console.note(
             "The head file matches. To detect that both files were reset, pass a head kept "
             "elsewhere as --head."
             if verdict.witnessed
@@ -139,14 +139,14 @@ def verify(voice: Voice, file: Path, head: str | None) -> CommandResult:
             "as --head."
         )
     data = {
-        "sound": verdict.sound,
+        "sound": verdict.intact,
         "events": verdict.events,
         "head": verdict.head,
         "broken_at": verdict.broken_at,
         "why": verdict.why,
         "witnessed": verdict.witnessed,
     }
-    return CommandResult(data, verdict.text, DONE if verdict.sound else FAILED)
+    return CommandResult(data, verdict.text, DONE if verdict.intact else FAILED)
 
 
 def _describe_account(opened: "Ledger", dataset: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
 from eigenfed.report.wording import size
 
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     help="Number of directions to keep; by default as many as the largest summary holds.",
 )
 @options.force
-@answering
+@print_result
 def merge(
-    voice: Voice, files: tuple[Path, ...], out: Path, k: int | None, force: bool
+    console: Console, files: tuple[Path, ...], out: Path, k: int | None, force: bool
 ) -> CommandResult:
     """Merge the summaries in FILES into one summary of all their rows.
 
@@ -53,7 +53,7 @@ def merge(
     bound = merged.sine_bound(shown) if shown else None
     if k is not None:
         if k > len(merged.s):
-            voice.say(f"The summaries hold only {len(merged.s)} directions, fewer than -k {k}.")
+            console.note(f"The summaries hold only {len(merged.s)} directions, fewer than -k {k}.")
         merged = merged.truncate(k)
     data = merged.to_bytes()
     write_at_once(out, data)
@@ -89,7 +89,7 @@ def _read(path: Path) -> "Summary":
     try:
         return Summary.from_bytes(path.read_bytes())
     except DataError as error:
-        raise error.prefixed(f"{path}: ") from None
+        raise error.with_prefix(f"{path}: ") from None
 
 
 def _merge(parts: "list[tuple[Path, Summary]]") -> "Summary":
@@ -100,5 +100,5 @@ def _merge(parts: "list[tuple[Path, Summary]]") -> "Summary":
         try:
             merged = merged.merge(part)
         except InputError as error:
-            raise error.prefixed(f"{path}: ") from None
+            raise error.with_prefix(f"{path}: ") from None
     return merged

@@ -216,7 +216,7 @@ def parse_method(name: str | None, given: tuple[str, ...]) -> "Method | str":
         Each ``key=value``.
     """
     from eigenfed.errors import InputError
-    from eigenfed.protocol.method import AUTO, all_methods, method_named, option_types, read_option
+    from eigenfed.protocol.method import AUTO, all_methods, find_method, option_types, read_option
 
     name = name or AUTO
     if name == AUTO:
@@ -236,7 +236,7 @@ def parse_method(name: str | None, given: tuple[str, ...]) -> "Method | str":
             raise click.UsageError(f"--option {option} is given twice. Pass it once.")
         options[option] = read_option(cls, option, value)
     try:
-        return method_named(name, options)
+        return find_method(name, options)
     except InputError as error:
         problem = str(error)
     raise click.UsageError(f"--option of {name}: {problem}")

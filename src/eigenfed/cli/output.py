@@ -141,12 +141,12 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
-class Voice:
+class Console:
     """Prints notes and progress on standard error, unless `quiet`."""
 
     quiet: bool = False
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Print a note that is not part of the result."""
         if not self.quiet:
             click.echo(f"eigenfed: {text}", err=True)
@@ -184,11 +184,11 @@ class Voice:
         return not self.quiet and sys.stderr.isatty()
 
 
-def answering(function: Callable[..., CommandResult]) -> Callable[..., None]:
+def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
     """Turn a function that returns a `CommandResult` into the callback of a command.
 
     The callback prints the result and has the options ``--json``, ``--quiet`` and ``--debug``. The
-    function is called with a `Voice` as its first argument.
+    function is called with a `Console` as its first argument.
     """
 
     @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
@@ -197,7 +197,7 @@ def answering(function: Callable[..., CommandResult]) -> Callable[..., None]:
     @functools.wraps(function)
     def run(as_json: bool, quiet: bool, debug: bool, **options: Any) -> None:
         try:
-            result = function(Voice(quiet), **options)
+            result = function(Console(quiet), **options)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:

@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, study_size
 from eigenfed.report.wording import size
 
@@ -61,9 +61,9 @@ if TYPE_CHECKING:
     type=click.FloatRange(min=0.0, min_open=True),
     help="Bandwidth of the coordinator's link, shared by all sites, in megabits per second.",
 )
-@answering
+@print_result
 def plan(
-    voice: Voice,
+    console: Console,
     study: Path | None,
     rows: str | None,
     features: int | None,
@@ -119,7 +119,7 @@ def plan(
         "latency_ms": latency_ms,
         "bandwidth_mbps": bandwidth_mbps,
     }
-    with voice.progress() as show:
+    with console.progress() as show:
         if show is not None:
             show("running the protocol on simulated sites")
         found = forecast(_make_question(file, given))

@@ -7,7 +7,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=options.NEW, help="Write the scores to this .npy file.")
 @options.write_back
 @options.force
-@answering
+@print_result
 def project(
-    voice: Voice, folder: Path, file: Path, out: Path | None, write_back: bool, force: bool
+    console: Console, folder: Path, file: Path, out: Path | None, write_back: bool, force: bool
 ) -> CommandResult:
     """Project the records of FILE onto the components in FOLDER.
 
@@ -46,10 +46,10 @@ def project(
 
     result = read_result(folder)
     pca = result.estimator()
-    with voice.progress("projecting the records"):
+    with console.progress("projecting the records"):
         scores = project_file(pca, Rows(file)).scores
     if result.facts["privacy"] is not None:
-        voice.say("These scores are not private; only the components are.")
+        console.note("These scores are not private; only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}
     if write_back:
         from eigenfed.study.scores import write_back as write_into
@@ -88,8 +88,8 @@ def _save(path: Path, scores: "npt.NDArray[Any]") -> None:
     short_help="Write the report of a result again.",
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@answering
-def report(voice: Voice, folder: Path) -> CommandResult:
+@print_result
+def report(console: Console, folder: Path) -> CommandResult:
     """Write the report of the result in FOLDER again, from the files in FOLDER.
 
     report.html is shared by all sites: what was computed, how accurately, what left each site, and
@@ -98,7 +98,7 @@ def report(voice: Voice, folder: Path) -> CommandResult:
     """
     from eigenfed.report.html import write_pages
 
-    with voice.progress("writing the report"):
+    with console.progress("writing the report"):
         pages = write_pages(folder)
     data = {
         "report": str(pages.shared),

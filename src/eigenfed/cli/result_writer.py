@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.output import CommandResult, Voice
+from eigenfed.cli.output import CommandResult, Console
 from eigenfed.cli.tables import fit_text
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class ResultWriter:
 
     def write(
         self,
-        voice: Voice,
+        console: Console,
         pca: "FederatedPCA",
         tables: "Mapping[str, FileTable]",
         *,
@@ -116,7 +116,7 @@ class ResultWriter:
         from eigenfed.study.results.facts import describe_fit
 
         shared = self.out is not None and pca.privacy is None
-        rows = _project_tables(voice, pca, tables) if shared or self.write_back else {}
+        rows = _project_tables(console, pca, tables) if shared or self.write_back else {}
         lines = []
         if self.out is None:
             facts = describe_fit(pca, tables)
@@ -136,7 +136,7 @@ class ResultWriter:
                 force=self.force,
             )
             if not shared:
-                voice.say("No scores were written: projections of records are not private.")
+                console.note("No scores were written: projections of records are not private.")
             lines += [f"result       {self.out}", f"report       {write_pages(self.out).shared}"]
         if self.write_back:
             lines.append(f"written to   {_write_back(pca, tables, rows)}")
@@ -145,11 +145,11 @@ class ResultWriter:
 
 
 def _project_tables(
-    voice: Voice, pca: "FederatedPCA", tables: "Mapping[str, FileTable]"
+    console: Console, pca: "FederatedPCA", tables: "Mapping[str, FileTable]"
 ) -> "dict[str, Projected]":
     from eigenfed.study.scores import project_table
 
-    with voice.progress("projecting the rows"):
+    with console.progress("projecting the rows"):
         return {site: project_table(pca, table) for site, table in tables.items()}
 
 

@@ -8,7 +8,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Voice, answering
+from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
 from eigenfed.report.wording import size
 
@@ -44,9 +44,9 @@ _BATCH = 1024
     "--header", is_flag=True, help="The first line names the columns, even if it holds numbers."
 )
 @options.force
-@answering
+@print_result
 def stream(
-    voice: Voice,
+    console: Console,
     file: IO[bytes],
     k: int,
     out: Path | None,
@@ -77,7 +77,7 @@ def stream(
     pca = StreamingPCA(k, forgetting=forgetting, center=not no_center)
     name = _get_name(file)
     written = 0
-    with voice.progress() as show:
+    with console.progress() as show:
         plain = _decompress(file) if name.lower().endswith(".gz") else file
         batches = read_csv_stream(plain, name, _choose_batch_size(every), header=header)
         for rows in batches:
@@ -92,7 +92,7 @@ def stream(
     sent = _write(out, pca)
     missing = int(pca.n_missing_.sum())
     if missing:
-        voice.say(f"{missing} missing entries count as the mean of the rows before them.")
+        console.note(f"{missing} missing entries count as the mean of the rows before them.")
     data = {
         "n": pca.n_samples_seen_,
         "d": pca.n_features_in_,

@@ -31,8 +31,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from eigenfed.data.readers.npy import mapped
-from eigenfed.data.safe_files import strict_json
+from eigenfed.data.readers.npy import map_npy
+from eigenfed.data.safe_files import parse_strict_json
 from eigenfed.data.source import Block, StoredRows
 from eigenfed.errors import DataError, InputError, Pass
 
@@ -234,7 +234,7 @@ def _write_sparse(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
 
 
 def _widen(path: Path) -> None:
-    narrow = mapped(path)
+    narrow = map_npy(path)
     wide = path.with_suffix(".wide")
     with _Growing(wide, np.int64) as indices:
         for start in range(0, len(narrow), _PART_ENTRIES):
@@ -245,14 +245,14 @@ def _widen(path: Path) -> None:
 
 def map_copy(place: Path) -> StoredRows:
     """Map a copy; raise ValueError, KeyError or TypeError if it is damaged."""
-    about = strict_json((place / "about.json").read_text(encoding="utf-8"))
+    about = parse_strict_json((place / "about.json").read_text(encoding="utf-8"))
     shape = tuple(about["shape"])
     X: Any
     if about["sparse"]:
-        stored = tuple(mapped(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
+        stored = tuple(map_npy(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
         X = sparse.csr_array(stored, shape=shape)
     else:
-        X = mapped(place / "X.npy")
+        X = map_npy(place / "X.npy")
     if X.shape != shape or about["version"] != VERSION:
         raise ValueError
     return StoredRows(X, place / "row_ids.jsonl" if about["ids"] else None, place)

@@ -39,7 +39,7 @@ def select_features(
     """
     twice = find_repeated(names)
     if twice:
-        raise DataError(f"{path} has the columns {listed(twice)} more than once. Rename them.")
+        raise DataError(f"{path} has the columns {quote_names(twice)} more than once. Rename them.")
     _check_requested(path, names, columns, id_column)
     features = tuple(name for name in names if name != id_column) if columns is None else columns
     if not features:
@@ -61,12 +61,14 @@ def _check_requested(
     requested = [*(columns or ()), *(() if id_column is None else (id_column,))]
     absent = set(requested) - set(names)
     if absent:
-        raise InputError(f"{path} lacks the columns {listed(absent)}. Request columns that it has.")
+        raise InputError(
+            f"{path} lacks the columns {quote_names(absent)}. Request columns that it has."
+        )
     twice = find_repeated(requested)
     if twice:
         raise InputError(
             *(Name("columns"), " and ", Name("id_column")),
-            f" name {listed(twice)} more than once for {path}",
+            f" name {quote_names(twice)} more than once for {path}",
             remedy="Name each once.",
         )
     if columns is not None and not columns:
@@ -82,7 +84,7 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
     if len(columns) == count:
         return InputError(f"{path} has no column of numbers. Pass a file that has one.")
     return InputError(
-        f"{path} has columns that do not hold numbers: {listed(columns)}",
+        f"{path} has columns that do not hold numbers: {quote_names(columns)}",
         remedy=(
             *(Pass("columns", [...]), " without them, or "),
             *(Pass("id_column", ...), " for one that holds row ids."),
@@ -90,12 +92,12 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
     )
 
 
-def listed(names: Iterable[str]) -> str:
+def quote_names(names: Iterable[str]) -> str:
     """Return names, quoted and separated by commas, the first five of them.
 
     Examples
     --------
-    >>> listed(["b", "a"])
+    >>> quote_names(["b", "a"])
     "'b', 'a'"
     """
     every = list(names)
@@ -103,7 +105,7 @@ def listed(names: Iterable[str]) -> str:
     return shown if len(every) <= _SHOWN else f"{shown} and {len(every) - _SHOWN} more"
 
 
-def differences(columns: Mapping[str, Sequence[str]]) -> str:
+def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
     """Describe each feature that some sites lack: which lack it, or which alone have it.
 
     Parameters
@@ -113,7 +115,8 @@ def differences(columns: Mapping[str, Sequence[str]]) -> str:
 
     Examples
     --------
-    >>> differences({"north": ["age", "bmi"], "south": ["age", "bmi"], "island": ["age", "BMI"]})
+    >>> sites = {"north": ["age", "bmi"], "south": ["age", "bmi"], "island": ["age", "BMI"]}
+    >>> describe_differences(sites)
     "'BMI' (only at 'island'), 'bmi' (not at 'island')"
     """
     sets: dict[str, set[str]] = {site: set(names) for site, names in columns.items()}
@@ -122,9 +125,9 @@ def differences(columns: Mapping[str, Sequence[str]]) -> str:
     for feature in sorted(set.union(*sets.values()) - common):
         having = [site for site, names in sets.items() if feature in names]
         lacking = [site for site in sets if site not in having]
-        where = f"not at {listed(lacking)}"
+        where = f"not at {quote_names(lacking)}"
         if len(having) < len(lacking):
-            where = f"only at {listed(having)}"
+            where = f"only at {quote_names(having)}"
         described.append(f"{feature!r} ({where})")
     more = f" and {len(described) - _SHOWN} more" if len(described) > _SHOWN else ""
     return ", ".join(described[:_SHOWN]) + more

@@ -39,7 +39,7 @@ from eigenfed.data.readers.parquet import (
     read_parquet_header,
 )
 from eigenfed.data.readers.svm import read_svm_blocks
-from eigenfed.data.row_filter import Condition, check_columns, conditions_of, read_filtered
+from eigenfed.data.row_filter import Condition, check_columns, parse_conditions, read_filtered
 from eigenfed.data.source import Block, Source, guard_blocks
 from eigenfed.errors import Argument, DataError, InputError, Name
 from eigenfed.linalg.checks import check_count
@@ -289,7 +289,7 @@ def _check_options(
 
 
 def _check_where(path: Path, kind: str, where: Sequence[str] | None) -> tuple[Condition, ...]:
-    conditions = conditions_of(where)
+    conditions = parse_conditions(where)
     if conditions and kind not in _HEADERS:
         raise InputError(
             f"{path} does not name its columns, and where cannot compare them. Drop where, or "

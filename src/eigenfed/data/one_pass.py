@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.linalg.threads import in_order
+from eigenfed.linalg.threads import map_in_order
 
 _LEAST_ROWS_PER_FEATURE = 4
 
@@ -59,7 +59,7 @@ class OwnScatter:
             return np.ones(len(centred)) @ centred, centred.T @ centred
 
         total, matrix = np.zeros(source.d), np.zeros((source.d, source.d))
-        for shift, part in in_order(centre_block, spans, flops=float(source.n) * source.d**2):
+        for shift, part in map_in_order(centre_block, spans, flops=float(source.n) * source.d**2):
             if np.isnan(shift).any():
                 return None
             total += shift

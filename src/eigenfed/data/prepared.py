@@ -17,7 +17,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.summary import Summary
-from eigenfed.linalg.threads import in_order
+from eigenfed.linalg.threads import map_in_order
 
 SingleArray = npt.NDArray[np.float32]
 
@@ -70,7 +70,7 @@ class Prepared:
             image -= self.mean @ scaled
             return image
         flops = 2.0 * self.source.n * basis.size
-        parts = in_order(
+        parts = map_in_order(
             lambda span: self._block(span)[0] @ basis, self.source.spans(), flops=flops
         )
         return np.concatenate([np.zeros((0, basis.shape[1])), *parts])
@@ -145,7 +145,7 @@ class Prepared:
 
         n, d = self.source.n, self.source.d
         total = np.zeros((d, d))
-        for part in in_order(
+        for part in map_in_order(
             compute_scatter, self.source.spans(_SINGLE_ROWS), flops=float(n) * d * d
         ):
             total += part
@@ -194,7 +194,7 @@ class Prepared:
     ) -> Array:
         """Sum the task's results over the blocks, in their order: the result is reproducible."""
         total: Array | None = None
-        for part in in_order(task, self.source.spans(), flops=flops):
+        for part in map_in_order(task, self.source.spans(), flops=flops):
             if total is None:
                 total = part
             else:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.data.column_names import listed
+from eigenfed.data.column_names import quote_names
 from eigenfed.data.source import Block
 from eigenfed.errors import InputError
 
@@ -68,7 +68,7 @@ class Condition:
         return held
 
 
-def conditions_of(where: Sequence[str] | None) -> tuple[Condition, ...]:
+def parse_conditions(where: Sequence[str] | None) -> tuple[Condition, ...]:
     """Parse conditions, all of which must hold."""
     if isinstance(where, str):
         raise InputError(f"where={where!r} must be a list of conditions. Pass [{where!r}].")
@@ -83,8 +83,8 @@ def check_columns(
     absent = [name for name in compared if name not in set(names)]
     if absent:
         raise InputError(
-            f"{path} lacks the columns {listed(absent)} that where compares. Compare columns that "
-            "it has."
+            f"{path} lacks the columns {quote_names(absent)} that where compares. Compare "
+            "columns that it has."
         )
     if id_column in compared:
         raise InputError(

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 _MOST_DIGITS = 19
 
 
-def strict_json(text: str) -> Any:
+def parse_strict_json(text: str) -> Any:
     """Parse JSON, and refuse what other programs may not be able to read.
 
     Raises
@@ -23,11 +23,11 @@ def strict_json(text: str) -> Any:
 
     Examples
     --------
-    >>> strict_json('{"a": [1, 2.5, null]}')
+    >>> parse_strict_json('{"a": [1, 2.5, null]}')
     {'a': [1, 2.5, None]}
     >>> for text in ("NaN", "1e999", "9" * 5000, "[" * 100_000, '"' + chr(92) + 'ud800"'):
     ...     try:
-    ...         strict_json(text)
+    ...         parse_strict_json(text)
     ...     except ValueError as error:
     ...         print(error)
     a number is not finite

@@ -17,7 +17,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.errors import DataError, EigenfedError, InputError
-from eigenfed.linalg.checks import checked_weights, real_array
+from eigenfed.linalg.checks import as_real_array, check_weights
 
 BLOCK_BYTES = 4 << 20
 
@@ -191,7 +191,7 @@ class Source:
     ) -> "Source":
         """Check a table and wrap it, without a copy if it is float32 or float64."""
         is_sparse: bool = sparse.issparse(X)
-        table: Any = sparse.csr_array(X) if is_sparse else real_array("X", X)
+        table: Any = sparse.csr_array(X) if is_sparse else as_real_array("X", X)
         if table.dtype.kind not in "biuf":
             raise InputError(
                 f"X has dtype {table.dtype} and must hold real numbers. Convert it first."
@@ -207,7 +207,7 @@ class Source:
                 f"names has {len(names)} entries and must have {table.shape[1]}, one for each "
                 "feature. Name every feature once."
             )
-        checked = None if weights is None else checked_weights(weights, table.shape[0])
+        checked = None if weights is None else check_weights(weights, table.shape[0])
         return cls(table, checked, None if names is None else tuple(names))
 
     @property

@@ -29,8 +29,8 @@ from eigenfed.estimators.inputs import as_column_sources, as_sources, check_site
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.recorded import Outcome, Setting, leakage_of, run_once, run_recorded
 from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validate_rows
-from eigenfed.linalg.checks import check_count, checked_weights
-from eigenfed.privacy.guarantee import Privacy, Statement, published_statement
+from eigenfed.linalg.checks import check_count, check_weights
+from eigenfed.privacy.guarantee import Privacy, Statement, state_published_guarantee
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
@@ -217,7 +217,7 @@ class FederatedPCA(Projection, BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         weights = None
         if sample_weight is not None:
-            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
+            weights = check_weights(sample_weight, X.shape[0], "sample_weight")
             if not weights.any():
                 raise InputError(
                     "sample_weight must not be zero for every row. Give some row a weight above 0."
@@ -320,7 +320,7 @@ class FederatedPCA(Projection, BaseEstimator):
             truth = self.privacy.truth(
                 counts, self.n_features_in_, k=study.components, center=study.center
             )
-            found = replace(found, privacy=published_statement(truth))
+            found = replace(found, privacy=state_published_guarantee(truth))
         if isinstance(self.privacy, Privacy) and self.privacy.count == "private":
             self.n_samples_ = round(found.n)
         self._take(found, np.dtype(dtype))

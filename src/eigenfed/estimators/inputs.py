@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg.blas import ddot
 
-from eigenfed.data.column_names import differences
-from eigenfed.data.column_names import listed as list_few
+from eigenfed.data.column_names import describe_differences
+from eigenfed.data.column_names import quote_names as list_few
 from eigenfed.data.files import FileTable, column_names, open_source, open_table
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, DataError, InputError, Pass
-from eigenfed.linalg.checks import checked_weights
+from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.threads import one_blas_thread
 
 _FEATURES = ("same", "common")
@@ -304,7 +304,7 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
     differing = {column for columns in named.values() for column in columns} - set(common)
     if differing and features == "same":
         raise InputError(
-            f"The sites differ in {differences(named)}",
+            f"The sites differ in {describe_differences(named)}",
             remedy=(
                 "Rename or bring them, or ",
                 Pass("features", "common"),
@@ -363,7 +363,7 @@ def _add_weights(source: Source, weights: Any) -> Source:
         raise InputError(
             "Its rows have weights already, and sample_weight gives others. Drop one of them."
         )
-    return replace(source, weights=checked_weights(weights, source.n))
+    return replace(source, weights=check_weights(weights, source.n))
 
 
 def _open_table(name: str, table: Any) -> Any:
@@ -466,4 +466,4 @@ def _list_names(names: Iterable[Any]) -> str:
 
 def _name_site(name: str, error: InputError | DataError) -> InputError | DataError:
     """Return an error that says which site it is about."""
-    return error.prefixed(f"Site {name!r}: ")
+    return error.with_prefix(f"Site {name!r}: ")

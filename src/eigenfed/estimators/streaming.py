@@ -16,8 +16,8 @@ from eigenfed.errors import InputError, PrivacyError
 from eigenfed.estimators.inputs import as_plain_rows, check_names
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.validation import make_stream, stored_values, validate_rows
-from eigenfed.linalg.checks import checked_weights
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
+from eigenfed.linalg.checks import check_weights
+from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.dp.private_stream import PrivateStream
@@ -204,7 +204,7 @@ class StreamingPCA(Projection, BaseEstimator):
         missing = bool(np.isnan(stored_values(X)).any())
         weights = None
         if sample_weight is not None:
-            weights = checked_weights(sample_weight, X.shape[0], "sample_weight")
+            weights = check_weights(sample_weight, X.shape[0], "sample_weight")
         self._start(X.shape[1])
         self._dtype = np.result_type(X.dtype, X.dtype if first else self._dtype)
         self._stream.push(X, weights, missing=missing)
@@ -381,11 +381,11 @@ class StreamingPCA(Projection, BaseEstimator):
         columns = np.array([places[name] for name in names])
         if isinstance(stream, Summary):
             return replace(stream, mean=stream.mean[columns], vt=stream.vt[:, columns])
-        return stream.reordered(columns)
+        return stream.reorder(columns)
 
     def _projection(self) -> tuple[Array, Array, Array | None]:
         k, summary = self.n_components_, self.summary_
-        return signed_rows(completed_rows(summary.vt[:k], k)), summary.mean, None
+        return flip_signs(complete_rows(summary.vt[:k], k)), summary.mean, None
 
     def _shown(self, values: npt.NDArray[np.float64]) -> npt.NDArray[Any]:
         shown = np.zeros(self.n_components_, dtype=self._dtype)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
 from eigenfed.estimators.inputs import align_columns
-from eigenfed.linalg.checks import check_count, check_unmasked, too_large
+from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
 from eigenfed.linalg.stream import Stream, StreamSettings
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy
@@ -80,7 +80,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             ensure_all_finite=not is_plain and _finite_rule(estimator),
         )
     if not is_plain and not is_bounded(stored_values(checked)):
-        raise too_large()
+        raise make_range_error()
     return checked
 
 
@@ -108,7 +108,7 @@ def validate_aligned_rows(estimator: Any, X: Any) -> Any:
             input_name="X",
         )
     if not is_bounded(stored_values(checked)):
-        raise too_large()
+        raise make_range_error()
     return checked
 
 

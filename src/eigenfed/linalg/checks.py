@@ -41,12 +41,12 @@ def check_unmasked(name: str, value: Any) -> None:
         )
 
 
-def real_array(name: str, value: Any) -> npt.NDArray[Any]:
+def as_real_array(name: str, value: Any) -> npt.NDArray[Any]:
     """Convert to an array of real numbers, of any dtype; raise if that is not possible.
 
     Examples
     --------
-    >>> real_array("block", [[1, 2], [3, 4]]).shape
+    >>> as_real_array("block", [[1, 2], [3, 4]]).shape
     (2, 2)
     """
     check_unmasked(name, value)
@@ -66,7 +66,7 @@ def real_array(name: str, value: Any) -> npt.NDArray[Any]:
 
 def check_block(block: npt.ArrayLike, d: int) -> Array:
     """Convert rows to a finite float64 array of shape (b, d), or raise."""
-    rows = real_array("block", block)
+    rows = as_real_array("block", block)
     if rows.ndim != 2 or rows.shape[1] != d:
         raise InputError(
             f"block has shape {rows.shape} and must have rows of {d} features. "
@@ -81,9 +81,9 @@ def check_block(block: npt.ArrayLike, d: int) -> Array:
     return rows
 
 
-def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Array:
+def check_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Array:
     """Convert weights to a finite, non-negative float64 array of shape (b,), or raise."""
-    checked = real_array(name, weights)
+    checked = as_real_array(name, weights)
     if checked.shape != (b,):
         raise InputError(
             f"{name} has shape {checked.shape} and must be ({b},), one for each row. Reshape it."
@@ -98,7 +98,7 @@ def checked_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Ar
     return checked
 
 
-def too_large() -> InputError:
+def make_range_error() -> InputError:
     """Return the error for numbers whose squares overflow float64."""
     return InputError(
         "The block holds numbers too large to square in float64. Rescale it to below 1e150."

@@ -13,7 +13,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.threads import in_order, one_blas_thread
+from eigenfed.linalg.threads import map_in_order, one_blas_thread
 
 _NEGLIGIBLE = 1e-14
 """Directions of a product below this, relative to the largest entry of T, are rounding."""
@@ -184,13 +184,13 @@ def _project_out(basis: Array, columns: Array) -> Array:
     spans = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, len(basis), _ROWS_AT_A_TIME)]
     flops = 2.0 * basis.size * columns.shape[1]
     onto = np.zeros((basis.shape[1], columns.shape[1]))
-    for part in in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
+    for part in map_in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
         onto += part
 
     def subtract(span: slice) -> None:
         columns[span] -= basis[span] @ onto
 
-    deque(in_order(subtract, spans, flops=flops), maxlen=0)
+    deque(map_in_order(subtract, spans, flops=flops), maxlen=0)
     return onto
 
 

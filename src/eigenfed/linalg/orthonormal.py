@@ -34,7 +34,7 @@ def orthonormalise_rows(vt: Array) -> Array:
     return rows
 
 
-def completed_rows(vt: Array, k: int) -> Array:
+def complete_rows(vt: Array, k: int) -> Array:
     """Add orthonormal rows to `vt` until there are `k`, deterministically.
 
     Each new row is the canonical vector least covered by the rows so far, made orthogonal to
@@ -54,7 +54,7 @@ def completed_rows(vt: Array, k: int) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> completed_rows(np.array([[0.0, 1.0, 0.0]]), 2)
+    >>> complete_rows(np.array([[0.0, 1.0, 0.0]]), 2)
     array([[0., 1., 0.],
            [1., 0., 0.]])
     """
@@ -71,7 +71,7 @@ def completed_rows(vt: Array, k: int) -> Array:
     return rows
 
 
-def signed_rows(vt: Array) -> Array:
+def flip_signs(vt: Array) -> Array:
     """Flip rows so that the entry of largest magnitude in each is positive.
 
     Parameters
@@ -85,7 +85,7 @@ def signed_rows(vt: Array) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> signed_rows(np.array([[0.6, -0.8]]))
+    >>> flip_signs(np.array([[0.6, -0.8]]))
     array([[-0.6,  0.8]])
     """
     largest = np.take_along_axis(vt, np.abs(vt).argmax(axis=1)[:, None], axis=1)

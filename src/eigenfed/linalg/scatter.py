@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.linalg.checks import too_large
+from eigenfed.linalg.checks import make_range_error
 from eigenfed.linalg.compress import center_rows
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import limit_threads
@@ -112,7 +112,7 @@ class Scatter:
         with np.errstate(over="ignore", invalid="ignore"):
             energy = float(matrix.trace())
         if not math.isfinite(energy):
-            raise too_large()
+            raise make_range_error()
         total = self.n + n
         return replace(self, n=total, mean=mean + (self.n / total) * shift, matrix=matrix)
 

@@ -13,7 +13,7 @@ import numpy as np
 from eigenfed.arrays import Array
 
 
-def cosines_under_noise(values: Array, k: int, sd: float) -> Array:
+def estimate_cosines_under_noise(values: Array, k: int, sd: float) -> Array:
     """Estimate the squared cosines between leading noisy eigenvectors and noiseless ones.
 
     Parameters
@@ -31,7 +31,7 @@ def cosines_under_noise(values: Array, k: int, sd: float) -> Array:
 
     Examples
     --------
-    >>> cosines_under_noise(np.array([10.0, 1.0, 0.9, 0.1]), 2, 0.2).round(2)
+    >>> estimate_cosines_under_noise(np.array([10.0, 1.0, 0.9, 0.1]), 2, 0.2).round(2)
     array([1. , 0.2])
     """
     apart = values[:k, None] - values
@@ -42,7 +42,7 @@ def cosines_under_noise(values: Array, k: int, sd: float) -> Array:
     return cosines
 
 
-def cosines_beside(values: Array, added: float, d: int) -> Array:
+def estimate_cosines_beside(values: Array, added: float, d: int) -> Array:
     """Estimate how one added random direction mixes with eigenvectors.
 
     The direction and an eigenvector are treated as two axes with inner product ``1 / sqrt(d)``;
@@ -64,7 +64,7 @@ def cosines_beside(values: Array, added: float, d: int) -> Array:
 
     Examples
     --------
-    >>> cosines_beside(np.array([10.0, 1.0, 0.1]), 1.0, 100).round(2)
+    >>> estimate_cosines_beside(np.array([10.0, 1.0, 0.1]), 1.0, 100).round(2)
     array([1.  , 0.5 , 0.01])
     """
     apart = values - added

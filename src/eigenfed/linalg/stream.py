@@ -219,7 +219,7 @@ class Stream:
         if isinstance(other, Stream):
             self.n_missing = self.n_missing + other.n_missing
 
-    def reordered(self, columns: npt.NDArray[np.intp]) -> "Stream":
+    def reorder(self, columns: npt.NDArray[np.intp]) -> "Stream":
         """Return a copy with the features reordered, as `Summary.reorder` does."""
         other = copy(self)
         other._core = self._core.reorder(columns)

@@ -27,12 +27,12 @@ from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.linalg.checks import (
     MOST_FEATURES,
+    as_real_array,
     check_block,
     check_count,
     check_decay,
-    checked_weights,
-    real_array,
-    too_large,
+    check_weights,
+    make_range_error,
 )
 from eigenfed.linalg.compress import center_rows, compress
 from eigenfed.linalg.threads import limit_threads
@@ -173,7 +173,7 @@ class Summary:
         Summary
         """
         rows = check_block(block, self.d)
-        checked = None if weights is None else checked_weights(weights, len(rows))
+        checked = None if weights is None else check_weights(weights, len(rows))
         check_decay(decay)
         summary = self
         step = chunk_rows(self.rank)
@@ -261,7 +261,7 @@ class Summary:
         -------
         Summary
         """
-        order = real_array("columns", columns)
+        order = as_real_array("columns", columns)
         if order.dtype.kind not in "iu" or not np.array_equal(np.sort(order), np.arange(self.d)):
             raise InputError(
                 f"columns must hold each number from 0 to {self.d - 1} once. Pass a permutation."
@@ -354,7 +354,7 @@ class Summary:
         with np.errstate(over="ignore"):
             energy = square * self.missed + missed_other + float(np.vdot(stack, stack))
         if not math.isfinite(energy):
-            raise too_large()
+            raise make_range_error()
         s, vt, discarded = compress(stack, self.rank, known=len(self.s))
         energy = max(energy, float(s @ s))
         lost = min(square * self.lost + lost_other + discarded, energy - float(s @ s))

@@ -87,7 +87,7 @@ def limit_threads(flops: float) -> AbstractContextManager[None]:
     return one_blas_thread if flops < _LARGE_FLOPS else nullcontext()
 
 
-def in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Iterator[R]:
+def map_in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Iterator[R]:
     """Apply a task to each item, in threads if the job is large, and yield the results in order.
 
     Parameters
@@ -101,7 +101,7 @@ def in_order(task: Callable[[T], R], items: Sequence[T], *, flops: float) -> Ite
 
     Examples
     --------
-    >>> list(in_order(abs, [-2, 1, -3], flops=1e9))
+    >>> list(map_in_order(abs, [-2, 1, -3], flops=1e9))
     [2, 1, 3]
     """
     with one_blas_thread:

@@ -24,7 +24,7 @@ TRUSTS = ("secure_sum", "local", "central")
 
 COUNTS = ("public", "private")
 
-SHARES = {
+BUDGET_FRACTIONS = {
     "count": 0.02,
     "radius": 0.03,
     "mean": 0.15,
@@ -189,7 +189,7 @@ class Privacy:
         >>> Privacy(1.0, 1e-6).split(["covariance"])
         {'covariance': 1.0}
         """
-        weights = SHARES | dict(self.shares or {})
+        weights = BUDGET_FRACTIONS | dict(self.shares or {})
         needed_weights = {name: weights[name] for name in needed}
         total = sum(needed_weights.values())
         for name, weight in needed_weights.items():
@@ -222,9 +222,9 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _check_shares(shares: Mapping[str, float] | None) -> None:
-    known = ", ".join(map(repr, SHARES))
+    known = ", ".join(map(repr, BUDGET_FRACTIONS))
     for name, fraction in (shares or {}).items():
-        if name not in SHARES:
+        if name not in BUDGET_FRACTIONS:
             raise InputError(
                 Name("shares"),
                 f" has the unknown key {name!r}; the keys are {known}",
@@ -286,7 +286,7 @@ class Statement:
     epsilon_participants: float | None = None
 
 
-def sound_statement(
+def state_guarantee(
     privacy: Privacy, *, n: int, sites: int, mechanism: str, budget: dict[str, float]
 ) -> Statement:
     """State the guarantee of a differentially private run.
@@ -306,7 +306,7 @@ def sound_statement(
     Examples
     --------
     >>> privacy = Privacy(1.0, 1e-6, trust="local")
-    >>> statement = sound_statement(
+    >>> statement = state_guarantee(
     ...     privacy, n=1000, sites=3, mechanism="covariance", budget={"covariance": 1.0})
     >>> print(statement.text.splitlines()[0])
     Everything released is (epsilon=1, delta=1e-06)-differentially private.
@@ -427,7 +427,7 @@ def _describe_clip(privacy: Privacy) -> str:
 def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]) -> Statement:
     """State the guarantee of a stream that is released once."""
     mechanism = "one noised sketch of clipped rows"
-    statement = sound_statement(
+    statement = state_guarantee(
         replace(privacy, trust="local", colluders=0, dropouts=0),
         n=n,
         sites=1,
@@ -442,13 +442,13 @@ def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]
     return replace(statement, text=f"{statement.text}\n{first}")
 
 
-def published_statement(truth: Truth) -> Statement:
+def state_published_guarantee(truth: Truth) -> Statement:
     """State the guarantee that holds for a paper's own mechanism, and what the paper claims.
 
     Examples
     --------
     >>> from eigenfed.protocol.published import DPdisPCA
-    >>> statement = published_statement(DPdisPCA(2.0, 1e-5).truth([500, 500], 20, k=3))
+    >>> statement = state_published_guarantee(DPdisPCA(2.0, 1e-5).truth([500, 500], 20, k=3))
     >>> statement.claimed_epsilon, statement.epsilon
     (2.0, inf)
     """

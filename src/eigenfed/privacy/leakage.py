@@ -37,7 +37,7 @@ _WELL_CONDITIONED = 1e-3
 _ORTHONORMAL = 1e-13
 
 
-class Answered(NamedTuple):
+class RevealedProducts(NamedTuple):
     """Requested directions and the products that a reply revealed, as the coordinator saw them.
 
     Attributes
@@ -110,7 +110,8 @@ class Meter:
     --------
     >>> import numpy as np
     >>> scatter = np.diag([3.0, 1.0])
-    >>> meter = Meter.empty(2).answered(Answered(np.eye(2)[:, :1], scatter[:, :1], trace=4.0))
+    >>> revealed = RevealedProducts(np.eye(2)[:, :1], scatter[:, :1], trace=4.0)
+    >>> meter = Meter.empty(2).answered(revealed)
     >>> meter.rank_fraction, round(meter.variance_fraction, 12)
     (0.5, 0.75)
     """
@@ -125,7 +126,7 @@ class Meter:
     means: bool = False
     numbers: int = 0
     settled_faint: int = 0
-    pending: tuple[Answered, ...] = ()
+    pending: tuple[RevealedProducts, ...] = ()
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -155,12 +156,12 @@ class Meter:
         """Rank of all revealed directions over the number of features."""
         return self.rank / self.d
 
-    def filled(self, rank: int) -> "Meter":
+    def raise_rank(self, rank: int) -> "Meter":
         """Return the meter with its rank raised to at least `rank`.
 
         Examples
         --------
-        >>> Meter.empty(4).filled(2).rank
+        >>> Meter.empty(4).raise_rank(2).rank
         2
         """
         missing = min(rank, self.d) - self.rank
@@ -187,7 +188,7 @@ class Meter:
         factor = self.images @ (vectors[:, firm] / np.sqrt(values[firm]))
         return min(float(np.vdot(factor, factor)) / self.trace, 1.0)
 
-    def answered(self, answer: Answered) -> "Meter":
+    def answered(self, answer: RevealedProducts) -> "Meter":
         """Return the meter after a reply ``images = M @ directions``.
 
         The reply is only stored here, and merged into the basis when the meter is read: merging
@@ -209,7 +210,7 @@ class Meter:
             units = units - self.basis @ (self.basis.T @ units)
         return units
 
-    def counting(self, reveals: Reveals, answer: Answered | None) -> "Meter":
+    def count_reply(self, reveals: Reveals, answer: RevealedProducts | None) -> "Meter":
         """Return the meter after a reply; replies with noise are charged to the ledger instead.
 
         Parameters

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from eigenfed.errors import Argument, InputError, Name
 from eigenfed.privacy.dp.accounting import check_delta, check_epsilon, epsilon_of
-from eigenfed.privacy.dp.sensitivity import of_second_moment
+from eigenfed.privacy.dp.sensitivity import second_moment_sensitivity
 
 _NEIGHBOURS = {
     "replace_one": "one row replaced",
@@ -180,7 +180,7 @@ class CovarianceNoise(Published):
         replacing a row changes the moment as much as removing one.
         """
         n = self.released_rows(rows, d)
-        sensitivity = of_second_moment(1.0, self.relation if d > 1 else "zero_out")
+        sensitivity = second_moment_sensitivity(1.0, self.relation if d > 1 else "zero_out")
         return epsilon_of(self.delta, sensitivity / (n * self.noise_sd(n, d)))
 
 
@@ -209,7 +209,7 @@ def root_of_log(argument: float, delta: float) -> float:
     return math.sqrt(2.0 * math.log(argument))
 
 
-def wanted_rank(rank: int | None, k: int, d: int) -> int:
+def choose_rank(rank: int | None, k: int, d: int) -> int:
     """Return the intermediate rank: by default twice the number of components, at most d."""
     if rank is None:
         return min(2 * k, d)

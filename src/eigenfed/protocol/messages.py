@@ -8,8 +8,8 @@ dataclass whose fields are arrays (float64, int64 or uint8) or single numbers, w
 arrays of one entry. A field that is None, or a flag that is False by default, does not travel. A
 message must have exactly the fields of its type, each of its own dtype; anything else is refused.
 
-`WHY` and `refusal` define the codes with which a site refuses. A code is all that leaves a site
-when something goes wrong there. Its meaning is fixed, so that a reader can be told the cause
+`REFUSAL_TEXTS` and `refusal` define the codes with which a site refuses. A code is all that leaves
+a site when something goes wrong there. Its meaning is fixed, so that a reader can be told the cause
 without the site revealing more. No code depends on the content of the rows: whatever fails after
 the rows were read is `aborted`.
 """
@@ -116,7 +116,7 @@ def _cast_floats(array: npt.NDArray[Any], wire: str) -> npt.NDArray[Any]:
     return array.astype(np.float32) if single else array
 
 
-WHY: dict[str, str] = {
+REFUSAL_TEXTS: dict[str, str] = {
     **TEXTS,
     "malformed": "The message has a missing field, or one of the wrong shape or type.",
     "closed": "The run is not open at the site: it was never opened with a study, or it was "
@@ -165,7 +165,7 @@ WHY: dict[str, str] = {
 def refusal(code: str) -> Refusal:
     """Return the exception for a refusal code, with its meaning as the text."""
     kind = BudgetExceeded if code == "budget" else Refusal
-    return kind(code, WHY[code])
+    return kind(code, REFUSAL_TEXTS[code])
 
 
 Integers = npt.NDArray[np.int64]

@@ -273,7 +273,7 @@ def registered(cls: type[Method]) -> Iterator[None]:
         del _METHODS[cls.name]
 
 
-def method_named(name: object, options: Mapping[str, Any] | None = None) -> Method:
+def find_method(name: object, options: Mapping[str, Any] | None = None) -> Method:
     """Return a method by its name, with options.
 
     Raises
@@ -283,7 +283,7 @@ def method_named(name: object, options: Mapping[str, Any] | None = None) -> Meth
 
     Examples
     --------
-    >>> method_named("power", {"local_steps": 2}).local_steps
+    >>> find_method("power", {"local_steps": 2}).local_steps
     2
     """
     cls = all_methods().get(name) if isinstance(name, str) else None
@@ -361,7 +361,7 @@ def as_method(method: "Method | str") -> "Method | str":
         return method
     if method == AUTO:
         return AUTO
-    return method_named(method)
+    return find_method(method)
 
 
 SKINNY = 4.0

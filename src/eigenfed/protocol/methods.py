@@ -39,7 +39,7 @@ _MOST_NUMBERS = 2_001_000.0
 """Largest covariance that a private run requests, in numbers per site: 2000 features."""
 
 
-def script_of(study: Study, d: int) -> Script:
+def build_script(study: Study, d: int) -> Script:
     """Return the script of a site for a study that has its method.
 
     Parameters
@@ -58,7 +58,7 @@ def script_of(study: Study, d: int) -> Script:
     return sequence(moments.moments_script(study), study.chosen.script(study, d), last)
 
 
-def operations_of(study: Study) -> dict[str, Op[Any, Any]]:
+def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
     """Return the operations of a study's script, by name."""
     if isinstance(study.privacy, Published):
         found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published_pca.OPS)

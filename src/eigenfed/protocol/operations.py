@@ -18,7 +18,7 @@ from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.leakage import Answered
+from eigenfed.privacy.leakage import RevealedProducts
 from eigenfed.privacy.release import Release
 from eigenfed.privacy.secagg.fixed_point import Bound
 
@@ -89,9 +89,9 @@ class Frame:
     raw_trace: float
     shift: Array
 
-    def answered(self, directions: Array, images: Array) -> Answered:
+    def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
-        return Answered(directions, images, self.raw_trace, self.scale, self.shift)
+        return RevealedProducts(directions, images, self.raw_trace, self.scale, self.shift)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,7 +237,7 @@ class Request(Generic[R]):
             If they are not. Its text stays at the site.
         """
 
-    def agreed(self, terms: Terms, state: State) -> State:
+    def apply_to(self, terms: Terms, state: State) -> State:
         """Return the state with the values of this request that later requests rely on."""
         return state
 
@@ -245,7 +245,7 @@ class Request(Generic[R]):
         """Return the directions (d, l) in the request along which the reply reveals the scatter."""
         return None
 
-    def about(self: Q, directions: Array) -> Q:
+    def with_directions(self: Q, directions: Array) -> Q:
         """Return the same request for other directions."""
         return self
 
@@ -278,7 +278,7 @@ class Answer(Generic[R]):
 
     reply: R
     state: State
-    revealed: Answered | None = None
+    revealed: RevealedProducts | None = None
 
 
 Run = Callable[[Source, Q, State, Terms], Answer[R]]

@@ -9,8 +9,8 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.core import Protocol, Total, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.by_site import levels
-from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.by_site import request_levels
+from eigenfed.protocol.exact.moments import collect_moments
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
@@ -78,7 +78,9 @@ def pca(
 def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
     if total.bounded:
         check_summable(study.chosen)
-    moments = yield from all_moments(total, study)
+    moments = yield from collect_moments(total, study)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
     found = yield from study.chosen.run(run)
-    return replace(found, by_site=(yield from levels(run, found))) if study.by_site else found
+    return (
+        replace(found, by_site=(yield from request_levels(run, found))) if study.by_site else found
+    )

@@ -20,7 +20,7 @@ from eigenfed.privacy.published_claims import PUBLISHED, Published
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.privacy.secagg.masking import context
 from eigenfed.protocol.messages import Bytes, Message, pack
-from eigenfed.protocol.method import AUTO, Method, as_method, method_named
+from eigenfed.protocol.method import AUTO, Method, as_method, find_method
 
 _FORMAT = 1
 _MOST_BYTES = 1 << 20
@@ -250,7 +250,7 @@ def _describe_method(method: Method | str) -> dict[str, Any]:
 
 def _parse_method(record: dict[str, Any]) -> Method | str:
     name = record["name"]
-    return AUTO if name == AUTO else method_named(name, record["options"])
+    return AUTO if name == AUTO else find_method(name, record["options"])
 
 
 def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | None:

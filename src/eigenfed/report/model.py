@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.data.readers.npy import mapped
+from eigenfed.data.readers.npy import map_npy
 from eigenfed.errors import DataError
 from eigenfed.report.fact_rules import check_events, check_facts
 from eigenfed.study.results.result_folder import Result, read_result
@@ -56,7 +56,7 @@ def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteSco
 
 def _read(path: Path, k: int) -> SiteScores:
     try:
-        scores = mapped(path)
+        scores = map_npy(path)
     except (OSError, DataError):
         raise _unreadable(path) from None
     if scores.dtype not in (np.float64, np.float32) or scores.ndim != 2 or scores.shape[1] != k:

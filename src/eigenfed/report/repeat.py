@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 import eigenfed
-from eigenfed.protocol.method import AUTO, all_methods, method_named
+from eigenfed.protocol.method import AUTO, all_methods, find_method
 from eigenfed.report.model import Report
 from eigenfed.report.page import Code, PageTable, Part, Section
 
@@ -35,13 +35,13 @@ def show_commands(report: Report) -> Section:
             "not."
         )
     parts: list[Part] = []
-    line = command(facts)
+    line = write_command(facts)
     if facts["command"] is not None:
         label = "On the command line, in the folder of the files"
         parts.append(Code(label, shlex.join(facts["command"])))
     elif line is not None:
         parts.append(Code("On the command line, with a file for each site", line))
-    parts.append(Code("In Python, with a table for each site", python(facts)))
+    parts.append(Code("In Python, with a table for each site", write_python(facts)))
     parts.append(
         PageTable(
             "version-table",
@@ -58,14 +58,14 @@ def _starts_at_random(method: str) -> bool:
     return known is None or known.random_start
 
 
-def command(facts: dict[str, Any]) -> str | None:
+def write_command(facts: dict[str, Any]) -> str | None:
     """Return the command that repeats a run, or None if no command can.
 
     Examples
     --------
     >>> asked = {"method": "power", "options": {"decay": False}, "privacy": None, **_DEFAULTS}
     >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": False, "scale": False}
-    >>> command(facts | {"center": True, "split": "samples", "seed": 7})
+    >>> write_command(facts | {"center": True, "split": "samples", "seed": 7})
     'eigenfed fit a.csv b.csv -k 2 --method power --option decay=false --seed 7 -o result'
     """
     asked, terms = facts["asked"], facts["asked"]["privacy"]
@@ -100,7 +100,7 @@ def _needs_python(terms: dict[str, Any]) -> bool:
     return any(terms[name] != _TERMS[name] for name in _TERMS if name not in _OPTIONS)
 
 
-def python(facts: dict[str, Any]) -> str:
+def write_python(facts: dict[str, Any]) -> str:
     """Return the Python code that repeats a run.
 
     Examples
@@ -108,7 +108,8 @@ def python(facts: dict[str, Any]) -> str:
     >>> asked = {"method": "power", "options": {"local_steps": 2}, "privacy": None}
     >>> asked |= {**_DEFAULTS, "tol": 1e-6}
     >>> facts = {"sites": ["a", "b"], "k": 2, "asked": asked, "secure": False, "scale": False}
-    >>> print(python(facts | {"center": True, "split": "samples", "seed": None, "by_site": None}))
+    >>> facts |= {"center": True, "split": "samples", "seed": None, "by_site": None}
+    >>> print(write_python(facts))
     from eigenfed import FederatedPCA, Power
     <BLANKLINE>
     pca = FederatedPCA(2, method=Power(local_steps=2), tol=1e-06)
@@ -118,7 +119,7 @@ def python(facts: dict[str, Any]) -> str:
     names, lines, arguments = ["FederatedPCA"], [], [str(facts["k"])]
     name, method = asked["method"], all_methods().get(asked["method"])
     if asked["options"] and method is not None:
-        arguments.append(f"method={method_named(name, asked['options'])!r}")
+        arguments.append(f"method={find_method(name, asked['options'])!r}")
         if method.__name__ in eigenfed.__all__:
             names.append(method.__name__)
         else:

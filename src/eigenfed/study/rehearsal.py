@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from eigenfed.data.column_names import differences, listed
+from eigenfed.data.column_names import describe_differences, quote_names
 from eigenfed.data.files import FileTable, read_feature_names
 from eigenfed.errors import DataError, InputError, Refusal
 from eigenfed.estimators.federated import FederatedPCA
@@ -136,8 +136,8 @@ class Rehearsal:
         if self.study.features == "same" and any(len(f) > len(common) for f in columns.values()):
             raise DataError(
                 f'{self.study.path}: features = "same", but the sites differ in '
-                f"{differences(columns)}. Rename or add them, list the features to use, or set "
-                'features = "common".'
+                f"{describe_differences(columns)}. Rename or add them, list the features to use, "
+                'or set features = "common".'
             )
         if not common:
             raise DataError(
@@ -180,7 +180,8 @@ def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:
         if site.name not in agreed.sites:
             raise DataError(
                 f'{site.path}: name = "{site.name}" is not one of the sites of {agreed.path}: '
-                f"{listed(agreed.sites)}. Use one of these names, or add the site to the study."
+                f"{quote_names(agreed.sites)}. Use one of these names, or add the site to the "
+                "study."
             )
         if site.name in found:
             raise InputError(

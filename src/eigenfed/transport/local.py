@@ -17,7 +17,7 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Call
 from eigenfed.protocol.gate.gate import Site
-from eigenfed.protocol.messages import WHY, Message, check_wire
+from eigenfed.protocol.messages import REFUSAL_TEXTS, Message, check_wire
 from eigenfed.transport.accounts import SiteAccount
 from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.rounds import RoundRecord, log_message, log_refusal, log_round
@@ -243,8 +243,8 @@ class LocalTransport:
         return reply.arrays
 
     def _refused(self, name: str, code: str, op: str, round_: int) -> SiteRefused:
-        log_refusal(self._run, round_, op, name, code if code in WHY else "unknown")
-        return SiteRefused(name, code, op, round_, WHY.get(code, ""))
+        log_refusal(self._run, round_, op, name, code if code in REFUSAL_TEXTS else "unknown")
+        return SiteRefused(name, code, op, round_, REFUSAL_TEXTS.get(code, ""))
 
 
 @dataclass(frozen=True, kw_only=True)

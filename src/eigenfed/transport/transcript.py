@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, Scalar
-from eigenfed.data.safe_files import strict_json
+from eigenfed.data.safe_files import parse_strict_json
 from eigenfed.errors import DataError, ProtocolError, SiteLost
 from eigenfed.protocol.core import TOTAL, Call, Replies
 
@@ -219,7 +219,7 @@ class Transcript:
 
     def _decode_json(self, record: Container, name: str) -> dict[str, Any]:
         try:
-            values = strict_json(record.arrays[name].tobytes().decode())
+            values = parse_strict_json(record.arrays[name].tobytes().decode())
             if isinstance(values, dict):
                 return values
         except (KeyError, ValueError):
@@ -288,7 +288,7 @@ def _encode_round(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> 
 def _decode_outcome(record: Container) -> Replies | SiteLost:
     """Read what sites replied; ValueError or IndexError where the record is not valid."""
     fields = record.scalars
-    sites = strict_json(str(fields["sites"]))
+    sites = parse_strict_json(str(fields["sites"]))
     if not isinstance(sites, list) or not all(isinstance(site, str) for site in sites):
         raise ValueError
     if len(set(sites)) < len(sites) or fields["outcome"] not in ("lost", "total", "replies"):

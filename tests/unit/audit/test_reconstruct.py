@@ -21,9 +21,9 @@ from eigenfed.errors import InputError, SiteLost
 from eigenfed.estimators.in_process import Conditions, Federation, federation
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import products_of
+from eigenfed.protocol.exact.certificate import make_products
 from eigenfed.protocol.exact.krylov import Krylov
-from eigenfed.protocol.exact.moments import all_moments
+from eigenfed.protocol.exact.moments import collect_moments
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.pca import pca
@@ -62,9 +62,9 @@ def study_of(k: int, tol: float = 0.0, max_rounds: int = 50, sites: int = 3) -> 
 
 def requesting(study: Study, bases: tuple[Array, ...]) -> Protocol[None]:
     """Request for the products with each basis in turn."""
-    moments = yield from all_moments(plain_sum, study)
+    moments = yield from collect_moments(plain_sum, study)
     run = Run(study, moments, study.sites, np.random.default_rng(0), plain_sum)
-    products = products_of(run)
+    products = make_products(run)
     for basis in bases:
         yield from products.of(basis)
 
@@ -276,7 +276,7 @@ def test_a_watch_changes_nothing_and_counts_no_other_requests() -> None:
         _ = watch(plain).seen
     scaled = replace(study, scale=True)
     only = watch(over_sites(X, scaled).transport)
-    drive(all_moments(plain_sum, scaled), only)
+    drive(collect_moments(plain_sum, scaled), only)
     with pytest.raises(InputError, match="No product was requested"):
         _ = only.seen
 

@@ -68,7 +68,7 @@ def test_children_pay_in_the_ledgers_they_are_given(tmp_path: Path) -> None:
     pca.fit_sites(SITES, ledgers=ledgers, datasets=dict.fromkeys(SITES, "cohort"))
     for ledger in ledgers.values():
         assert ledger.totals("cohort").epsilon == pytest.approx(1.0, rel=1e-6)
-        assert ledger.verify().sound
+        assert ledger.verify().intact
     with pytest.raises(InputError, match=r"^The ledger of site 'a' is kept in memory"):
         pca.fit_sites(SITES, ledgers={"a": Ledger(None)})
 

@@ -10,12 +10,12 @@ import pytest
 
 from eigenfed.errors import EigenfedError, InputError
 from eigenfed.linalg.checks import (
+    as_real_array,
     check_block,
     check_count,
     check_decay,
-    checked_weights,
-    real_array,
-    too_large,
+    check_weights,
+    make_range_error,
 )
 
 MARK = 987654.321
@@ -135,21 +135,21 @@ def test_a_block_that_is_not_finite_is_refused(entry: float) -> None:
     "weights", [[1, 2, 0], np.array([1, 2, 0], dtype=np.uint8), (1.0, 2.0, 0.0)]
 )
 def test_weights_become_double(weights: Any) -> None:
-    found = checked_weights(weights, 3)
+    found = check_weights(weights, 3)
     assert found.dtype == np.float64
     np.testing.assert_array_equal(found, [1.0, 2.0, 0.0])
 
 
 def test_weights_may_be_booleans_and_may_be_none() -> None:
-    np.testing.assert_array_equal(checked_weights(np.array([True, False]), 2), [1.0, 0.0])
-    assert checked_weights(np.zeros(0), 0).shape == (0,)
+    np.testing.assert_array_equal(check_weights(np.array([True, False]), 2), [1.0, 0.0])
+    assert check_weights(np.zeros(0), 0).shape == (0,)
 
 
 @pytest.mark.parametrize("name", ["weights", "sample_weight"])
 def test_weights_that_are_no_real_numbers_are_refused(name: str) -> None:
     message = f"{name} has dtype <U6 and must hold real numbers. Convert it first."
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_weights([TEXT], 1, name)
+        check_weights([TEXT], 1, name)
     assert_hides_data(caught.value)
 
 
@@ -157,7 +157,7 @@ def test_weights_that_are_no_real_numbers_are_refused(name: str) -> None:
 def test_weights_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     message = f"weights has shape {shape} and must be (3,), one for each row. Reshape it."
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_weights(np.full(shape, MARK), 3)
+        check_weights(np.full(shape, MARK), 3)
     assert_hides_data(caught.value)
 
 
@@ -167,7 +167,7 @@ def test_weights_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 def test_weights_that_are_negative_or_not_finite_are_refused(weights: list[float]) -> None:
     message = "sample_weight must be finite and not negative. Use weight 0 to leave a row out."
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        checked_weights(weights, 2, "sample_weight")
+        check_weights(weights, 2, "sample_weight")
     assert_hides_data(caught.value)
 
 
@@ -176,11 +176,11 @@ def test_weights_whose_sum_is_not_finite_are_refused_without_a_warning(
     weights: list[float],
 ) -> None:
     with pytest.raises(InputError, match="must be finite"):
-        checked_weights(weights, 2)
+        check_weights(weights, 2)
 
 
 def test_numbers_too_large_to_square_have_an_error_of_their_own() -> None:
-    error = too_large()
+    error = make_range_error()
     assert isinstance(error, InputError)
     assert isinstance(error, EigenfedError)
     assert str(error) == (
@@ -194,7 +194,7 @@ def test_rows_of_different_lengths_are_refused(name: str) -> None:
         f"{name} has rows of different lengths and must be a table. Give every row the same length."
     )
     with pytest.raises(InputError, match=exactly(message)) as caught:
-        real_array(name, [[MARK, 1.0], [MARK]])
+        as_real_array(name, [[MARK, 1.0], [MARK]])
     assert_hides_data(caught.value)
 
 
@@ -206,6 +206,6 @@ def test_a_mask_is_refused_where_it_would_be_lost() -> None:
     with pytest.raises(InputError, match=exactly(message)):
         check_block(np.ma.masked_greater([[1.0, MARK]], 2.0), 2)
     with pytest.raises(InputError, match=r"^weights has masked entries"):
-        checked_weights(np.ma.masked_greater([1.0, 3.0], 2.0), 2)
+        check_weights(np.ma.masked_greater([1.0, 3.0], 2.0), 2)
     unmasked = np.ma.masked_greater([[1.0, 2.0]], 5.0)
     np.testing.assert_array_equal(check_block(unmasked, 2), [[1.0, 2.0]])

@@ -7,9 +7,9 @@ from sklearn.utils.extmath import svd_flip
 from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import (
     column_norms,
-    completed_rows,
+    complete_rows,
+    flip_signs,
     orthonormalise_rows,
-    signed_rows,
 )
 
 
@@ -62,7 +62,7 @@ def test_mending_leaves_orthonormal_rows_in_place() -> None:
 def test_completion_is_orthonormal_and_begins_with_the_rows_given(j: int, k: int, d: int) -> None:
     given = random_rows(4, j, d)
     kept = given.copy()
-    completed = completed_rows(given, k)
+    completed = complete_rows(given, k)
     assert completed.shape == (k, d)
     assert defect(completed) < 4e-15
     np.testing.assert_array_equal(completed[:j], kept)
@@ -71,16 +71,16 @@ def test_completion_is_orthonormal_and_begins_with_the_rows_given(j: int, k: int
 
 def test_completion_is_the_same_each_time() -> None:
     given = random_rows(5, 2, 10)
-    np.testing.assert_array_equal(completed_rows(given, 7), completed_rows(given.copy(), 7))
+    np.testing.assert_array_equal(complete_rows(given, 7), complete_rows(given.copy(), 7))
 
 
 def test_completion_of_nothing_is_the_first_canonical_vectors() -> None:
-    np.testing.assert_array_equal(completed_rows(np.zeros((0, 4)), 3), np.eye(4)[:3])
+    np.testing.assert_array_equal(complete_rows(np.zeros((0, 4)), 3), np.eye(4)[:3])
 
 
 def test_completion_takes_the_canonical_vector_that_is_least_covered() -> None:
     given = np.array([[0.8, 0.6, 0.0, 0.0], [0.0, 0.0, 0.28, 0.96]])
-    third = completed_rows(given, 3)[2]
+    third = complete_rows(given, 3)[2]
     expected = np.eye(4)[2] - 0.28 * given[1]
     np.testing.assert_allclose(third, expected / np.linalg.norm(expected), rtol=0, atol=1e-15)
 
@@ -88,7 +88,7 @@ def test_completion_takes_the_canonical_vector_that_is_least_covered() -> None:
 @pytest.mark.parametrize("tilt", [1e-3, 1e-8, 1e-15])
 def test_completion_of_rows_close_to_canonical_ones_is_orthonormal(tilt: float) -> None:
     given = orthonormalise_rows(np.eye(3, 6) + tilt * np.ones((3, 6)))
-    completed = completed_rows(given, 6)
+    completed = complete_rows(given, 6)
     assert defect(completed) < 4e-15
     assert np.linalg.matrix_rank(completed) == 6
 
@@ -97,7 +97,7 @@ def test_completion_of_rows_close_to_canonical_ones_is_orthonormal(tilt: float) 
 def test_signs_are_those_of_svd_flip_on_components(seed: int) -> None:
     given = random_rows(seed, 6, 11)
     kept = given.copy()
-    signed = signed_rows(given)
+    signed = flip_signs(given)
     expected = svd_flip(np.zeros((2, 6)), given.copy(), u_based_decision=False)[1]
     np.testing.assert_array_equal(signed, expected)
     assert (signed.max(axis=1) == np.abs(signed).max(axis=1)).all()
@@ -105,14 +105,14 @@ def test_signs_are_those_of_svd_flip_on_components(seed: int) -> None:
 
 
 def test_signing_twice_is_signing_once() -> None:
-    signed = signed_rows(random_rows(6, 4, 5))
-    np.testing.assert_array_equal(signed_rows(signed), signed)
-    np.testing.assert_array_equal(signed_rows(-signed), signed)
+    signed = flip_signs(random_rows(6, 4, 5))
+    np.testing.assert_array_equal(flip_signs(signed), signed)
+    np.testing.assert_array_equal(flip_signs(-signed), signed)
 
 
 def test_signing_accepts_zero_rows_and_no_rows() -> None:
-    np.testing.assert_array_equal(signed_rows(np.zeros((2, 3))), np.zeros((2, 3)))
-    assert signed_rows(np.zeros((0, 3))).shape == (0, 3)
+    np.testing.assert_array_equal(flip_signs(np.zeros((2, 3))), np.zeros((2, 3)))
+    assert flip_signs(np.zeros((0, 3))).shape == (0, 3)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-300, 1e300])

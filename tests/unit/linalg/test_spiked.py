@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.spiked import cosines_beside, cosines_under_noise
+from eigenfed.linalg.spiked import estimate_cosines_beside, estimate_cosines_under_noise
 
 
 def under_noise(spectrum: Array, deviation: float, seed: int) -> tuple[Array, Array]:
@@ -22,7 +22,7 @@ def test_clear_directions_are_estimated_closely(deviation: float) -> None:
     told, true = [], []
     for seed in range(5):
         values, cosines = under_noise(spectrum, deviation, seed)
-        told.append(cosines_under_noise(values, 2, deviation))
+        told.append(estimate_cosines_under_noise(values, 2, deviation))
         true.append(cosines[:2])
     np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.05)
     expected = 1.0 - deviation**2 * 400 / spectrum[:2] ** 2
@@ -31,17 +31,21 @@ def test_clear_directions_are_estimated_closely(deviation: float) -> None:
 
 def test_directions_below_the_noise_are_said_to_be_lost() -> None:
     values, _ = under_noise(np.r_[1.0, np.zeros(399)], 0.1, 0)
-    assert cosines_under_noise(values, 1, 0.1)[0] < 0.4
+    assert estimate_cosines_under_noise(values, 1, 0.1)[0] < 0.4
 
 
 def test_ties_are_lost_where_nothing_is_above_them() -> None:
     values, _ = under_noise(np.ones(200), 1e-3, 0)
-    assert cosines_under_noise(values, 3, 1e-3).max() < 0.6
+    assert estimate_cosines_under_noise(values, 3, 1e-3).max() < 0.6
 
 
 def test_without_noise_all_is_left_and_an_exact_tie_leaves_nothing() -> None:
-    np.testing.assert_array_equal(cosines_under_noise(np.array([2.0, 1.0]), 2, 0.0), [1.0, 1.0])
-    np.testing.assert_array_equal(cosines_under_noise(np.array([2.0, 2.0]), 2, 0.1), [0.0, 0.0])
+    np.testing.assert_array_equal(
+        estimate_cosines_under_noise(np.array([2.0, 1.0]), 2, 0.0), [1.0, 1.0]
+    )
+    np.testing.assert_array_equal(
+        estimate_cosines_under_noise(np.array([2.0, 2.0]), 2, 0.1), [0.0, 0.0]
+    )
 
 
 @pytest.mark.parametrize("strange", [0.0, 0.3, 1.0, 2.0, 6.0])
@@ -54,9 +58,9 @@ def test_a_strange_direction_mixes_with_those_it_comes_near(strange: float) -> N
         drawn *= np.sqrt(strange) / np.linalg.norm(drawn)
         vectors = np.linalg.eigh(matrix + np.outer(drawn, drawn))[1]
         found.append(vectors[0, -1] ** 2)
-    told = cosines_beside(np.array([4.0]), strange, d)[0]
+    told = estimate_cosines_beside(np.array([4.0]), strange, d)[0]
     assert told == pytest.approx(np.mean(found), abs=0.06)
 
 
 def test_nothing_at_all_leaves_half_a_chance() -> None:
-    assert cosines_beside(np.zeros(1), 0.0, 5)[0] == 0.5
+    assert estimate_cosines_beside(np.zeros(1), 0.0, 5)[0] == 0.5

@@ -583,7 +583,7 @@ def test_a_reordered_copy_is_the_stream_of_reordered_rows(settings: StreamSettin
     columns = np.random.default_rng(54).permutation(D)
     stream = streamed(settings, rows, missing=True)
     unchanged = streamed(settings, rows, missing=True)
-    copied = stream.reordered(columns)
+    copied = stream.reorder(columns)
     chunk = chunk_of(settings)
     assert_summarises(copied.summary(), imputed(rows, chunk)[:, columns])
     np.testing.assert_array_equal(copied.n_missing, stream.n_missing[columns])
@@ -596,7 +596,7 @@ def test_a_reordered_copy_is_the_stream_of_reordered_rows(settings: StreamSettin
 @pytest.mark.parametrize("b", [0, 5, 32, 50])
 def test_a_reordered_copy_of_complete_rows_has_the_waiting_ones_too(b: int) -> None:
     rows, columns = rows_of(56, b), np.arange(D)[::-1]
-    copied = streamed(WHOLE, rows).reordered(columns)
+    copied = streamed(WHOLE, rows).reorder(columns)
     more = rows_of(57, 20)
     copied.push(more)
     assert_summarises(copied.summary(), np.vstack([rows[:, columns], more]))
@@ -605,7 +605,7 @@ def test_a_reordered_copy_of_complete_rows_has_the_waiting_ones_too(b: int) -> N
 def test_a_reordered_copy_shares_no_weights_with_the_stream() -> None:
     rows, columns = rows_of(58, 8), np.arange(D)[::-1]
     stream = streamed(WHOLE, rows[:4], weights=np.ones(4))
-    copied = stream.reordered(columns)
+    copied = stream.reorder(columns)
     copied.push(rows[4:, columns], np.full(4, 2.0))
     stream.push(rows[4:], np.full(4, 100.0))
     weights = np.repeat([1.0, 2.0], 4)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
-from eigenfed.linalg.threads import _BlasPin, in_order, limit_threads, one_blas_thread
+from eigenfed.linalg.threads import _BlasPin, limit_threads, map_in_order, one_blas_thread
 
 PATIENCE_S = 20
 
@@ -186,7 +186,7 @@ def test_only_small_jobs_run_on_one_thread(before: int, flops: float, inside: in
 @pytest.mark.parametrize("flops", [0.0, 1e9], ids=["small", "large"])
 @pytest.mark.parametrize("count", [0, 1, 2, 7])
 def test_results_come_in_the_order_of_the_items(before: int, flops: float, count: int) -> None:
-    assert list(in_order(lambda i: i * i, range(count), flops=flops)) == [
+    assert list(map_in_order(lambda i: i * i, range(count), flops=flops)) == [
         i * i for i in range(count)
     ]
     assert blas_threads() == {before}
@@ -205,7 +205,7 @@ def test_a_large_job_has_as_many_threads_as_blas_had_and_blas_one_in_each(
         seen.append(blas_threads())
         return threading.current_thread().name
 
-    assert len(set(in_order(task, range(2), flops=flops))) == before
+    assert len(set(map_in_order(task, range(2), flops=flops))) == before
     assert seen == [{1}, {1}]
     assert blas_threads() == {before}
 
@@ -213,14 +213,14 @@ def test_a_large_job_has_as_many_threads_as_blas_had_and_blas_one_in_each(
 @pytest.mark.parametrize(("before", "flops"), [(1, 1e9), (2, 4.9e7)], indirect=["before"])
 def test_a_small_job_or_a_single_thread_stays_where_it_is(before: int, flops: float) -> None:
     here = threading.current_thread().name
-    names = in_order(lambda _: threading.current_thread().name, range(3), flops=flops)
+    names = map_in_order(lambda _: threading.current_thread().name, range(3), flops=flops)
     assert list(names) == [here] * 3
 
 
 @pytest.mark.parametrize("before", [2], indirect=True)
 def test_few_results_are_held_at_a_time(before: int) -> None:
     started: list[int] = []
-    results = in_order(started.append, range(50), flops=1e9)
+    results = map_in_order(started.append, range(50), flops=1e9)
     next(results)
     assert len(started) <= before + 1
     assert len(list(results)) == 49
@@ -228,5 +228,5 @@ def test_few_results_are_held_at_a_time(before: int) -> None:
 
 def test_an_error_in_a_task_is_that_of_the_job_and_lifts_the_limit(before: int) -> None:
     with pytest.raises(ZeroDivisionError):
-        list(in_order(lambda i: 1 // i, [2, 1, 0, 1], flops=1e9))
+        list(map_in_order(lambda i: 1 // i, [2, 1, 0, 1], flops=1e9))
     assert blas_threads() == {before}

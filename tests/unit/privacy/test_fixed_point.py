@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.secagg.fixed_point import Bound, check_bound, decoded, encoded, error
+from eigenfed.privacy.secagg.fixed_point import (
+    Bound,
+    check_bound,
+    decode_fixed_point,
+    encode_fixed_point,
+    error,
+)
 
 SIZES = [5e-324, 1e-300, 1e-3, 1.0, 3.0, 1e6, 1e150, 1e300]
 
@@ -25,9 +31,9 @@ def test_a_sum_is_right_to_half_a_step_for_each_site(
 ) -> None:
     parts = [np.array([bound * share]) for share in shares] * math.ceil(parties / len(shares))
     parts = parts[:parties]
-    total = np.sum([encoded(part, bound, parties) for part in parts], axis=0)
+    total = np.sum([encode_fixed_point(part, bound, parties) for part in parts], axis=0)
     exact = sum((Fraction(float(part[0])) for part in parts), Fraction(0))
-    found = Fraction(float(decoded(total, bound, parties)[0]))
+    found = Fraction(float(decode_fixed_point(total, bound, parties)[0]))
     rounding = abs(exact) * Fraction(2) ** -53 + Fraction(2) ** -1074
     assert abs(found - exact) <= Fraction(float(error(bound, parties))) + rounding
 
@@ -44,33 +50,33 @@ def test_the_step_is_as_fine_as_the_word_allows(bound: float, parties: int) -> N
 @pytest.mark.parametrize("parties", [3, 4, 50])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_sums_of_the_largest_numbers_do_not_wrap_round(sign: float, parties: int) -> None:
-    most = encoded(np.array([sign * 8.0]), 8.0, parties)
+    most = encode_fixed_point(np.array([sign * 8.0]), 8.0, parties)
     total = parties * most
     assert abs(int(total[0])) == abs(int(most[0])) * parties <= 2**62
-    np.testing.assert_array_equal(decoded(total, 8.0, parties), [sign * 8.0 * parties])
+    np.testing.assert_array_equal(decode_fixed_point(total, 8.0, parties), [sign * 8.0 * parties])
 
 
 def test_numbers_on_the_step_are_exact() -> None:
     values = np.array([1.0, -2.5, 3.0 + 2.0**-40, 0.0])
-    total = sum(encoded(values, 4.0, 5) for _ in range(5))
-    np.testing.assert_array_equal(decoded(np.asarray(total), 4.0, 5), 5 * values)
+    total = sum(encode_fixed_point(values, 4.0, 5) for _ in range(5))
+    np.testing.assert_array_equal(decode_fixed_point(np.asarray(total), 4.0, 5), 5 * values)
 
 
 def test_bounds_may_differ_by_entry() -> None:
     values, bounds = np.array([[1e9, 1e-9], [3.0, 0.0]]), np.array([[2e9, 2e-9], [4.0, 0.0]])
-    back = decoded(encoded(values, bounds, 3), bounds, 3)
+    back = decode_fixed_point(encode_fixed_point(values, bounds, 3), bounds, 3)
     np.testing.assert_allclose(back, values, rtol=1e-17)
     assert error(bounds, 3)[0, 1] < 1e-26
-    coarse = decoded(encoded(values, 2e9, 3), 2e9, 3)
+    coarse = decode_fixed_point(encode_fixed_point(values, 2e9, 3), 2e9, 3)
     assert coarse[0, 1] != values[0, 1]
 
 
 def test_whole_numbers_with_a_whole_bound_stay_as_they_are() -> None:
     values = np.array([2**50 + 1, -(2**50)])
-    whole = encoded(values, 2**50 + 1, 4)
+    whole = encode_fixed_point(values, 2**50 + 1, 4)
     np.testing.assert_array_equal(whole, values)
     assert whole is not values
-    total = decoded(4 * whole, 2**50 + 1, 4)
+    total = decode_fixed_point(4 * whole, 2**50 + 1, 4)
     assert total.dtype == np.int64
     np.testing.assert_array_equal(total, 4 * values)
     assert float(error(2**50 + 1, 4)) == 0.0
@@ -78,8 +84,8 @@ def test_whole_numbers_with_a_whole_bound_stay_as_they_are() -> None:
 
 def test_whole_numbers_with_a_bound_as_a_fraction_are_exact_too() -> None:
     values = np.array([123456789, -7])
-    total = 9 * encoded(values, 2e8, 9)
-    np.testing.assert_array_equal(decoded(total, 2e8, 9), 9.0 * values)
+    total = 9 * encode_fixed_point(values, 2e8, 9)
+    np.testing.assert_array_equal(decode_fixed_point(total, 2e8, 9), 9.0 * values)
 
 
 BEYOND: list[tuple[Any, Bound]] = [
@@ -99,16 +105,16 @@ BEYOND: list[tuple[Any, Bound]] = [
 @pytest.mark.parametrize(("values", "bound"), BEYOND)
 def test_what_is_beyond_its_bound_is_refused_and_not_shown(values: Any, bound: Bound) -> None:
     with pytest.raises(InputError, match="exceeds its bound") as caught:
-        encoded(values, bound, 3)
+        encode_fixed_point(values, bound, 3)
     assert not any(char.isdigit() for char in str(caught.value))
 
 
 def test_a_bound_counts_as_the_next_power_of_two() -> None:
     """Who states bounds to see which are refused learns magnitudes to a factor of two only."""
     for bound in (2.1, 3.0, 4.0):
-        assert encoded(np.array([4.0]), bound, 3)[0] > 0
+        assert encode_fixed_point(np.array([4.0]), bound, 3)[0] > 0
         with pytest.raises(InputError):
-            encoded(np.array([4.1]), bound, 3)
+            encode_fixed_point(np.array([4.1]), bound, 3)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +130,13 @@ def test_bounds_that_do_not_fit_the_numbers_are_refused(
     values: Any, bound: Bound, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        encoded(values, bound, 3)
+        encode_fixed_point(values, bound, 3)
 
 
 def test_a_sum_that_its_bounds_rule_out_is_refused() -> None:
     for total, bound in ((2**62 + 1, 1.0), (-(2**62) - 1, 1.0), (31, 10), (-31, 10)):
         with pytest.raises(InputError, match="exceeds what numbers within their bounds"):
-            decoded(np.array([total]), bound, 3)
+            decode_fixed_point(np.array([total]), bound, 3)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +163,8 @@ def test_every_finite_bound_is_one(bound: Any) -> None:
 
 
 def test_nothing_is_summed_as_nothing() -> None:
-    assert decoded(encoded(np.zeros((0, 3)), 1.0, 3), 1.0, 3).shape == (0, 3)
-    assert decoded(encoded(np.zeros(0, dtype=np.int64), 1, 3), 1, 3).size == 0
-    np.testing.assert_array_equal(decoded(encoded(np.zeros(2), 0.0, 3), 0.0, 3), [0.0, 0.0])
+    assert decode_fixed_point(encode_fixed_point(np.zeros((0, 3)), 1.0, 3), 1.0, 3).shape == (0, 3)
+    assert decode_fixed_point(encode_fixed_point(np.zeros(0, dtype=np.int64), 1, 3), 1, 3).size == 0
+    np.testing.assert_array_equal(
+        decode_fixed_point(encode_fixed_point(np.zeros(2), 0.0, 3), 0.0, 3), [0.0, 0.0]
+    )

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import leakage
-from eigenfed.privacy.leakage import Answered, Meter
+from eigenfed.privacy.leakage import Meter, RevealedProducts
 from eigenfed.privacy.release import Reveals
 
 KINDS = ("fresh", "repeated", "mixed", "zero", "near", "wide", "unit", "small")
@@ -43,7 +43,7 @@ def block(kind: str, so_far: Array, rng: np.random.Generator) -> Array:
 def metered(scatter: Array, blocks: Sequence[Array], meter: Meter | None = None) -> Meter:
     meter = meter or Meter.empty(len(scatter))
     for directions in blocks:
-        answer = Answered(directions, scatter @ directions, float(scatter.trace()))
+        answer = RevealedProducts(directions, scatter @ directions, float(scatter.trace()))
         meter = meter.answered(answer)
     return meter
 
@@ -152,15 +152,15 @@ def test_what_would_pass_uncounted_is_taken_out_of_a_request(scale: Array | None
     np.testing.assert_allclose(asked, hidden, atol=1e-10)
     assert meter.rank_with(asked, scale) == 0.5
     seen = np.eye(4) / np.outer(units, units)
-    after = meter.answered(Answered(asked, seen @ asked, 4.0, scale))
+    after = meter.answered(RevealedProducts(asked, seen @ asked, 4.0, scale))
     assert after.rank_fraction == 0.5
     fresh = np.hstack([second, third])
     assert meter.counted(fresh, scale) is fresh
 
 
 def test_totals_and_single_numbers_are_noted() -> None:
-    meter = Meter.empty(3).counting(Reveals.MEANS, None)
-    meter = meter.counting(Reveals.BOUND, None).counting(Reveals.COUNTS, None)
+    meter = Meter.empty(3).count_reply(Reveals.MEANS, None)
+    meter = meter.count_reply(Reveals.BOUND, None).count_reply(Reveals.COUNTS, None)
     back = Meter.from_bytes(meter.to_bytes())
     assert (back.means, back.numbers) == (meter.means, meter.numbers) == (True, 2)
     assert meter.rank_fraction == 0.0
@@ -169,26 +169,26 @@ def test_totals_and_single_numbers_are_noted() -> None:
 def test_nothing_and_empty_asks_count_nothing() -> None:
     meter = Meter.empty(3)
     assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
-    meter = meter.answered(Answered(np.zeros((3, 0)), np.zeros((3, 0)), 4.0))
-    meter = meter.answered(Answered(np.zeros((3, 2)), np.zeros((3, 2)), 4.0))
+    meter = meter.answered(RevealedProducts(np.zeros((3, 0)), np.zeros((3, 0)), 4.0))
+    meter = meter.answered(RevealedProducts(np.zeros((3, 2)), np.zeros((3, 2)), 4.0))
     assert (meter.rank_fraction, meter.variance_fraction) == (0.0, 0.0)
 
 
 def test_data_without_spread_have_no_variance_to_give() -> None:
-    meter = Meter.empty(2).answered(Answered(np.eye(2), np.zeros((2, 2)), 0.0))
+    meter = Meter.empty(2).answered(RevealedProducts(np.eye(2), np.zeros((2, 2)), 0.0))
     assert (meter.rank_fraction, meter.variance_fraction) == (1.0, 0.0)
 
 
 def test_the_whole_scatter_is_everything_and_the_diagonal_is_noted() -> None:
     some = metered(np.eye(4), [np.eye(4)[:, :1]])
-    whole = some.counting(Reveals.SCATTER, None)
+    whole = some.count_reply(Reveals.SCATTER, None)
     assert (whole.rank_fraction, whole.variance_fraction) == (1.0, 1.0)
-    noted = some.counting(Reveals.DIAGONAL, None)
+    noted = some.count_reply(Reveals.DIAGONAL, None)
     assert noted.diagonal
     assert not some.diagonal
     assert (noted.rank_fraction, noted.variance_fraction) == (0.25, 0.25)
     assert (
-        not metered(np.eye(4), [np.eye(4)], whole.counting(Reveals.DIAGONAL, None)).rank_fraction
+        not metered(np.eye(4), [np.eye(4)], whole.count_reply(Reveals.DIAGONAL, None)).rank_fraction
         < 1.0
     )
 
@@ -196,8 +196,8 @@ def test_the_whole_scatter_is_everything_and_the_diagonal_is_noted() -> None:
 def test_a_meter_never_changes() -> None:
     before = metered(np.eye(3), [np.eye(3)[:, :1]])
     data = before.to_bytes()
-    before.answered(Answered(np.eye(3), np.eye(3), 3.0))
-    before.counting(Reveals.SCATTER, None)
+    before.answered(RevealedProducts(np.eye(3), np.eye(3), 3.0))
+    before.count_reply(Reveals.SCATTER, None)
     assert before.to_bytes() == data
 
 
@@ -221,7 +221,7 @@ def test_bytes_bring_the_same_meter_back() -> None:
     rng = np.random.default_rng(2)
     factor = rng.standard_normal((5, 5))
     scatter = factor @ factor.T
-    meter = metered(scatter, [rng.standard_normal((5, 2))]).counting(Reveals.DIAGONAL, None)
+    meter = metered(scatter, [rng.standard_normal((5, 2))]).count_reply(Reveals.DIAGONAL, None)
     data = meter.to_bytes()
     back = Meter.from_bytes(data)
     assert back.to_bytes() == data
@@ -230,7 +230,7 @@ def test_bytes_bring_the_same_meter_back() -> None:
     one, other = metered(scatter, [more], meter), metered(scatter, [more], back)
     assert one.rank_fraction == other.rank_fraction == 4 / 5
     assert one.variance_fraction == pytest.approx(other.variance_fraction, rel=1e-12)
-    assert Meter.from_bytes(meter.counting(Reveals.SCATTER, None).to_bytes()).whole
+    assert Meter.from_bytes(meter.count_reply(Reveals.SCATTER, None).to_bytes()).whole
 
 
 def test_an_empty_meter_survives_the_trip() -> None:
@@ -275,7 +275,7 @@ def test_answers_in_other_units_and_about_another_mean_count_as_those_of_the_row
     seen = (own + np.outer(shift, shift)) / np.outer(scale, scale)
     asked = rng.standard_normal((6, 3))
     trace = float(own.trace())
-    meter = Meter.empty(6).answered(Answered(asked, seen @ asked, trace, scale, shift))
+    meter = Meter.empty(6).answered(RevealedProducts(asked, seen @ asked, trace, scale, shift))
     plain = metered(own, [asked / scale[:, None]])
     assert meter.rank_fraction == plain.rank_fraction == 0.5
     assert meter.variance_fraction == pytest.approx(plain.variance_fraction, rel=1e-10)
@@ -310,6 +310,6 @@ def test_what_is_not_finite_in_the_rows_units_is_refused(
 ) -> None:
     column = np.full((3, 1), size)
     by = np.array([1.0, scale, 1.0])
-    answer = Answered(column, np.ones((3, 1)), 1.0, by, np.full(3, shift))
+    answer = RevealedProducts(column, np.ones((3, 1)), 1.0, by, np.full(3, shift))
     with pytest.raises(InputError, match="must be finite"):
         Meter.empty(3).answered(answer)

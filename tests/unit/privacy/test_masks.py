@@ -10,9 +10,9 @@ from eigenfed.privacy.secagg.masking import (
     Mask,
     add_masks,
     context,
-    derived,
-    sealed,
-    unsealed,
+    derive_key,
+    seal,
+    unseal,
 )
 
 KEY = bytes(range(32))
@@ -66,7 +66,7 @@ def test_what_is_added_can_be_taken_away_and_wraps_round() -> None:
 def test_masked_zeros_look_like_any_other_words() -> None:
     """Bits of the stream are ones in half of all cases, in every place of a word."""
     numbers = np.zeros(40_000, dtype=np.int64)
-    add_masks([Mask(derived(KEY, b"x"), 1)], [numbers])
+    add_masks([Mask(derive_key(KEY, b"x"), 1)], [numbers])
     bits = np.unpackbits(numbers.view(np.uint8).reshape(-1, 8), axis=1)
     assert np.abs(bits.mean(axis=0) - 0.5).max() < 0.5 * 6 / np.sqrt(len(numbers))
 
@@ -97,16 +97,20 @@ def test_keys_differ_by_everything_that_they_are_for() -> None:
         context("pair", "run", KEY, 1, "a"),
     ]
     assert len(set(purposes)) == len(purposes)
-    keys = {derived(KEY, purpose) for purpose in purposes}
+    keys = {derive_key(KEY, purpose) for purpose in purposes}
     assert len(keys) == len(purposes)
     assert {len(key) for key in keys} == {32}
-    assert derived(KEY, purposes[0]) == derived(KEY, purposes[0]) != derived(bytes(32), purposes[0])
+    assert (
+        derive_key(KEY, purposes[0])
+        == derive_key(KEY, purposes[0])
+        != derive_key(bytes(32), purposes[0])
+    )
 
 
 def test_a_sealed_message_opens_with_its_key_and_purpose_only() -> None:
-    data = sealed(KEY, b"a share", b"for b")
+    data = seal(KEY, b"a share", b"for b")
     assert b"a share" not in data
-    assert unsealed(KEY, data, b"for b") == b"a share"
+    assert unseal(KEY, data, b"for b") == b"a share"
     changed = bytes([data[0] ^ 1]) + data[1:]
     for key, text, purpose in (
         (bytes(32), data, b"for b"),
@@ -116,4 +120,4 @@ def test_a_sealed_message_opens_with_its_key_and_purpose_only() -> None:
         (KEY, b"", b"for b"),
     ):
         with pytest.raises(DataError, match="changed, or is for another recipient"):
-            unsealed(key, text, purpose)
+            unseal(key, text, purpose)

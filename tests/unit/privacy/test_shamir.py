@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.secagg.shamir import PRIME, SHARE_BYTES, recovered, split
+from eigenfed.privacy.secagg.shamir import PRIME, SHARE_BYTES, recover_secret, split
 
 SECRET = bytes(range(32))
 
@@ -42,7 +42,7 @@ def test_any_threshold_of_shares_bring_the_secret_back(
     points = data.draw(st.lists(st.integers(1, 60), min_size=threshold, max_size=12, unique=True))
     shares = dict(zip(points, split(secret, threshold, points), strict=True))
     chosen = data.draw(st.permutations(points))[: data.draw(st.integers(threshold, len(points)))]
-    assert recovered({x: shares[x] for x in chosen}, threshold) == secret
+    assert recover_secret({x: shares[x] for x in chosen}, threshold) == secret
 
 
 @pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32])
@@ -50,24 +50,24 @@ def test_every_group_of_threshold_holders_is_enough(secret: bytes) -> None:
     points = [1, 2, 3, 4, 5]
     shares = dict(zip(points, split(secret, 3, points), strict=True))
     for group in combinations(points, 3):
-        assert recovered({x: shares[x] for x in group}, 3) == secret
+        assert recover_secret({x: shares[x] for x in group}, 3) == secret
 
 
 def test_one_share_less_fits_every_secret() -> None:
     """With a share missing, each secret is that of exactly one value of the missing share."""
     shares = dict(zip([1, 2, 3], split(SECRET, 3, [1, 2, 3]), strict=True))
     held = {1: shares[1], 2: shares[2]}
-    found = {recovered({**held, 3: x.to_bytes(SHARE_BYTES, "big")}, 3) for x in range(40)}
+    found = {recover_secret({**held, 3: x.to_bytes(SHARE_BYTES, "big")}, 3) for x in range(40)}
     assert len(found) == 40
     # The secret is linear in the missing share: any secret is reached by some value of it.
     at_0, at_1 = (
-        int.from_bytes(recovered({**held, 3: x.to_bytes(SHARE_BYTES, "big")}, 3), "big")
+        int.from_bytes(recover_secret({**held, 3: x.to_bytes(SHARE_BYTES, "big")}, 3), "big")
         for x in (0, 1)
     )
     other = int.from_bytes(b"another secret altogether......!", "big")
     needed = (other - at_0) * pow(at_1 - at_0, -1, PRIME) % PRIME
     forged = {**held, 3: needed.to_bytes(SHARE_BYTES, "big")}
-    assert recovered(forged, 3) == b"another secret altogether......!"
+    assert recover_secret(forged, 3) == b"another secret altogether......!"
 
 
 def test_two_sharings_of_one_secret_have_nothing_in_common() -> None:
@@ -79,7 +79,7 @@ def test_two_sharings_of_one_secret_have_nothing_in_common() -> None:
 def test_too_few_shares_are_refused() -> None:
     shares = split(SECRET, 3, [1, 2, 3])
     with pytest.raises(DataError, match="There are 2 secret shares and 3 are needed"):
-        recovered({1: shares[0], 2: shares[1]}, 3)
+        recover_secret({1: shares[0], 2: shares[1]}, 3)
 
 
 @pytest.mark.parametrize(
@@ -88,14 +88,14 @@ def test_too_few_shares_are_refused() -> None:
 def test_a_malformed_share_is_named_by_its_point(share: bytes) -> None:
     good = split(SECRET, 2, [1, 2])
     with pytest.raises(DataError, match="The secret share at point 2 is malformed"):
-        recovered({1: good[0], 2: share}, 2)
+        recover_secret({1: good[0], 2: share}, 2)
 
 
 def test_shares_that_lead_past_every_secret_are_refused() -> None:
     """2^256 is in the field and no secret."""
     beyond = (2**256).to_bytes(SHARE_BYTES, "big")
     with pytest.raises(DataError, match="do not belong together"):
-        recovered({1: beyond, 2: beyond}, 2)
+        recover_secret({1: beyond, 2: beyond}, 2)
 
 
 @pytest.mark.parametrize(

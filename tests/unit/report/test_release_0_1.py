@@ -9,7 +9,7 @@ import pytest
 from command_line import eigenfed
 from eigenfed.report.html import write_pages
 from eigenfed.report.model import read_report
-from eigenfed.report.repeat import command, python
+from eigenfed.report.repeat import write_command, write_python
 from eigenfed.study.results.result_folder import read_result
 from eigenfed.study.results.run_log import read_log
 
@@ -38,11 +38,11 @@ def test_the_report_is_written_and_the_run_can_be_repeated(folder: Path) -> None
     page = write_pages(folder).shared.read_text()
     assert "Signal kept" in page
     facts = read_report(folder).facts
-    assert command(facts) == (
+    assert write_command(facts) == (
         "eigenfed fit north.csv -k 2 --method covariance --epsilon 5 --delta 1e-05 --clip 20.0 "
         "--trust central -o result"
     )
-    assert "Privacy(epsilon=5.0, delta=1e-05, clip=20.0, trust='central')" in python(facts)
+    assert "Privacy(epsilon=5.0, delta=1e-05, clip=20.0, trust='central')" in write_python(facts)
 
 
 def test_new_records_are_projected(folder: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from command_line import eigenfed
 from eigenfed import Covariance, Power, Privacy
 from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.model import read_report
-from eigenfed.report.repeat import command, python
+from eigenfed.report.repeat import write_command, write_python
 from reports import result, tables
 
 PRIVATE = Privacy(5.0, 1e-3, clip=20.0, colluders=1)
@@ -35,7 +35,7 @@ def test_the_command_repeats_the_run(tmp_path: Path, settings: dict[str, Any]) -
     sites = tables(("a", "b", "c", "d d"))
     result(tmp_path / "r", sites, k=2, scores=not private, **settings)
     facts = read_report(tmp_path / "r").facts
-    line = command(facts)
+    line = write_command(facts)
     assert line is not None
     program, *words = shlex.split(line)
     for name, rows in sites.items():
@@ -69,8 +69,8 @@ def test_what_no_command_can_say_python_can(tmp_path: Path, settings: dict[str, 
     sites = tables()
     result(tmp_path / "r", sites, k=2, scores="privacy" not in settings, **settings)
     facts = read_report(tmp_path / "r").facts
-    assert command(facts) is None
-    lines = python(facts).rpartition("\n")[0]
+    assert write_command(facts) is None
+    lines = write_python(facts).rpartition("\n")[0]
     scope: dict[str, Any] = {}
     exec(lines, scope)
     pca = scope["pca"].fit_sites(sites)
@@ -83,7 +83,7 @@ def test_what_no_command_can_say_python_can(tmp_path: Path, settings: dict[str, 
 def test_odd_names_are_quoted(tmp_path: Path) -> None:
     result(tmp_path / "r", tables(("it's", 'a "b"')), k=2, by_site=True)
     facts = read_report(tmp_path / "r").facts
-    last = python(facts).splitlines()[-1]
+    last = write_python(facts).splitlines()[-1]
     taken: dict[str, Any] = {}
 
     class Pca:
@@ -92,6 +92,6 @@ def test_odd_names_are_quoted(tmp_path: Path) -> None:
 
     exec(last, {"pca": Pca()})
     assert set(taken) == {"it's", 'a "b"', "by_site"}
-    line = command(facts)
+    line = write_command(facts)
     assert line is not None
     assert shlex.split(line)[2:4] == ['a "b".csv', "it's.csv"]

@@ -18,7 +18,7 @@ from eigenfed.protocol.core import drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, unpack
-from eigenfed.protocol.method import Shape, method_named
+from eigenfed.protocol.method import Shape, find_method
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Opening, Study
 from eigenfed.study.planning.forecast import estimate_network_s, estimate_private_cost
@@ -116,7 +116,7 @@ def test_memory_is_within_thirty_percent(
     with threadpool_limits(cores, user_api="blas") if n == 7000 else nullcontext():
         at_site, at_coordinator, found = peaks(n, d, k, method, privacy)
     shape = Shape(n, d, k, len(SITES), products=found.products or None, cores=cores)
-    chosen = method_named(method)
+    chosen = find_method(method)
     cost = estimate_private_cost(chosen, shape) if private else chosen.cost(shape)
     assert cost.site_bytes == pytest.approx(at_site, rel=0.3)
     assert cost.coordinator_bytes == pytest.approx(at_coordinator, rel=0.3)

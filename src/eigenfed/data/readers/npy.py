@@ -124,7 +124,7 @@ def _parse_dtype(name: str) -> np.dtype[Any]:
     return dtype
 
 
-def mapped(path: Path) -> npt.NDArray[Any]:
+def map_npy(path: Path) -> npt.NDArray[Any]:
     """Map the array of an ``.npy`` file that is at least as long as its header says.
 
     Parameters
@@ -212,7 +212,7 @@ def open_npy(path: Path) -> npt.NDArray[Any]:
         Of real numbers.
     """
     try:
-        X = mapped(path)
+        X = map_npy(path)
     except OSError as error:
         raise InputError(
             f"{path} cannot be mapped: {error.strerror}. Allow this process more address space."

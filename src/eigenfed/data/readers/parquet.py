@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigenfed.data.column_names import listed, non_numeric_error
+from eigenfed.data.column_names import non_numeric_error, quote_names
 from eigenfed.data.readers.npy import count_block_rows
 from eigenfed.data.source import Block, guard_blocks
 from eigenfed.errors import DataError, InputError, Pass
@@ -93,7 +93,7 @@ def check_pandas_index(path: Path, header: ParquetHeader, features: Sequence[str
     used = [name for name in features if name in index]
     if used:
         raise InputError(
-            f"{path} keeps the index of a pandas frame in {listed(used)}",
+            f"{path} keeps the index of a pandas frame in {quote_names(used)}",
             remedy=(
                 *(Pass("id_column", ...), " for it, or "),
                 *(Pass("columns", [...]), " without it."),

@@ -20,12 +20,12 @@ _EXACT_BITS = 53
 _MOST_BITS = 20
 
 
-def grid_for(n: int, d: int) -> int:
+def choose_grid(n: int, d: int) -> int:
     """Return the largest integer norm for which the second moment of n rows is exact.
 
     Examples
     --------
-    >>> grid_for(1797, 64), grid_for(10**6, 64)
+    >>> choose_grid(1797, 64), choose_grid(10**6, 64)
     (1048576, 65536)
     """
     bits = min((_EXACT_BITS - 1 - max(n, 1).bit_length()) // 2, _MOST_BITS)
@@ -38,12 +38,12 @@ def grid_for(n: int, d: int) -> int:
     return grid
 
 
-def exact_rows(grid: int) -> int:
+def max_exact_rows(grid: int) -> int:
     """Return the largest number of rows on a grid whose second moment float64 sums exactly.
 
     Examples
     --------
-    >>> exact_rows(grid_for(10**6, 64)) > 10**6
+    >>> max_exact_rows(choose_grid(10**6, 64)) > 10**6
     True
     """
     return (1 << _EXACT_BITS) // grid**2
@@ -60,20 +60,20 @@ def least_grid(d: int) -> float:
     return 4.0 * math.sqrt(d)
 
 
-def about(rows: Array, center: Array) -> Array:
+def subtract_center(rows: Array, center: Array) -> Array:
     """Subtract a centre from rows, clipping huge entries so that nothing overflows.
 
     Examples
     --------
     >>> import numpy as np
-    >>> about(np.array([[3.0, -1.7e308]]), center=np.array([1.0, 0.0]))
+    >>> subtract_center(np.array([[3.0, -1.7e308]]), center=np.array([1.0, 0.0]))
     array([[ 2.e+000, -1.e+100]])
     """
     centred: Array = np.clip(rows, -LARGEST, LARGEST) - center
     return centred
 
 
-def on_grid(rows: Array, radius: float, grid: int) -> Array:
+def round_to_grid(rows: Array, radius: float, grid: int) -> Array:
     """Clip rows to a radius and round them to integer vectors of norm at most `grid`.
 
     Parameters
@@ -93,7 +93,7 @@ def on_grid(rows: Array, radius: float, grid: int) -> Array:
     Examples
     --------
     >>> import numpy as np
-    >>> on_grid(np.array([[3.0, 4.0], [0.3, 0.4]]), radius=1.0, grid=1000)
+    >>> round_to_grid(np.array([[3.0, 4.0], [0.3, 0.4]]), radius=1.0, grid=1000)
     array([[600., 799.],
            [300., 400.]])
     """
@@ -106,20 +106,20 @@ def on_grid(rows: Array, radius: float, grid: int) -> Array:
     rows = np.clip(rows, -LARGEST, LARGEST)
     # Rounding to nearest can lengthen a row by sqrt(d) / 2: clip to that much less.
     limit = radius * (grid - math.sqrt(rows.shape[1]) / 2 - 1e-6 * grid) / grid
-    factor = limit / np.maximum(lengths(rows), limit)
+    factor = limit / np.maximum(row_norms(rows), limit)
     integers: Array = np.rint(rows * (factor * (grid / radius))[:, None])
     if np.any(np.einsum("ij,ij->i", integers, integers) > float(grid) ** 2):
         raise InputError(f"grid={grid} is too coarse for these rows. Pass a larger grid.")
     return integers
 
 
-def lengths(rows: Array) -> Array:
+def row_norms(rows: Array) -> Array:
     """Return the Euclidean norm of each row, without overflow.
 
     Examples
     --------
     >>> import numpy as np
-    >>> lengths(np.array([[3e200, 4e200]]))
+    >>> row_norms(np.array([[3e200, 4e200]]))
     array([5.e+200])
     """
     largest = np.abs(rows).max(axis=1, initial=0.0)
@@ -129,7 +129,7 @@ def lengths(rows: Array) -> Array:
     return norms
 
 
-def sketched(integers: Array, basis: Array, update_clip: float) -> Array:
+def compute_coefficients(integers: Array, basis: Array, update_clip: float) -> Array:
     """Return integer coefficients w of rows z with respect to a basis, with ``|z| |w|`` clipped.
 
     Parameters
@@ -147,7 +147,7 @@ def sketched(integers: Array, basis: Array, update_clip: float) -> Array:
         Rounded towards zero, so that no clipped norm grows.
     """
     onto = integers @ basis
-    sizes = lengths(integers) * lengths(onto)
+    sizes = row_norms(integers) * row_norms(onto)
     factor = update_clip / np.maximum(sizes, update_clip)
     coefficients: Array = np.trunc(onto * (factor * (1 - 1e-12))[:, None])
     return coefficients

@@ -189,7 +189,7 @@ class Noise:
     --------
     >>> import numpy as np
     >>> noise = Noise(sensitivity=1024.0)
-    >>> noisy = noise.added({"count": np.array([2048])}, mu=0.1)
+    >>> noisy = noise.add_to({"count": np.array([2048])}, mu=0.1)
     >>> noisy["count"].dtype
     dtype('int64')
     """
@@ -197,7 +197,7 @@ class Noise:
     sensitivity: float
     relative: Mapping[str, Array] = field(default_factory=dict)
 
-    def added(
+    def add_to(
         self, reply: Arrays, mu: float, parties: int = 1, draw: Draw = discrete_gaussian
     ) -> Arrays:
         """Return the reply with one party's part of the noise added.

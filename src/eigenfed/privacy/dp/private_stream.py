@@ -23,18 +23,24 @@ from scipy.sparse import issparse
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, Name, PrivacyError
 from eigenfed.linalg.summary import Summary
-from eigenfed.privacy.dp.clipping import about, lengths, on_grid, sketch_slack, sketched
+from eigenfed.privacy.dp.clipping import (
+    compute_coefficients,
+    round_to_grid,
+    row_norms,
+    sketch_slack,
+    subtract_center,
+)
 from eigenfed.privacy.dp.discrete_gaussian import Draw, Noise, discrete_gaussian
 from eigenfed.privacy.dp.sensitivity import (
     COUNT_UNIT,
-    NARROW_ASKS,
-    WIDE_ASKS,
+    NARROW_STEPS,
+    WIDE_STEPS,
     WIDEST,
-    edge,
-    of_count,
-    of_second_moment,
-    of_sketch,
-    of_total,
+    count_sensitivity,
+    search_radius,
+    second_moment_sensitivity,
+    sketch_sensitivity,
+    sum_sensitivity,
 )
 from eigenfed.privacy.guarantee import Privacy, Statement, state_stream_guarantee
 
@@ -83,7 +89,7 @@ class RadiusStep:
     ) -> None:
         self._center, self._low, self._high = center, low, high
         self._counts, self._quantile, self._mu, self._draw = counts, quantile, mu, draw
-        self._noise = Noise(COUNT_UNIT * of_count(relation))
+        self._noise = Noise(COUNT_UNIT * count_sensitivity(relation))
         self._block = math.ceil(_COUNT_SDS / mu)
         self._below, self._above = 0, 1 << counts
         self._count = 0
@@ -110,14 +116,14 @@ class RadiusStep:
             wanted = (self.room - 1) % self._block + 1
             here, rows = rows[:wanted], rows[wanted:]
             middle = self._edge((self._below + self._above) // 2)
-            self._count += int((lengths(about(here, self._center)) <= middle).sum())
+            self._count += int((row_norms(subtract_center(here, self._center)) <= middle).sum())
             self.room -= len(here)
             if self.room % self._block == 0:
                 self._halve_range()
 
     def _halve_range(self) -> None:
         exact = {"count": np.array([self._count * COUNT_UNIT])}
-        count = int(self._noise.added(exact, self._mu, 1, self._draw)["count"][0])
+        count = int(self._noise.add_to(exact, self._mu, 1, self._draw)["count"][0])
         self._count = 0
         middle = (self._below + self._above) // 2
         if count >= self._quantile * self._block * COUNT_UNIT:
@@ -126,7 +132,7 @@ class RadiusStep:
             self._below = middle
 
     def _edge(self, i: float) -> float:
-        return edge(i, self._low, self._high, self._counts)
+        return search_radius(i, self._low, self._high, self._counts)
 
 
 class MeanStep:
@@ -169,14 +175,16 @@ class MeanStep:
 
     def take(self, rows: Array) -> None:
         """Add rows, at most `room` of them."""
-        self._total += on_grid(about(rows, self._center), self._radius, _MEAN_GRID).sum(axis=0)
+        self._total += round_to_grid(
+            subtract_center(rows, self._center), self._radius, _MEAN_GRID
+        ).sum(axis=0)
         self.room -= len(rows)
 
     def mean(self) -> Array:
         """Return the mean with noise; to be called once, when `room` is 0."""
-        noise = Noise(of_total(_MEAN_GRID, self._relation))
+        noise = Noise(sum_sensitivity(_MEAN_GRID, self._relation))
         exact = {"total": self._total.astype(np.int64)}
-        total = noise.added(exact, self._mu, 1, self._draw)["total"]
+        total = noise.add_to(exact, self._mu, 1, self._draw)["total"]
         mean: Array = self._center + total * (self._radius / _MEAN_GRID / self._n)
         return mean
 
@@ -350,7 +358,7 @@ class PrivateStream:
     def _start_warm_up(self) -> None:
         """Set the first step of the warm-up, if there is one."""
         if self._privacy.clip is None:
-            self._step = self._make_radius_step(*WIDEST, WIDE_ASKS)
+            self._step = self._make_radius_step(*WIDEST, WIDE_STEPS)
         elif self._centered:
             self._step = self._make_mean_step(self._clip)
 
@@ -394,7 +402,7 @@ class PrivateStream:
                 return None
             # About the mean, norms are smaller: search the octaves around and below the old radius.
             middle = math.log2(self._radius)
-            return self._make_radius_step(middle - 3, middle + 1, NARROW_ASKS)
+            return self._make_radius_step(middle - 3, middle + 1, NARROW_STEPS)
         wide = math.isnan(self._radius)
         if wide and step.at_end:
             raise InputError(
@@ -409,15 +417,15 @@ class PrivateStream:
         return None
 
     def _add(self, rows: Array, sums: _Sums) -> None:
-        centred = about(rows, self._mean)
-        clipped = on_grid(centred, self._clip, _GRID)
-        update = clipped.T @ sketched(clipped, self._basis, self._update_clip)
+        centred = subtract_center(rows, self._mean)
+        clipped = round_to_grid(centred, self._clip, _GRID)
+        update = clipped.T @ compute_coefficients(clipped, self._basis, self._update_clip)
         sums.sketch += update.astype(np.int64)
         sums.total += clipped.sum(axis=0).astype(np.int64)
         # Squared norms after clipping, and the excess of the squared norms before it, up to _REACH
         # times the clip: together at most (_REACH * _GRID)^2 for a row, which bounds sensitivity.
         inner = np.einsum("ij,ij->i", clipped, clipped)
-        reached = np.floor(np.minimum(lengths(centred) / self._clip, _REACH) ** 2 * _GRID**2)
+        reached = np.floor(np.minimum(row_norms(centred) / self._clip, _REACH) ** 2 * _GRID**2)
         beyond = np.maximum(np.minimum(reached, (_REACH * _GRID) ** 2) - inner, 0.0)
         sums.squares += np.array([inner.sum(), beyond.sum()], dtype=np.int64)
         sums.rows += len(rows)
@@ -425,13 +433,13 @@ class PrivateStream:
     def _release(self, sums: _Sums) -> Summary:
         privacy = self._privacy
         split = privacy.split(["mean"] * self._centered + ["covariance", "scree"])
-        sensitivity = of_sketch(_GRID, self._update_clip, privacy.relation)
+        sensitivity = sketch_sensitivity(_GRID, self._update_clip, privacy.relation)
         sensitivity += sketch_slack(_GRID, sums.sketch.shape[1])
         sketch = self._add_noise(sums.sketch, sensitivity, split["covariance"])
         unit, n = self._clip / _GRID, max(sums.rows, 1)
         shift = np.zeros(self.d)
         if split.get("mean"):
-            total_sensitivity = of_total(_GRID, privacy.relation)
+            total_sensitivity = sum_sensitivity(_GRID, privacy.relation)
             shift = self._add_noise(sums.total, total_sensitivity, split["mean"]) / n
         self.statement = state_stream_guarantee(privacy, n=self.n_seen, budget=split)
         # From here on everything is post-processing of released values.
@@ -450,14 +458,14 @@ class PrivateStream:
         """
         if not fraction:
             return 0.0, 0.0
-        sensitivity = of_second_moment(_REACH * _GRID, self._privacy.relation)
+        sensitivity = second_moment_sensitivity(_REACH * _GRID, self._privacy.relation)
         inner, beyond = self._add_noise(squares, sensitivity, fraction).astype(np.float64)
         return max(inner, 1.0), max(beyond, 0.0) / max(inner, 1.0)
 
     def _add_noise(self, exact: Integers, sensitivity: float, fraction: float) -> Integers:
         """Return sums with noise for a fraction of the budget (of mu squared)."""
         mu = self._privacy.mu * math.sqrt(fraction)
-        noised: Integers = Noise(sensitivity).added({"": exact}, mu, 1, self._draw)[""]
+        noised: Integers = Noise(sensitivity).add_to({"": exact}, mu, 1, self._draw)[""]
         return noised
 
     def _decompose(self, sketch: Array, energy: float, growth: float, mean: Array) -> Summary:

@@ -5,8 +5,8 @@ it is left out of every sum (which differs from a row of zeros: about a mean tha
 other). The number of rows is public under both. Derivations are in ``docs/privacy.md``;
 ``tests/privacy/test_sensitivity.py`` searches numerically for a violation of each bound.
 
-The constants and `edge` below define the private search for a clipping radius, a binary search on
-noisy counts of the rows within a radius.
+The constants and `search_radius` below define the private search for a clipping radius, a binary
+search on noisy counts of the rows within a radius.
 """
 
 import math
@@ -16,43 +16,45 @@ from eigenfed.errors import InputError
 RELATIONS = ("replace_one", "zero_out")
 
 
-def of_count(relation: str) -> float:
+def count_sensitivity(relation: str) -> float:
     """Return the sensitivity of a count of rows that satisfy a condition.
 
     Examples
     --------
-    >>> of_count("replace_one")
+    >>> count_sensitivity("replace_one")
     1.0
     """
     _check(relation)
     return 1.0
 
 
-def of_total(clip: float, relation: str) -> float:
+def sum_sensitivity(clip: float, relation: str) -> float:
     """Return the sensitivity of the sum of rows: ``|x - y|`` is at most 2 C, ``|x|`` at most C.
 
     Examples
     --------
-    >>> of_total(3.0, "replace_one"), of_total(3.0, "zero_out")
+    >>> sum_sensitivity(3.0, "replace_one"), sum_sensitivity(3.0, "zero_out")
     (6.0, 3.0)
     """
     return 2.0 * clip if _replaces(relation) else clip
 
 
-def of_second_moment(clip: float, relation: str) -> float:
+def second_moment_sensitivity(clip: float, relation: str) -> float:
     """Return the sensitivity of the sum of x x', in Frobenius norm.
 
     ``|xx' - yy'|^2 = |x|^4 + |y|^4 - 2 <x,y>^2`` is largest for orthogonal rows of norm C.
 
     Examples
     --------
-    >>> round(of_second_moment(2.0, "replace_one"), 4), of_second_moment(2.0, "zero_out")
-    (5.6569, 4.0)
+    >>> round(second_moment_sensitivity(2.0, "replace_one"), 4)
+    5.6569
+    >>> second_moment_sensitivity(2.0, "zero_out")
+    4.0
     """
     return math.sqrt(2.0) * clip**2 if _replaces(relation) else clip**2
 
 
-def of_sketch(clip: float, update_clip: float, relation: str) -> float:
+def sketch_sensitivity(clip: float, update_clip: float, relation: str) -> float:
     """Return the sensitivity of the sum of x (Q'x)', Q orthonormal, ``|x| |Q'x|`` clipped to c.
 
     Under ``replace_one`` it is not sqrt(2) c: ``<x,y> <Q'x,Q'y>`` can be negative, so that two
@@ -61,7 +63,7 @@ def of_sketch(clip: float, update_clip: float, relation: str) -> float:
 
     Examples
     --------
-    >>> of_sketch(1.0, 0.5, "replace_one"), of_sketch(1.0, 0.5, "zero_out")
+    >>> sketch_sensitivity(1.0, 0.5, "replace_one"), sketch_sensitivity(1.0, 0.5, "zero_out")
     (1.0, 0.5)
     """
     if _replaces(relation):
@@ -84,7 +86,7 @@ def _check(relation: str) -> None:
 WIDEST = (-24.0, 40.0)
 """Range of the search if nothing is known about the radius, as powers of two."""
 
-WIDE_ASKS, NARROW_ASKS = 7, 4
+WIDE_STEPS, NARROW_STEPS = 7, 4
 """Number of counts of a search over the widest range, and over four octaves."""
 
 COUNT_UNIT = 1024
@@ -92,12 +94,12 @@ COUNT_UNIT = 1024
 noise costs hardly more than continuous noise."""
 
 
-def edge(i: float, low: float, high: float, counts: int) -> float:
+def search_radius(i: float, low: float, high: float, counts: int) -> float:
     """Return the i-th of the radii that divide a range of powers of two into ``2**counts`` cells.
 
     Examples
     --------
-    >>> [edge(i, 0.0, 2.0, counts=1) for i in range(3)]
+    >>> [search_radius(i, 0.0, 2.0, counts=1) for i in range(3)]
     [1.0, 2.0, 4.0]
     """
     return float(2.0 ** (low + (high - low) * i / (1 << counts)))

@@ -87,7 +87,7 @@ class Ledger(EventLog, SiteLedger):
     Traceback (most recent call last):
     ...
     eigenfed.errors.BudgetExceeded: The data set's budget does not allow this spend. ...
-    >>> ledger.verify().sound
+    >>> ledger.verify().intact
     True
     """
 

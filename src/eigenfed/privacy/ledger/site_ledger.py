@@ -27,7 +27,7 @@ from eigenfed.privacy.ledger.events import (
     What,
 )
 from eigenfed.privacy.release import Release
-from eigenfed.privacy.secagg.differencing import isolated_by
+from eigenfed.privacy.secagg.differencing import find_isolated_groups
 
 RUNS_ALLOWED = 1000
 """Default limit on the number of runs on a data set."""
@@ -150,7 +150,7 @@ class SiteLedger(ABC):
             taken = slot is not None and (slot.key != key or slot.summed or slot.replied)
             others = {past.sites for past in state.sums(key.dataset) if past.key.run != key.run}
             code = "answered" if taken else ""
-            if not code and isolated_by(sites, others, fewest):
+            if not code and find_isolated_groups(sites, others, fewest):
                 code = "roster"
             if code:
                 self._record(Refused(key, code), state)

@@ -77,14 +77,14 @@ class ChainVerdict:
     witnessed: bool = False
 
     @property
-    def sound(self) -> bool:
+    def intact(self) -> bool:
         """Whether the ledger is intact."""
         return not self.why
 
     @property
     def text(self) -> str:
         """The verdict as a sentence."""
-        if self.sound:
+        if self.intact:
             return f"{self.events} events, intact, up to head {self.head}."
         return f"Broken at event {self.broken_at}: {self.why}."
 

@@ -15,7 +15,7 @@ Sites = frozenset[str]
 _Vector = dict[str, Fraction]
 
 
-def isolated_by(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[Sites]:
+def find_isolated_groups(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[Sites]:
     """Return the small groups of sites that a sum over `roster` would newly isolate.
 
     Parameters
@@ -35,9 +35,9 @@ def isolated_by(roster: Sites, earlier: Collection[Sites], fewest: int) -> list[
 
     Examples
     --------
-    >>> isolated_by(frozenset("abc"), [frozenset("abcd")], fewest=3)
+    >>> find_isolated_groups(frozenset("abc"), [frozenset("abcd")], fewest=3)
     [frozenset({'d'})]
-    >>> isolated_by(frozenset("abcd"), [frozenset("abcd")], fewest=3)
+    >>> find_isolated_groups(frozenset("abcd"), [frozenset("abcd")], fewest=3)
     []
     """
     rosters = {roster, *earlier}

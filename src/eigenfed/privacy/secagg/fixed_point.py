@@ -45,7 +45,7 @@ def check_bound(name: str, bound: Bound, parties: int) -> None:
         )
 
 
-def encoded(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
+def encode_fixed_point(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
     """Encode one site's numbers as integers.
 
     Parameters
@@ -70,8 +70,8 @@ def encoded(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
     Examples
     --------
     >>> import numpy as np
-    >>> integers = encoded(np.array([0.5, -1.0]), 1.0, 4)
-    >>> decoded(3 * integers, 1.0, 4)
+    >>> integers = encode_fixed_point(np.array([0.5, -1.0]), 1.0, 4)
+    >>> decode_fixed_point(3 * integers, 1.0, 4)
     array([ 1.5, -3. ])
     """
     if isinstance(bound, int):
@@ -95,7 +95,7 @@ def encoded(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
     return np.rint(scaled, out=scaled).astype(np.int64)
 
 
-def decoded(total: Integers, bound: Bound, parties: int) -> npt.NDArray[Any]:
+def decode_fixed_point(total: Integers, bound: Bound, parties: int) -> npt.NDArray[Any]:
     """Decode a sum of encoded numbers to float64; with an int bound it is returned unchanged.
 
     Raises

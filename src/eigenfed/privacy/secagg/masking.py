@@ -51,7 +51,7 @@ def context(*parts: str | bytes | int) -> bytes:
     return b"".join(encoding)
 
 
-def derived(secret: bytes, purpose: bytes) -> bytes:
+def derive_key(secret: bytes, purpose: bytes) -> bytes:
     """Derive a key of 32 bytes for one purpose."""
     return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose).derive(secret)
 
@@ -96,13 +96,13 @@ class KeyPair:
             ) from None
 
 
-def sealed(key: bytes, text: bytes, purpose: bytes) -> bytes:
+def seal(key: bytes, text: bytes, purpose: bytes) -> bytes:
     """Encrypt and authenticate a text. A key is used once, so the nonce can be constant."""
     return ChaCha20Poly1305(key).encrypt(bytes(12), text, purpose)
 
 
-def unsealed(key: bytes, data: bytes, purpose: bytes) -> bytes:
-    """Decrypt the output of `sealed`.
+def unseal(key: bytes, data: bytes, purpose: bytes) -> bytes:
+    """Decrypt the output of `seal`.
 
     Raises
     ------

@@ -41,7 +41,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
     Examples
     --------
     >>> shares = split(b"s" * 32, 2, [1, 2, 3])
-    >>> recovered({1: shares[0], 3: shares[2]}, 2) == b"s" * 32
+    >>> recover_secret({1: shares[0], 3: shares[2]}, 2) == b"s" * 32
     True
     """
     if len(secret) != SECRET_BYTES:
@@ -59,7 +59,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
     return [_evaluate(constant, coefficients, x).to_bytes(SHARE_BYTES, "big") for x in points]
 
 
-def recovered(shares: Mapping[int, bytes], threshold: int) -> bytes:
+def recover_secret(shares: Mapping[int, bytes], threshold: int) -> bytes:
     """Recover a secret from shares by point; of more than `threshold`, the first ones are used.
 
     Raises

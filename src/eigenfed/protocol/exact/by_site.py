@@ -18,7 +18,7 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition, SiteLevel
-from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, State, Terms, op
 
@@ -61,7 +61,7 @@ class LevelRequest(FramedRequest):
         """Return the components."""
         return self.basis
 
-    def about(self, directions: Array) -> "LevelRequest":
+    def with_directions(self, directions: Array) -> "LevelRequest":
         """Return the same request about other directions."""
         return replace(self, basis=directions)
 
@@ -71,7 +71,7 @@ def own_level(
     source: Source, request: LevelRequest, state: State, terms: Terms
 ) -> Answer[LevelReply]:
     """Return the weight of the rows, and the mean and mean square of their scores."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     basis = request.basis
     images = view.product(basis)
     weight = float(source.n if source.weights is None else source.weights.sum())
@@ -87,7 +87,7 @@ def own_level(
 OPS = (own_level,)
 
 
-def levels(run: Run, found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
+def request_levels(run: Run, found: Decomposition) -> Protocol[dict[str, SiteLevel]]:
     """Request from each site the moments of its scores on the components found."""
     replies = yield from call_each(Call(LevelRequest(basis=found.components.T, **run.frame())))
     return {
@@ -115,7 +115,7 @@ class BySite:
     shift: dict[str, Array]
 
 
-def compared(by_site: dict[str, SiteLevel]) -> BySite:
+def compare_sites(by_site: dict[str, SiteLevel]) -> BySite:
     """Compare the sites' scores: variance between sites, contributions and shifts.
 
     Examples
@@ -123,7 +123,7 @@ def compared(by_site: dict[str, SiteLevel]) -> BySite:
     >>> import numpy as np
     >>> low = SiteLevel(10.0, np.array([-1.0]), np.array([2.0]))
     >>> high = SiteLevel(10.0, np.array([1.0]), np.array([2.0]))
-    >>> found = compared({"low": low, "high": high})
+    >>> found = compare_sites({"low": low, "high": high})
     >>> found.explained, found.contribution["low"], found.shift["high"].round(3)
     (array([0.5]), array([0.5]), array([0.707]))
     """

@@ -22,12 +22,12 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import column_norms, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Certificate, Decomposition
-from eigenfed.protocol.exact.moments import FramedRequest, Moments, framed
+from eigenfed.protocol.exact.moments import FramedRequest, Moments, prepare_rows
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
@@ -78,7 +78,7 @@ def remainder(
     source: Source, request: RemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:
     """Return the largest eigenvalue of the site's scatter outside the directions revealed."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     known = select_known(state, last=request.last)
     return Answer(
         RemainderReply(largest=bound_largest_outside(view.product, known, frame.trace)), state
@@ -93,7 +93,7 @@ def select_known(state: State, *, last: bool) -> Array:
 OPS = (remainder,)
 
 
-def products_of(run: Run) -> Products:
+def make_products(run: Run) -> Products:
     """Return the object that requests the products of a run, and the eigenvalue outside them."""
     return Products(run.moments, run.total, run.frame, RemainderRequest)
 
@@ -290,7 +290,7 @@ def rayleigh_ritz(
     onto = basis.T @ image
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[::-1], vectors[:, ::-1]
-    vt = signed_rows((basis @ vectors[:, :k]).T)
+    vt = flip_signs((basis @ vectors[:, :k]).T)
     variances = np.maximum(values[:k], 0.0)
     grade = None
     if certify:

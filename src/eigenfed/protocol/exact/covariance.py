@@ -32,10 +32,10 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import bound_wire_error, products_of
+from eigenfed.protocol.exact.certificate import bound_wire_error, make_products
 from eigenfed.protocol.exact.moments import FramedRequest
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.spectrum import symmetric, triangle_mask, whole_spectrum
+from eigenfed.protocol.exact.spectrum import decompose_covariance, triangle_mask, unpack_symmetric
 from eigenfed.protocol.gate.script import Script, repeat, sequence
 from eigenfed.protocol.method import (
     Cost,
@@ -156,10 +156,10 @@ class Covariance(Method):
             return (yield from _run_single(run))
         moments, total = run.moments, run.total
         answer = yield from total(Call(ScatterRequest(**run.frame())))
-        matrix = symmetric(answer.triangle / moments.divisor, run.d)
+        matrix = unpack_symmetric(answer.triangle / moments.divisor, run.d)
         rounding = bound_wire_error(moments, float(matrix.trace()), 1)
         rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
-        return whole_spectrum(
+        return decompose_covariance(
             matrix,
             run.k,
             mean=moments.mean,
@@ -188,9 +188,9 @@ def _run_single(run: Run) -> Protocol[Decomposition]:
     """Decompose a single-precision covariance, corrected by double-precision products."""
     moments, total, k, d = run.moments, run.total, run.k, run.d
     answer = yield from total(Call(ScatterRequest(**run.frame())))
-    matrix = symmetric(answer.triangle / moments.divisor, d)
+    matrix = unpack_symmetric(answer.triangle / moments.divisor, d)
     decompose = partial(
-        whole_spectrum,
+        decompose_covariance,
         matrix,
         k,
         mean=moments.mean,
@@ -204,12 +204,12 @@ def _run_single(run: Run) -> Protocol[Decomposition]:
     )
     if not run.certify:
         return replace(decompose(), certificate=None)
-    products, known, error = products_of(run), np.zeros((d, 0)), 0.0
+    products, known, error = make_products(run), np.zeros((d, 0)), 0.0
     while True:
         # `matrix` is corrected in place, so that each pass decomposes a better one.
         leading = top_eigh(matrix, min(k + _GUARDS, d))[1]
         fresh = np.linalg.qr(np.hstack([known, leading])).Q[:, known.shape[1] :]
-        missed = agree_on(fresh, (yield from products.of(fresh)), matrix)
+        missed = correct_matrix(fresh, (yield from products.of(fresh)), matrix)
         known, error = np.hstack([known, fresh]), max(error, missed)
         found = decompose(exact_on=known, variance=products.trace / products.divisor)
         found = replace(found, products=1 + products.rounds)
@@ -230,7 +230,7 @@ def _has_settled(found: Decomposition, known: Array, error: float) -> bool:
     return converged and remaining <= _SETTLED * found.variances[0]
 
 
-def agree_on(basis: Array, image: Array, matrix: Array) -> float:
+def correct_matrix(basis: Array, image: Array, matrix: Array) -> float:
     """Correct a symmetric matrix, in place, so that its products with some directions are right.
 
     Parameters
@@ -250,7 +250,7 @@ def agree_on(basis: Array, image: Array, matrix: Array) -> float:
     Examples
     --------
     >>> matrix = np.array([[2.25, 0.0], [0.0, 1.0]])
-    >>> agree_on(np.array([[1.0], [0.0]]), np.array([[2.0], [0.0]]), matrix)
+    >>> correct_matrix(np.array([[1.0], [0.0]]), np.array([[2.0], [0.0]]), matrix)
     0.25
     >>> matrix
     array([[2., 0.],

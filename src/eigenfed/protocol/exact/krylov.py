@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.lanczos import BlockLanczos
-from eigenfed.linalg.orthonormal import column_norms, completed_rows, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, complete_rows, flip_signs
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import products_of, request_certificate
+from eigenfed.protocol.exact.certificate import make_products, request_certificate
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.products import Products, relative_residual
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
@@ -60,7 +60,7 @@ class Krylov(Method):
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
-        return (yield from lanczos(products_of(run), run.k, run.study, run.rng))
+        return (yield from lanczos(make_products(run), run.k, run.study, run.rng))
 
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
@@ -116,7 +116,7 @@ def lanczos(
         space.extend()
     vt = space.components(vectors)
     # Rows of rank below k leave fewer Ritz pairs: complete them with directions of no variance.
-    variances, components = np.zeros(k), signed_rows(completed_rows(vt, k))
+    variances, components = np.zeros(k), flip_signs(complete_rows(vt, k))
     variances[: len(vt)] = np.maximum(values[:k], 0.0)
     grade = None
     if study.certify:

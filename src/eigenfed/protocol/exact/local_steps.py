@@ -21,7 +21,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
-from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 
 
@@ -111,7 +111,7 @@ def local_walk(
     The basis spans the products of the last step without being equal to them; the meter counts
     it as those products, which is more.
     """
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     before, images, basis = _take_steps(view, request.start, request.steps)
     state = replace(state, own=Walked(basis))
     if not request.shown:
@@ -167,7 +167,7 @@ class LocalProductRequest(FramedRequest):
         """Return the directions, if there are no local steps."""
         return self.start if self.steps == 0 else None
 
-    def about(self, directions: Array) -> "LocalProductRequest":
+    def with_directions(self, directions: Array) -> "LocalProductRequest":
         """Return the same request about other directions."""
         return replace(self, start=directions)
 
@@ -186,7 +186,7 @@ def local_product(
     source: Source, request: LocalProductRequest, state: State, terms: Terms
 ) -> Answer[LocalProductReply]:
     """Return the scatter times the site's basis, aligned with the reference if there is one."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     if request.reference is not None and isinstance(state.own, Walked):
         signs = getattr(terms.study.chosen, "align", "") == "sign"
         basis = align_basis(state.own.basis, request.reference, signs=signs)

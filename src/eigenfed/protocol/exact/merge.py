@@ -22,14 +22,14 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.compress import compress
-from eigenfed.linalg.orthonormal import completed_rows, signed_rows
+from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, products_of
-from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.certificate import finish_with_product, make_products
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.gate.script import Script, optional, sequence
 from eigenfed.protocol.method import (
@@ -95,7 +95,7 @@ def summarise(
     source: Source, request: SummaryRequest, state: State, terms: Terms
 ) -> Answer[SummaryReply]:
     """Return the summary of the site's rows about their own mean, scaled as in the run."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     rank = summary_rank(terms)
     summary = view.summary(_INSIDE * rank).truncate(rank)
     # Rows of low rank are completed with directions of no variance: the length of a reply must not
@@ -106,7 +106,7 @@ def summarise(
         n=summary.n,
         mean=summary.mean,
         s=s,
-        vt=completed_rows(summary.vt, rank),
+        vt=complete_rows(summary.vt, rank),
         energy=summary.energy,
         lost=summary.lost,
     )
@@ -191,14 +191,14 @@ class Merge(Method):
         """
         k, moments = run.k, run.moments
         replies = yield from call_each(Call(SummaryRequest(**run.frame())))
-        products = products_of(run)
+        products = make_products(run)
         if self.weighting != "sigma" or run.certify:
             basis = _merge_directions(replies, run.d, k, self).T
             return (
                 yield from finish_with_product(products, basis, k, tol=run.tol, certify=run.certify)
             )
         merged, s, vt = _merge_summaries(replies, run.d, self.rank(k))
-        components = signed_rows(completed_rows(vt[:k], min(k, merged.d)))
+        components = flip_signs(complete_rows(vt[:k], min(k, merged.d)))
         squares = np.zeros(len(components))
         squares[: len(s[:k])] = s[:k] ** 2
         return Decomposition(
@@ -249,7 +249,7 @@ def _merge_directions(replies: dict[str, SummaryReply], d: int, k: int, options:
         power = _POWERS[options.weighting]
         parts = [part.s[:, None] ** power * part.vt for part in _read_summaries(replies, d)]
         vt = compress(np.concatenate(parts), k)[1]
-    return completed_rows(vt, max(min(k, d), len(vt)))
+    return complete_rows(vt, max(min(k, d), len(vt)))
 
 
 def _merge_summaries(

@@ -126,11 +126,13 @@ class MomentsRequest(Request[MomentsReply]):
         if own_entry > _NONE and excess > _COARSEST:
             raise InputError("The magnitudes are so large that this site's numbers are lost.")
 
-    def agreed(self, terms: Terms, state: State) -> State:
+    def apply_to(self, terms: Terms, state: State) -> State:
         """Return the state with the limits that follow from the magnitudes."""
         if self.entry is None or self.weight is None:
             return state
-        return replace(state, limits=limits_of(self.entry, self.weight, terms.parties, terms.d))
+        return replace(
+            state, limits=compute_limits(self.entry, self.weight, terms.parties, terms.d)
+        )
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return bounds on weights and totals."""
@@ -258,7 +260,7 @@ class FramedRequest(Request[Any]):
         scale = state.sent_frame[1] if self.scale is None else self.scale
         return float(scale.min())
 
-    def agreed(self, terms: Terms, state: State) -> State:
+    def apply_to(self, terms: Terms, state: State) -> State:
         """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
             state = replace(state, sent=(self.mean, self.scale))
@@ -267,7 +269,7 @@ class FramedRequest(Request[Any]):
         return state
 
 
-def framed(source: Source, state: State) -> tuple[Prepared, Frame, State]:
+def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     """Return a site's rows, centred and scaled as the run does, without copying them."""
     frame = state.frame
     if frame is None:
@@ -340,7 +342,7 @@ def spread(
     source: Source, request: SpreadRequest, state: State, terms: Terms
 ) -> Answer[SpreadReply]:
     """Return the trace of the site's scatter."""
-    _, frame, state = framed(source, state)
+    _, frame, state = prepare_rows(source, state)
     return Answer(SpreadReply(spread=frame.trace), state)
 
 
@@ -355,7 +357,7 @@ def moments_script(study: Study) -> Script:
     return sequence("magnitude", "moments", last)
 
 
-def limits_of(entry: int, weight: int, parties: int, d: int) -> Limits:
+def compute_limits(entry: int, weight: int, parties: int, d: int) -> Limits:
     """Compute the limits of a run from the largest exponents declared."""
     return Limits(_REACH * math.ldexp(1.0, entry), math.ldexp(1.0, weight), parties, d)
 
@@ -411,7 +413,7 @@ class Moments:
         return fields
 
 
-def all_moments(total: Total, study: Study) -> Protocol[Moments]:
+def collect_moments(total: Total, study: Study) -> Protocol[Moments]:
     """Collect counts and means of all sites, and standard deviations if rows are scaled.
 
     Parameters
@@ -454,7 +456,7 @@ def _request_totals(total: Total, study: Study) -> Protocol[tuple[MomentsReply, 
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
     # The number of features is known only after the totals, whose bounds do not depend on it.
-    limits = limits_of(entry, weight, len(study.sites), 1)
+    limits = compute_limits(entry, weight, len(study.sites), 1)
     total.agree(limits)
     first = yield from total(Call(MomentsRequest(entry=entry, weight=weight)))
     limits = replace(limits, d=len(first.total))

@@ -268,7 +268,7 @@ class Orthonormal:
     closing: Array
 
 
-def closed(total: Total, done: Orthonormal) -> Protocol[None]:
+def close_vectors(total: Total, done: Orthonormal) -> Protocol[None]:
     """Have the sites change G for the last time, without a reply."""
     yield from total(Call(CloseRequest(triangle=done.closing)))
 

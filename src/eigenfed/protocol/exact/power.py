@@ -34,7 +34,7 @@ from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
+from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
 from eigenfed.protocol.exact.local_steps import OPS as LOCAL_OPS
 from eigenfed.protocol.exact.local_steps import (
     LocalProductRequest,
@@ -168,7 +168,7 @@ class Power(Method):
             and for the last product. A sampled site that is lost is left out of that average only.
         """
         self.check_run(len(run.sites))
-        averages, d, k = _Averages(products_of(run), self, run), run.d, run.k
+        averages, d, k = _Averages(make_products(run), self, run), run.d, run.k
         products, most = averages.products, run.study.max_rounds
         basis = np.linalg.qr(run.rng.standard_normal((d, self.width(k, d)))).Q
         if self.needs_single_replies:

@@ -16,7 +16,7 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
-from eigenfed.protocol.exact.moments import FramedRequest, Moments, framed
+from eigenfed.protocol.exact.moments import FramedRequest, Moments, prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
 
 
@@ -52,7 +52,7 @@ class ProductRequest(FramedRequest):
         """Return the directions."""
         return self.basis
 
-    def about(self, directions: Array) -> "ProductRequest":
+    def with_directions(self, directions: Array) -> "ProductRequest":
         """Return the same request about other directions."""
         return replace(self, basis=directions)
 
@@ -66,7 +66,7 @@ def product(
     source: Source, request: ProductRequest, state: State, terms: Terms
 ) -> Answer[ProductReply]:
     """Return the site's scatter times the directions, and its trace."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     images = view.product(request.basis)
     state = replace(state, blocks=(*state.blocks, request.basis))
     reply = ProductReply(product=images, trace=frame.trace)

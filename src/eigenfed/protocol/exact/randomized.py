@@ -26,8 +26,8 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
-from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.orthonormalise import orthonormalise_columns
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.subspace import OPS as SUBSPACE_OPS
@@ -72,7 +72,7 @@ class ReducedRequest(FramedRequest):
         """Return the directions."""
         return self.basis
 
-    def about(self, directions: Array) -> "ReducedRequest":
+    def with_directions(self, directions: Array) -> "ReducedRequest":
         """Return the same request about other directions."""
         return replace(self, basis=directions)
 
@@ -86,7 +86,7 @@ def reduced(
     source: Source, request: ReducedRequest, state: State, terms: Terms
 ) -> Answer[ReducedReply]:
     """Return P' D'W D P. The meter counts it as D'W D P, which is more."""
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     images = view.product(request.basis)
     reply = ReducedReply(inner=request.basis.T @ images)
     return Answer(reply, state, frame.answered(request.basis, images))
@@ -133,7 +133,7 @@ class Randomized(Method):
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Iterate, project the scatter on the span of all iterates, and decompose it there."""
-        k, products = min(run.k, run.d), products_of(run)
+        k, products = min(run.k, run.d), make_products(run)
         blocks: list[Array] = []
         opening: dict[str, Any] = make_random_opening(run.rng) | run.frame()
         for _ in range(self.iterations):

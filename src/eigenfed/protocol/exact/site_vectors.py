@@ -15,7 +15,7 @@ from scipy.linalg import solve_triangular
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.protocol.exact.moments import FramedRequest, framed
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_finite, check_integer
 
 _LARGEST_DRAW = 10.0
@@ -92,7 +92,7 @@ class SidedRequest(FramedRequest):
         """Return the directions from which G is computed."""
         return self.basis
 
-    def about(self, directions: Array) -> "SidedRequest":
+    def with_directions(self, directions: Array) -> "SidedRequest":
         """Return the same request about other directions."""
         return replace(self, basis=directions)
 
@@ -101,7 +101,7 @@ def update_sided(source: Source, request: SidedRequest, state: State, terms: Ter
     """Return the state with G as requested: computed or drawn anew, changed, or as it was."""
     own = state.own
     if request.basis is not None:
-        view, _, state = framed(source, state)
+        view, _, state = prepare_rows(source, state)
         basis = request.basis
         own = Sided(view.multiply(basis), basis, np.eye(basis.shape[1]))
     elif request.seed is not None:
@@ -153,7 +153,7 @@ def get_sided(state: State) -> Sided:
 def answer_and_count(source: Source, reply: Any, state: State) -> Answer[Any]:
     """Return a reply about G, metered with the directions from which G was computed, if any."""
     own = get_sided(state)
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     if own.behind is None or own.factor is None:
         nothing = np.zeros((source.d, 0))
         return Answer(reply, state, frame.answered(nothing, nothing))

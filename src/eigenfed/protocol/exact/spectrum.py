@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.orthonormal import column_norms, signed_rows
+from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.protocol.decomposition import Certificate, Decomposition
 from eigenfed.protocol.exact.certificate import bound_angle
 
@@ -19,13 +19,13 @@ def triangle_mask(d: int) -> npt.NDArray[np.bool_]:
     return np.triu(np.ones((d, d), dtype=bool))
 
 
-def symmetric(triangle: Array, d: int) -> Array:
+def unpack_symmetric(triangle: Array, d: int) -> Array:
     """Build a symmetric matrix from its upper triangle, row by row.
 
     Examples
     --------
     >>> import numpy as np
-    >>> symmetric(np.array([1.0, 2.0, 3.0]), d=2)
+    >>> unpack_symmetric(np.array([1.0, 2.0, 3.0]), d=2)
     array([[1., 2.],
            [2., 3.]])
     """
@@ -35,7 +35,7 @@ def symmetric(triangle: Array, d: int) -> Array:
     return matrix
 
 
-def whole_spectrum(
+def decompose_covariance(
     matrix: Array,
     k: int,
     *,
@@ -72,7 +72,7 @@ def whole_spectrum(
     """
     variance = max(float(matrix.trace()), 0.0) if variance is None else variance
     values, vectors = top_eigh(matrix, min(k + 1, len(matrix)))
-    values, vt = np.maximum(values, 0.0), signed_rows(vectors[:, :k].T)
+    values, vt = np.maximum(values, 0.0), flip_signs(vectors[:, :k].T)
     error = _Uncertainty.of(vt, rounding, rough, exact_on)
     return Decomposition(
         vt,

@@ -32,16 +32,16 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, products_of, rayleigh_ritz
+from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
 from eigenfed.protocol.exact.merge import OPS as SUMMARY_OPS
 from eigenfed.protocol.exact.merge import Merge, request_merged_basis
-from eigenfed.protocol.exact.moments import framed
+from eigenfed.protocol.exact.moments import prepare_rows
 from eigenfed.protocol.exact.orthonormalise import OPS as SIDED_OPS
 from eigenfed.protocol.exact.orthonormalise import (
     GramRequest,
     Orthonormal,
     cholesky_steps,
-    closed,
+    close_vectors,
     gram_schmidt_steps,
     orthonormalise_columns,
 )
@@ -102,7 +102,7 @@ def sided_product(
 ) -> Answer[ProductReply]:
     """Return D'W G and the trace; the directions revealed are those of which G was made."""
     state = update_sided(source, request, state, terms)
-    view, frame, state = framed(source, state)
+    view, frame, state = prepare_rows(source, state)
     own = get_sided(state)
     product = view.adjoint(own.rows)
     if own.behind is not None and own.factor is not None:
@@ -192,7 +192,7 @@ class Subspace(Method):
         k, basis = min(run.k, run.d), None
         if self.start == "merge":
             basis = orthonormalise_columns((yield from request_merged_basis(run, k, Merge())))
-        products = products_of(run)
+        products = make_products(run)
         opening = make_random_opening(run.rng) if basis is None else {"basis": basis}
         while True:
             opening |= run.frame()
@@ -217,7 +217,7 @@ class Subspace(Method):
         # Leave orthonormal sample vectors at the sites ([Hartebrodt2022] Alg. 3, line 28).
         closing = {"basis": found.components.T}
         done = yield from _orthonormalise(products, closing, len(found.components), self)
-        yield from closed(run.total, done)
+        yield from close_vectors(run.total, done)
         return found
 
     def cost(self, shape: Shape) -> Cost:

@@ -19,8 +19,8 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import completed_rows, orthonormalise_rows, signed_rows
-from eigenfed.privacy.leakage import Answered
+from eigenfed.linalg.orthonormal import complete_rows, flip_signs, orthonormalise_rows
+from eigenfed.privacy.leakage import RevealedProducts
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
@@ -98,7 +98,7 @@ class RowProductRequest(Request[ProductReply]):
         """Return the row-side vectors."""
         return self.basis
 
-    def about(self, directions: Array) -> "RowProductRequest":
+    def with_directions(self, directions: Array) -> "RowProductRequest":
         """Return the same request about other vectors."""
         return replace(self, basis=directions)
 
@@ -112,7 +112,7 @@ def row_product(
     images = view.multiply(view.adjoint(request.basis))
     state = replace(state, blocks=(*state.blocks, request.basis))
     reply = ProductReply(product=images, trace=own.trace)
-    return Answer(reply, state, Answered(request.basis, images, own.trace))
+    return Answer(reply, state, RevealedProducts(request.basis, images, own.trace))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -192,7 +192,7 @@ class LoadingsRequest(Request[LoadingsReply]):
         """Return the row-side vectors."""
         return self.sided
 
-    def about(self, directions: Array) -> "LoadingsRequest":
+    def with_directions(self, directions: Array) -> "LoadingsRequest":
         """Return the same request about other vectors."""
         return replace(self, sided=directions)
 
@@ -205,7 +205,7 @@ def loadings(
     view, own, state = _prepare_columns(source, state, terms)
     part = view.adjoint(request.sided)
     reply = LoadingsReply(loadings=part, mean=own.mean, scale=own.scale)
-    return Answer(reply, state, Answered(request.sided, view.multiply(part), own.trace))
+    return Answer(reply, state, RevealedProducts(request.sided, view.multiply(part), own.trace))
 
 
 OPS = (row_product, row_remainder, loadings)
@@ -255,10 +255,10 @@ def features_pca(
     # A component without variance has no loadings, and is replaced by a completion.
     norms = np.sqrt(np.sum(whole**2, axis=0))
     kept = norms > np.sqrt(np.finfo(float).eps) * max(float(norms.max(initial=0.0)), 1e-300)
-    vt = completed_rows(orthonormalise_rows((whole[:, kept] / norms[kept]).T), k)
+    vt = complete_rows(orthonormalise_rows((whole[:, kept] / norms[kept]).T), k)
     return replace(
         found,
-        components=signed_rows(vt),
+        components=flip_signs(vt),
         mean=np.concatenate([part.mean for part in parts]),
         scale=np.concatenate([part.scale for part in parts]),
         method="krylov",

@@ -319,7 +319,7 @@ class Site:
             self._count_in_meter(admitted.op, answer, own)
             # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
             if charge is not None and charge.parties:
-                reply = charge.noise.added(reply, charge.mu, charge.parties)
+                reply = charge.noise.add_to(reply, charge.mu, charge.parties)
             # 8. Mask the reply: the coordinator learns the sum over sites and no single reply.
             if place is not None:
                 reply = self._mask(run, admitted, place, state, reply, charge)
@@ -371,7 +371,7 @@ class Site:
             Number of directions to be revealed that the site computes from its rows.
         """
         request = admitted.request
-        state, directions = request.agreed(run.terms, run.state), request.directions()
+        state, directions = request.apply_to(run.terms, run.state), request.directions()
         if directions is not None and len(directions) != self.meter.d:
             raise refusal("invalid")
         if not self._policy.limits_leakage:
@@ -382,7 +382,7 @@ class Site:
             # Directions that almost repeat known ones would pass as rounding errors, and yet the
             # difference of the two replies would reveal a new one. That part is removed.
             counted = self.meter.counted(directions, scale)
-            request = request if counted is directions else request.about(counted)
+            request = request if counted is directions else request.with_directions(counted)
             rank = self.meter.rank_with(counted, scale)
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
@@ -420,11 +420,11 @@ class Site:
 
     def _count_in_meter(self, op: Op[Any, Any], answer: Answer[Any], own: int) -> None:
         """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
-        meter, policy = self.meter.counting(op.release.reveals, answer.revealed), self._policy
+        meter, policy = self.meter.count_reply(op.release.reveals, answer.revealed), self._policy
         if own:
             # Counted as promised in step 2, whatever the rank of the rows: later refusals depend
             # on this count, and must not depend on the rows.
-            meter = meter.filled(self.meter.rank + own)
+            meter = meter.raise_rank(self.meter.rank + own)
         if meter is not self.meter and policy.max_variance_fraction < 1.0:
             meter = meter.settled()
             if meter.variance_fraction > policy.max_variance_fraction:

@@ -6,9 +6,9 @@ from typing import Any
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.script import Script
-from eigenfed.protocol.methods import operations_of, script_of
+from eigenfed.protocol.methods import build_script, list_operations
 from eigenfed.protocol.operations import Op, Request, State, Terms
-from eigenfed.protocol.private.budget_schedule import Spend, spending
+from eigenfed.protocol.private.budget_schedule import Spend, list_spends
 from eigenfed.protocol.secure.sum_format import Envelope
 from eigenfed.protocol.study import Study
 
@@ -65,9 +65,9 @@ class OpenRun:
     def start(cls, study: Study, *, n: int, d: int) -> "OpenRun":
         """Return the run of a study, with its method, at a site with n rows and d features."""
         parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
-        spends = spending(study) if isinstance(study.privacy, Privacy) else ()
+        spends = list_spends(study) if isinstance(study.privacy, Privacy) else ()
         terms = Terms(study, n, d, parties, narrow)
-        return cls(terms, script_of(study, d), operations_of(study), spends)
+        return cls(terms, build_script(study, d), list_operations(study), spends)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ compose as the square root of the sum of squares.
 from dataclasses import dataclass
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.sensitivity import NARROW_ASKS, WIDE_ASKS
+from eigenfed.privacy.dp.sensitivity import NARROW_STEPS, WIDE_STEPS
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.study import Study
@@ -31,16 +31,16 @@ class Spend:
     fraction: float
 
 
-def budget_split(study: Study) -> dict[str, float]:
+def split_budget(study: Study) -> dict[str, float]:
     """Return the fraction of mu squared of each quantity of the run; they add up to 1.
 
     Examples
     --------
     >>> study = Study(("a",), 2, privacy=Privacy(1.0, 1e-6, clip=1.0, trust="local"), center=False)
-    >>> {name: round(part, 4) for name, part in budget_split(study).items()}
+    >>> {name: round(part, 4) for name, part in split_budget(study).items()}
     {'covariance': 0.9375, 'scree': 0.0625}
     """
-    privacy = terms_of(study)
+    privacy = require_privacy(study)
     names = ["count"] if privacy.count == "private" else []
     names += ["radius"] if study.center and privacy.clip is None else []
     names += ["mean"] if study.center else []
@@ -48,7 +48,7 @@ def budget_split(study: Study) -> dict[str, float]:
     return privacy.split([*names, "covariance", *([] if study.scale else ["scree"])])
 
 
-def spending(study: Study) -> tuple[Spend, ...]:
+def list_spends(study: Study) -> tuple[Spend, ...]:
     """Return all noised requests of a run, in order.
 
     Parameters
@@ -56,7 +56,7 @@ def spending(study: Study) -> tuple[Spend, ...]:
     study : Study
         With its method, "covariance" or "power".
     """
-    split = budget_split(study)
+    split = split_budget(study)
     steps = [Spend("private_count", split["count"])] if "count" in split else []
     steps += _list_preparation(study, split)
     if study.chosen.name == "power":
@@ -65,7 +65,7 @@ def spending(study: Study) -> tuple[Spend, ...]:
         steps += [Spend("private_scatter", split["covariance"])]
     scree = split.get("scree", 0.0)
     if scree > 0.0:
-        steps += _list_search(REACH_FRACTION * scree, NARROW_ASKS)
+        steps += _list_search(REACH_FRACTION * scree, NARROW_STEPS)
         steps += [Spend("private_scree", (1 - REACH_FRACTION) * scree)]
     return tuple(steps)
 
@@ -74,15 +74,15 @@ def _list_preparation(study: Study, split: dict[str, float]) -> list[Spend]:
     """Return the steps that find the mean, and the radius about it to which rows are clipped."""
     searches = "clip" in split
     if not study.center:
-        return _list_search(split["clip"], WIDE_ASKS) if searches else []
+        return _list_search(split["clip"], WIDE_STEPS) if searches else []
     if not searches:
         return [Spend("private_total", split["mean"])]
     return [
-        *_list_search(split["radius"], WIDE_ASKS),
+        *_list_search(split["radius"], WIDE_STEPS),
         Spend("private_total", FIRST_MEAN * split["mean"]),
-        *_list_search(split["clip"] / 2, NARROW_ASKS),
+        *_list_search(split["clip"] / 2, NARROW_STEPS),
         Spend("private_total", (1 - FIRST_MEAN) * split["mean"]),
-        *_list_search(split["clip"] / 2, NARROW_ASKS),
+        *_list_search(split["clip"] / 2, NARROW_STEPS),
     ]
 
 
@@ -93,10 +93,10 @@ def _list_search(fraction: float, steps: int) -> list[Spend]:
 
 def private_script(study: Study) -> Script:
     """Return the script of a site for a private run."""
-    return sequence("rows", *(step.op for step in spending(study)))
+    return sequence("rows", *(step.op for step in list_spends(study)))
 
 
-def terms_of(study: Study) -> Privacy:
+def require_privacy(study: Study) -> Privacy:
     """Return the differential privacy of a study; InputError if it has none."""
     if not isinstance(study.privacy, Privacy):
         raise InputError("The study has no differential privacy.")

@@ -32,27 +32,33 @@ from scipy.optimize import isotonic_regression
 
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, Name, ProtocolError
-from eigenfed.linalg.orthonormal import signed_rows
-from eigenfed.linalg.spiked import cosines_beside, cosines_under_noise
-from eigenfed.privacy.dp.clipping import grid_for
+from eigenfed.linalg.orthonormal import flip_signs
+from eigenfed.linalg.spiked import estimate_cosines_beside, estimate_cosines_under_noise
+from eigenfed.privacy.dp.clipping import choose_grid
 from eigenfed.privacy.dp.discrete_gaussian import Draw, Noise, discrete_gaussian
-from eigenfed.privacy.dp.sensitivity import COUNT_UNIT, NARROW_ASKS, WIDE_ASKS, WIDEST, edge
-from eigenfed.privacy.guarantee import Privacy, sound_statement
+from eigenfed.privacy.dp.sensitivity import (
+    COUNT_UNIT,
+    NARROW_STEPS,
+    WIDE_STEPS,
+    WIDEST,
+    search_radius,
+)
+from eigenfed.privacy.guarantee import Privacy, state_guarantee
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.spectrum import symmetric, whole_spectrum
+from eigenfed.protocol.exact.spectrum import decompose_covariance, unpack_symmetric
 from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Request
 from eigenfed.protocol.private.budget_schedule import (
     FIRST_MEAN,
     REACH_FRACTION,
     Spend,
-    budget_split,
-    spending,
-    terms_of,
+    list_spends,
+    require_privacy,
+    split_budget,
 )
 from eigenfed.protocol.private.private_site import (
-    SHARE_UNIT,
+    SCREE_UNIT,
     CountRequest,
     MomentRequest,
     RowsRequest,
@@ -102,12 +108,12 @@ class Spender:
     _steps: Iterator[Spend] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._steps = iter(spending(self.study))
+        self._steps = iter(list_spends(self.study))
 
     @property
     def privacy(self) -> Privacy:
         """The differential privacy of the study."""
-        return terms_of(self.study)
+        return require_privacy(self.study)
 
     @property
     def n(self) -> int:
@@ -191,7 +197,7 @@ class Spender:
         reply = pack((yield from self.total(call)))
         self.present = self.total.summed
         if not self.parties:
-            reply = noise.added(reply, mu, 1, self.draw)
+            reply = noise.add_to(reply, mu, 1, self.draw)
         (total,) = reply.values()
         return np.asarray(total, dtype=np.float64)
 
@@ -242,7 +248,7 @@ def find_radius(
     below, above = 0, 1 << steps
     while above - below > 1:
         middle = (below + above) // 2
-        request = WithinRequest(center=center, radius=edge(middle, low, high, steps))
+        request = WithinRequest(center=center, radius=search_radius(middle, low, high, steps))
         count = yield from spender.request_sum(request, noise, each, float(COUNT_UNIT))
         if count[0] >= quantile * spender.n * COUNT_UNIT:
             above = middle
@@ -254,7 +260,7 @@ def find_radius(
             f"2^{high:g}",
             remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
         )
-    return edge(above if upper else below + 0.5, low, high, steps)
+    return search_radius(above if upper else below + 0.5, low, high, steps)
 
 
 _RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
@@ -305,7 +311,7 @@ def private_pca(
     draw : callable
         Source of noise, for a trusted coordinator.
     """
-    split = budget_split(study)
+    split = split_budget(study)
     replies = yield from call_each(Call(RowsRequest()))
     held = {site: reply.n for site, reply in replies.items() if reply.n is not None}
     spender = Spender(study, total, held, draw)
@@ -320,7 +326,7 @@ def private_pca(
         found = yield from _decompose_covariance(spender, split["covariance"], study, ball)
     if split.get("scree", 0.0) > 0.0:
         found = yield from _measure_variances(spender, split["scree"], found, ball.clip)
-    statement = sound_statement(
+    statement = state_guarantee(
         spender.privacy,
         n=spender.n,
         sites=len(study.sites),
@@ -345,14 +351,14 @@ def _find_ball(
         if public is not None:
             return _Ball(origin, public, 0.0)
         clip = yield from find_radius(
-            spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_ASKS
+            spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_STEPS
         )
         return _Ball(origin, clip, 0.0)
     if public is not None:
         mean, noise = yield from _find_mean(spender, split["mean"], origin, public)
         return _Ball(mean, public, noise)
     radius = yield from find_radius(
-        spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_ASKS, upper=True
+        spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_STEPS, upper=True
     )
     first, _ = yield from _find_mean(spender, FIRST_MEAN * split["mean"], origin, radius)
     reach = yield from _find_radius_near(
@@ -361,7 +367,7 @@ def _find_ball(
     mean, noise = yield from _find_mean(spender, (1 - FIRST_MEAN) * split["mean"], first, reach)
     clip = yield from _find_radius_near(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
     # Clipping also shrinks the error that the noise of the mean adds to the centred rows.
-    sure = spender.n > _SURE * spender.count_sd(split["radius"] / WIDE_ASKS)
+    sure = spender.n > _SURE * spender.count_sd(split["radius"] / WIDE_STEPS)
     return _Ball(mean, clip, noise * min(clip / reach, 1.0), sure)
 
 
@@ -372,7 +378,7 @@ def _find_radius_near(
     low, high = math.log2(radius) - 3, math.log2(radius) + 1
     return (
         yield from find_radius(
-            spender, fraction, center, quantile, low, high, NARROW_ASKS, open_ended=True
+            spender, fraction, center, quantile, low, high, NARROW_STEPS, open_ended=True
         )
     )
 
@@ -381,7 +387,7 @@ def _find_mean(
     spender: Spender, fraction: float, center: Array, radius: float
 ) -> Protocol[tuple[Array, float]]:
     """Return the mean of rows clipped about a centre, and the standard deviation of its noise."""
-    grid = grid_for(spender.n, len(center))
+    grid = choose_grid(spender.n, len(center))
     noise = noise_of_total(grid, spender.privacy.relation)
     request = TotalRequest(center=center, radius=radius, n=spender.n)
     total = yield from spender.request_sum(request, noise, fraction, float(grid))
@@ -394,18 +400,20 @@ def _decompose_covariance(
 ) -> Protocol[Decomposition]:
     """Request one noised covariance, and return its leading components."""
     mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.components
-    grid = grid_for(spender.n, d)
+    grid = choose_grid(spender.n, d)
     noise = noise_of_scatter(grid, d, spender.privacy.relation)
     request = MomentRequest(center=mean, radius=clip, n=spender.n)
     triangle = yield from spender.request_sum(request, noise, fraction, float(grid) ** 2)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
-    matrix, scales = symmetric(triangle * unit, d), np.ones(d)
+    matrix, scales = unpack_symmetric(triangle * unit, d), np.ones(d)
     sd = spender.noise_sd(noise, fraction) * unit
     if study.scale:
         scales = _find_scales(matrix, sd)
         matrix = matrix / np.outer(scales, scales)
         sd *= float(np.mean(scales**-2.0))
-    found = whole_spectrum(matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol)
+    found = decompose_covariance(
+        matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol
+    )
     return replace(found, signal=_estimate_signal(matrix, k, ball, noise, sd, scales))
 
 
@@ -418,9 +426,9 @@ def _estimate_signal(
     # The diagonal has more noise than this, but it is a small part of all entries.
     off_diagonal_sd = float(noise.relative["triangle"].min()) * sd
     values: Array = np.linalg.eigvalsh(matrix)[::-1].astype(np.float64)
-    cosines = cosines_under_noise(values, k, off_diagonal_sd)
+    cosines = estimate_cosines_under_noise(values, k, off_diagonal_sd)
     # An error e of the mean adds e e' to the covariance: a variance of |e|^2 along e.
-    return cosines * cosines_beside(
+    return cosines * estimate_cosines_beside(
         values[:k], ball.noise**2 * float(np.sum(scales**-2.0)), len(matrix)
     )
 
@@ -444,9 +452,11 @@ def _iterate_products(
 ) -> Protocol[Decomposition]:
     """Multiply twice by the noisy second moment: [Guo2024] with one local step and proven noise."""
     mean, clip, d = ball.mean, ball.clip, len(ball.mean)
-    grid, width = grid_for(spender.n, d), min(2 * k, d)
+    grid, width = choose_grid(spender.n, d), min(2 * k, d)
     image = np.linalg.qr(rng.standard_normal((d, width))).Q
-    fractions = [step.fraction for step in spending(spender.study) if step.op == SketchRequest.op]
+    fractions = [
+        step.fraction for step in list_spends(spender.study) if step.op == SketchRequest.op
+    ]
     for i, fraction in enumerate(fractions):
         basis = np.linalg.qr(image).Q
         update_clip = update_clip_of(width, d, first=i == 0) * grid**2
@@ -457,7 +467,7 @@ def _iterate_products(
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     values = s[:k] * unit
     return Decomposition(
-        signed_rows(left[:, :k].T),
+        flip_signs(left[:, :k].T),
         values,
         mean,
         np.ones(d),
@@ -483,16 +493,16 @@ def _measure_variances(
         _REACH_QUANTILE,
         low,
         low + 4,
-        NARROW_ASKS,
+        NARROW_STEPS,
         open_ended=True,
         upper=True,
     )
     request = ScreeRequest(center=found.mean, radius=reach, components=found.components)
     noise = noise_of_scree(spender.privacy.relation)
     parts = yield from spender.request_sum(
-        request, noise, (1 - REACH_FRACTION) * fraction, float(SHARE_UNIT)
+        request, noise, (1 - REACH_FRACTION) * fraction, float(SCREE_UNIT)
     )
-    variances = np.maximum(parts * (reach**2 / SHARE_UNIT / max(spender.n - 1, 1)), 0.0)
+    variances = np.maximum(parts * (reach**2 / SCREE_UNIT / max(spender.n - 1, 1)), 0.0)
     # Noise may disturb the order; the closest falling sequence is post-processing.
     falling: Array = isotonic_regression(variances[:-1], increasing=False).x
     return replace(found, variances=falling, total_variance=float(variances.sum()))

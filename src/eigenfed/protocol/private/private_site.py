@@ -23,28 +23,28 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.clipping import (
     LARGEST,
-    about,
-    exact_rows,
-    grid_for,
-    lengths,
-    on_grid,
+    choose_grid,
+    compute_coefficients,
+    max_exact_rows,
+    round_to_grid,
+    row_norms,
     sketch_slack,
-    sketched,
+    subtract_center,
 )
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.dp.sensitivity import (
     COUNT_UNIT,
-    of_count,
-    of_second_moment,
-    of_sketch,
-    of_total,
+    count_sensitivity,
+    second_moment_sensitivity,
+    sketch_sensitivity,
+    sum_sensitivity,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
-from eigenfed.protocol.private.budget_schedule import terms_of
+from eigenfed.protocol.private.budget_schedule import require_privacy
 
-SHARE_UNIT = 1 << 30
+SCREE_UNIT = 1 << 30
 """Integer that represents a squared length of 1 (the radius) in `private_scree`."""
 
 _ORTHONORMAL = 1e-9
@@ -55,12 +55,12 @@ _MARGIN = 1e-6
 
 def noise_of_count(relation: str) -> Noise:
     """Return the noise of a count, in units of ``1 / COUNT_UNIT``."""
-    return Noise(COUNT_UNIT * of_count(relation))
+    return Noise(COUNT_UNIT * count_sensitivity(relation))
 
 
 def noise_of_total(grid: int, relation: str) -> Noise:
     """Return the noise of a sum of rows on the grid."""
-    return Noise(of_total(grid, relation))
+    return Noise(sum_sensitivity(grid, relation))
 
 
 def noise_of_scatter(grid: int, d: int, relation: str) -> Noise:
@@ -72,13 +72,13 @@ def noise_of_scatter(grid: int, d: int, relation: str) -> Noise:
     """
     i, j = np.triu_indices(d)
     return Noise(
-        of_second_moment(grid, relation), {"triangle": np.where(i == j, 1.0, np.sqrt(0.5))}
+        second_moment_sensitivity(grid, relation), {"triangle": np.where(i == j, 1.0, np.sqrt(0.5))}
     )
 
 
 def noise_of_product(grid: int, width: int, update_clip: float, relation: str) -> Noise:
     """Return the noise of a second moment on the grid times directions; the clip is on the grid."""
-    return Noise(of_sketch(grid, update_clip, relation) + sketch_slack(grid, width))
+    return Noise(sketch_sensitivity(grid, update_clip, relation) + sketch_slack(grid, width))
 
 
 def noise_of_scree(relation: str) -> Noise:
@@ -87,7 +87,7 @@ def noise_of_scree(relation: str) -> Noise:
     One row contributes nonnegative numbers with a sum of at most 1 (the squared radius), so the
     contributions of two rows are at most sqrt(2) apart.
     """
-    return Noise(of_second_moment(1.0, relation) * SHARE_UNIT)
+    return Noise(second_moment_sensitivity(1.0, relation) * SCREE_UNIT)
 
 
 def update_clip_of(width: int, d: int, *, first: bool) -> float:
@@ -118,7 +118,7 @@ class RowsRequest(Request[RowsReply]):
 @op(Release("numbers of rows and features, public", "2", Leaves.EXACT, Reveals.SIZE))
 def rows(source: Source, request: RowsRequest, state: State, terms: Terms) -> Answer[RowsReply]:
     """Return the number of features, and of rows if that is public."""
-    public = terms_of(terms.study).count == "public"
+    public = require_privacy(terms.study).count == "public"
     return Answer(RowsReply(n=source.n if public else None, d=source.d), state)
 
 
@@ -137,7 +137,7 @@ class CountRequest(Request[CountReply]):
 
     def noise(self, terms: Terms, state: State) -> Noise:
         """Return the noise of a count."""
-        return noise_of_count(terms_of(terms.study).relation)
+        return noise_of_count(require_privacy(terms.study).relation)
 
 
 @op(Release("number of rows", "1", Leaves.NOISED, Reveals.NOISE))
@@ -176,7 +176,7 @@ class WithinRequest(BallRequest):
 
     def noise(self, terms: Terms, state: State) -> Noise:
         """Return the noise of a count."""
-        return noise_of_count(terms_of(terms.study).relation)
+        return noise_of_count(require_privacy(terms.study).relation)
 
 
 @op(Release("rows within a radius", "1", Leaves.NOISED, Reveals.NOISE))
@@ -185,7 +185,8 @@ def private_within(
 ) -> Answer[CountReply]:
     """Count the rows whose norm about the centre is at most a radius."""
     count = sum(
-        int((lengths(block) <= request.radius).sum()) for block in _centred_blocks(source, request)
+        int((row_norms(block) <= request.radius).sum())
+        for block in _centred_blocks(source, request)
     )
     return Answer(CountReply(count=np.array([count * COUNT_UNIT])), state)
 
@@ -206,11 +207,11 @@ class GridRequest(BallRequest):
         """Refuse a number of rows for which there is no grid."""
         super().check(terms, state)
         check_integer("n", self.n, 1, _MOST_ROWS)
-        grid_for(self.n, terms.d)
+        choose_grid(self.n, terms.d)
 
     def grid(self, d: int) -> int:
         """Return the grid, the same at all sites: the integer that represents the radius."""
-        return grid_for(self.n, d)
+        return choose_grid(self.n, d)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -228,7 +229,7 @@ class TotalRequest(GridRequest):
 
     def noise(self, terms: Terms, state: State) -> Noise:
         """Return the noise of a sum."""
-        return noise_of_total(self.grid(terms.d), terms_of(terms.study).relation)
+        return noise_of_total(self.grid(terms.d), require_privacy(terms.study).relation)
 
 
 @op(Release("total of clipped rows", "d", Leaves.NOISED, Reveals.NOISE))
@@ -257,7 +258,7 @@ class MomentRequest(GridRequest):
 
     def noise(self, terms: Terms, state: State) -> Noise:
         """Return the noise of a second moment."""
-        return noise_of_scatter(self.grid(terms.d), terms.d, terms_of(terms.study).relation)
+        return noise_of_scatter(self.grid(terms.d), terms.d, require_privacy(terms.study).relation)
 
 
 @op(Release("second moment of clipped rows", "d (d + 1) / 2", Leaves.NOISED, Reveals.NOISE))
@@ -313,7 +314,7 @@ class SketchRequest(GridRequest):
         """Return the noise of a product."""
         grid, width = self.grid(terms.d), self.basis.shape[1]
         clip = self.update_clip(state) * grid**2
-        return noise_of_product(grid, width, clip, terms_of(terms.study).relation)
+        return noise_of_product(grid, width, clip, require_privacy(terms.study).relation)
 
 
 @op(
@@ -326,7 +327,7 @@ def private_product(
     clip = request.update_clip(state) * request.grid(source.d) ** 2
     image = np.zeros(request.basis.shape, dtype=np.int64)
     for block in _grid_blocks(source, request):
-        image += _to_int64(block.T @ sketched(block, request.basis, clip))
+        image += _to_int64(block.T @ compute_coefficients(block, request.basis, clip))
     return Answer(SketchReply(product=image), replace(state, own=Sketched()))
 
 
@@ -360,7 +361,7 @@ class ScreeRequest(BallRequest):
 
     def noise(self, terms: Terms, state: State) -> Noise:
         """Return the noise of squared lengths."""
-        return noise_of_scree(terms_of(terms.study).relation)
+        return noise_of_scree(require_privacy(terms.study).relation)
 
 
 @op(Release("squared lengths of rows along components", "k + 1", Leaves.NOISED, Reveals.NOISE))
@@ -372,12 +373,12 @@ def private_scree(
     parts = np.zeros(len(vt) + 1, dtype=np.int64)
     for block in _centred_blocks(source, request):
         along = block @ vt.T / radius
-        size = lengths(block) / radius
+        size = row_norms(block) / radius
         shrink = 1.0 / np.maximum(size, 1.0)
         squares = (along * shrink[:, None]) ** 2
         rest = np.maximum((size * shrink) ** 2 - squares.sum(axis=1), 0.0)
         # The margin and rounding down keep a row's sum within the unit despite rounding errors.
-        units = np.floor(np.column_stack([squares, rest]) * (SHARE_UNIT * (1 - _MARGIN)))
+        units = np.floor(np.column_stack([squares, rest]) * (SCREE_UNIT * (1 - _MARGIN)))
         parts += _to_int64(units.sum(axis=0))
     return Answer(ScreeReply(parts=parts), state)
 
@@ -397,7 +398,7 @@ def _centred_blocks(source: Source, request: BallRequest) -> Iterator[Array]:
     """Yield blocks of rows minus the centre, with 0 for missing entries."""
     for block, _ in source.blocks():
         filled = np.where(np.isnan(block), request.center, block) if source.has_missing else block
-        yield about(filled, request.center)
+        yield subtract_center(filled, request.center)
 
 
 def _grid_blocks(source: Source, request: GridRequest) -> Iterator[Array]:
@@ -407,10 +408,10 @@ def _grid_blocks(source: Source, request: GridRequest) -> Iterator[Array]:
     that must not show as an error. Sums of blocks are kept in int64, which wraps around.
     """
     grid = request.grid(source.d)
-    most = exact_rows(grid)
+    most = max_exact_rows(grid)
     for block in _centred_blocks(source, request):
         for start in range(0, len(block), most):
-            yield on_grid(block[start : start + most], request.radius, grid)
+            yield round_to_grid(block[start : start + most], request.radius, grid)
 
 
 def _to_int64(values: Array) -> Integers:

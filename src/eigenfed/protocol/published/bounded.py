@@ -22,12 +22,12 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
-from eigenfed.linalg.orthonormal import signed_rows
+from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.moments import all_moments, check_mean
+from eigenfed.protocol.exact.moments import check_mean, collect_moments
 from eigenfed.protocol.messages import Bytes
 from eigenfed.protocol.operations import LARGEST, Answer, Request, State, Terms, op
 from eigenfed.protocol.published.continuous_noise import Bits, derive_bits
@@ -201,7 +201,7 @@ class Bounded:
         """
         unit = self.bound**2 * self.n / max(self.n - 1, 1)
         return Decomposition(
-            signed_rows(basis.T),
+            flip_signs(basis.T),
             np.maximum(values, 0.0) * unit,
             self.mean,
             np.ones(self.d),
@@ -215,7 +215,7 @@ def collect_bounds(study: Study) -> Protocol[Bounded]:
     """Collect the mean and the bound, unless they are public, and the sites' numbers of rows."""
     mean, clip = np.zeros(1), get_published(study).clip
     if study.center:
-        mean = (yield from all_moments(plain_sum, study)).mean
+        mean = (yield from collect_moments(plain_sum, study)).mean
     sent = mean if clip is None and study.center else None
     replies = yield from call_each(Call(SizesRequest(mean=sent)))
     rows, d = _check_sizes(replies)

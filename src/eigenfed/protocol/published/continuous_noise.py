@@ -20,7 +20,7 @@ Bits = Callable[[int], bytes]
 """Returns a given number of random bytes."""
 
 
-def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array:
+def draw_normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array:
     """Draw independent normal numbers of mean 0.
 
     Parameters
@@ -42,7 +42,7 @@ def normal(shape: tuple[int, ...], sd: float, bits: Bits | None = None) -> Array
 
     Examples
     --------
-    >>> normal((2,), 3.0, bits=lambda size: bytes(size)).round(2)
+    >>> draw_normal((2,), 3.0, bits=lambda size: bytes(size)).round(2)
     array([-24.63, -24.63])
     """
     drawn = (bits or secrets.token_bytes)(8 * math.prod(shape))
@@ -67,7 +67,7 @@ def draw_symmetric(d: int, sd: float, bits: Bits | None = None) -> Array:
     """
     rows, columns = np.triu_indices(d)
     noise = np.zeros((d, d))
-    noise[rows, columns] = noise[columns, rows] = normal((len(rows),), sd, bits)
+    noise[rows, columns] = noise[columns, rows] = draw_normal((len(rows),), sd, bits)
     return noise
 
 

@@ -18,12 +18,12 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.dp.accounting import epsilon_of
-from eigenfed.privacy.dp.sensitivity import of_second_moment
+from eigenfed.privacy.dp.sensitivity import second_moment_sensitivity
 from eigenfed.privacy.published_claims import (
     CovarianceNoise,
     check_one_of,
+    choose_rank,
     root_of_log,
-    wanted_rank,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
@@ -84,7 +84,7 @@ class AnalyzeGauss(CuratorMechanism):
     def reason(self, rows: Sequence[int], d: int, k: int) -> str:
         """Explain the true epsilon."""
         n = sum(rows)
-        mu = of_second_moment(1.0, "replace_one") / (n * self.noise_sd(n, d))
+        mu = second_moment_sensitivity(1.0, "replace_one") / (n * self.noise_sd(n, d))
         return (
             "The classical formula is proved for epsilon below 1; above, it holds for a while by "
             "its slack. If a row is replaced instead of removed, epsilon is "
@@ -160,7 +160,7 @@ class DPdisPCA(CuratorMechanism):
 
     def rank_for(self, k: int, d: int) -> int:
         """Return the rank R of the factors."""
-        return wanted_rank(self.rank, k, d)
+        return choose_rank(self.rank, k, d)
 
     def released_rows(self, rows: Sequence[int], d: int) -> int:
         """Return the number of rows of one release; epsilon is the same for any number."""

@@ -26,12 +26,12 @@ from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.dp.accounting import delta_of, epsilon_of
-from eigenfed.privacy.published_claims import check_one_of, root_of_log, wanted_rank
+from eigenfed.privacy.published_claims import check_one_of, choose_rank, root_of_log
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.local_steps import Walked, align_basis
-from eigenfed.protocol.exact.moments import framed
+from eigenfed.protocol.exact.moments import prepare_rows
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.gate.script import Script, either, repeat
 from eigenfed.protocol.messages import Integers
@@ -42,7 +42,7 @@ from eigenfed.protocol.published.bounded import (
     get_published,
     iterate_bounded_blocks,
 )
-from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.published.continuous_noise import draw_normal
 from eigenfed.protocol.published.mechanism import Mechanism
 
 
@@ -138,7 +138,7 @@ class NoisyFedPower(Mechanism):
 
     def rank_for(self, k: int, d: int) -> int:
         """Return r, the number of columns of Z."""
-        return wanted_rank(self.rank, k, d)
+        return choose_rank(self.rank, k, d)
 
     def noise_factors(self, rows: Sequence[int]) -> tuple[float, float]:
         """Return sigma of the sites' noise and sigma' of the coordinator's, as printed.
@@ -327,7 +327,7 @@ def noisy_step(
     basis = _prepare_basis(source, request, state)
     peak = float(np.abs(basis).max())
     sd = _get_fedpower(terms).noise_factors([int(n) for n in request.rows])[0]
-    step = _multiply(source, request, basis) + normal(basis.shape, peak * sd)
+    step = _multiply(source, request, basis) + draw_normal(basis.shape, peak * sd)
     return _answer_metered(source, request, state, NoisyStepReply(product=step, peak=peak), basis)
 
 
@@ -399,7 +399,7 @@ class _NoisyAverages:
         request = NoisyStepRequest(rows=rows, **fields, **self.ground.fields)
         replies = yield from self._request(Call(request))
         peak = max(reply.peak for reply in replies.values())
-        added = normal(self.product.shape, peak * self.at_coordinator, self.bits)
+        added = draw_normal(self.product.shape, peak * self.at_coordinator, self.bits)
         self.product = added + sum(f * replies[s].product for s, f in self.factors.items())
         self.basis = np.linalg.qr(self.product).Q
 
@@ -479,5 +479,5 @@ def _answer_metered(
 ) -> Answer[Any]:
     """Return a reply whose directions are metered as if their products had left without noise."""
     scale = np.full(source.d, request.bound)
-    view, frame, state = framed(source, replace(state, sent=(request.mean, scale)))
+    view, frame, state = prepare_rows(source, replace(state, sent=(request.mean, scale)))
     return Answer(reply, state, frame.answered(basis, view.product(basis)))

@@ -27,7 +27,7 @@ from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.operations import Answer, Op, State, Terms, op
 from eigenfed.protocol.published.bounded import Bounded, BoundedRequest, compute_bounded_moment
-from eigenfed.protocol.published.continuous_noise import draw_symmetric, normal
+from eigenfed.protocol.published.continuous_noise import draw_normal, draw_symmetric
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CuratorMechanism(CovarianceNoise, Mechanism):
         if self.is_symmetric:
             matrix += draw_symmetric(ground.d, sd, ground.bits())
             return decompose_symmetric(ground, matrix, k)
-        matrix += normal(matrix.shape, sd, ground.bits())
+        matrix += draw_normal(matrix.shape, sd, ground.bits())
         u, s, _ = np.linalg.svd(matrix)
         return ground.decomposition(u[:, :k], s[:k], total=float(np.trace(matrix)), products=1)
 

@@ -24,14 +24,14 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.orthonormal import completed_rows
+from eigenfed.linalg.orthonormal import complete_rows
 from eigenfed.linalg.stream import adapt_rank
 from eigenfed.privacy.published_claims import (
     CovarianceNoise,
     check_one_of,
     check_positive,
+    choose_rank,
     root_of_log,
-    wanted_rank,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
@@ -44,7 +44,7 @@ from eigenfed.protocol.published.bounded import (
     get_published,
     iterate_bounded_blocks,
 )
-from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.published.continuous_noise import draw_normal
 from eigenfed.protocol.published.mechanism import CuratorMechanism, FactorReply, Mechanism
 
 _ROOT_2_PI = math.sqrt(2.0 * math.pi)
@@ -270,7 +270,7 @@ class StreamingModSuLQ(CovarianceNoise, Mechanism):
 
     def rank_for(self, k: int, d: int) -> int:
         """Return how many directions are tracked."""
-        return wanted_rank(self.rank, k, d)
+        return choose_rank(self.rank, k, d)
 
     def released_rows(self, rows: Sequence[int], d: int) -> int:
         """Return the number of rows of one release: those of a batch."""
@@ -315,7 +315,7 @@ class StreamingModSuLQ(CovarianceNoise, Mechanism):
         for factor in factors:
             u, s = _merge_factors(merged, factor)
             merged = u[:, :rank] * s[:rank]
-        vt = completed_rows(u[:, :k].T, k)
+        vt = complete_rows(u[:, :k].T, k)
         values = np.zeros(k)
         values[: len(s[:k])] = s[:k] ** 2 / used
         return ground.decomposition(vt.T, values, total=np.nan, products=1)
@@ -386,7 +386,7 @@ def _mask_slices(batch: Array, sd: float, rank: int, columns: int) -> Array:
     factor = np.zeros((d, 0))
     for start in range(0, d, columns):
         part = batch.T @ batch[:, start : start + columns] / b
-        u, s = _merge_factors(factor, part + normal(part.shape, sd))
+        u, s = _merge_factors(factor, part + draw_normal(part.shape, sd))
         factor = u[:, :rank] * s[:rank]
     return factor
 
@@ -394,7 +394,7 @@ def _mask_slices(batch: Array, sd: float, rank: int, columns: int) -> Array:
 def _mask_whole(batch: Array, sd: float, rank: int) -> Array:
     """Return U S, ``S = sqrt(b l)`` with l the positive eigenvalues of the symmetric part."""
     b, d = batch.shape
-    masked = batch.T @ batch / b + normal((d, d), sd)
+    masked = batch.T @ batch / b + draw_normal((d, d), sd)
     values, vectors = np.linalg.eigh((masked + masked.T) / 2)
     values, vectors = values[: -rank - 1 : -1], vectors[:, : -rank - 1 : -1]
     scaled: Array = vectors * np.sqrt(b * np.maximum(values, 0.0))

@@ -30,8 +30,8 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.privacy.secagg.identity import SIGNATURE_BYTES, Roster
-from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derived
-from eigenfed.privacy.secagg.shamir import SHARE_BYTES, recovered
+from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derive_key
+from eigenfed.privacy.secagg.shamir import SHARE_BYTES, recover_secret
 from eigenfed.privacy.secagg.topology import Ring
 from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each, read_reply
 from eigenfed.protocol.messages import Bytes
@@ -352,7 +352,7 @@ class SecureSum:
                 if form.seed_digest(secret) != public.seals[index]:
                     raise _wrong_shares(owner)
                 own = self._purpose.own(number, digest, owner)
-                masks.append(Mask(derived(secret, own), -1))
+                masks.append(Mask(derive_key(secret, own), -1))
                 continue
             pair = KeyPair(secret)
             if pair.public != public.masks[index]:
@@ -360,7 +360,7 @@ class SecureSum:
             for name in self._ring.of(owner):
                 if name in masked.survivors:
                     agreed = pair.agreed(masked.keys.public[name].masks[index])
-                    key = derived(agreed, self._purpose.pair(number, digest, owner, name))
+                    key = derive_key(agreed, self._purpose.pair(number, digest, owner, name))
                     # The survivor added its half of the pair, and the lost site did not.
                     masks.append(Mask(key, -form.mask_sign(name, owner)))
         add_masks(masks, form.masked_fields(masked.words))
@@ -368,7 +368,7 @@ class SecureSum:
     def _recover_secret(self, owner: str, shares: dict[str, bytes]) -> bytes:
         by_point = {self._roster.place(name) + 1: share for name, share in shares.items()}
         try:
-            return recovered(by_point, self._roster.threshold)
+            return recover_secret(by_point, self._roster.threshold)
         except DataError:
             raise _wrong_shares(owner) from None
 
@@ -383,7 +383,7 @@ class SecureSum:
             if check.any() or limits.keys() != words.keys():
                 raise InputError("masks are left")
             return {
-                name: fixed_point.decoded(words[name], limit, parties)
+                name: fixed_point.decode_fixed_point(words[name], limit, parties)
                 for name, limit in limits.items()
             }
         except InputError:

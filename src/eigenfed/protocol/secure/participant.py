@@ -35,10 +35,10 @@ import numpy.typing as npt
 from eigenfed.arrays import Arrays
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.privacy.secagg.differencing import isolated_by
-from eigenfed.privacy.secagg.fixed_point import Bound, encoded
+from eigenfed.privacy.secagg.differencing import find_isolated_groups
+from eigenfed.privacy.secagg.fixed_point import Bound, encode_fixed_point
 from eigenfed.privacy.secagg.identity import LEAST_SITES, SIGNATURE_BYTES, Identity, Roster
-from eigenfed.privacy.secagg.masking import Mask, add_masks, derived
+from eigenfed.privacy.secagg.masking import Mask, add_masks, derive_key
 from eigenfed.privacy.secagg.topology import Ring
 from eigenfed.protocol.messages import refusal, unpack
 from eigenfed.protocol.secure import sum_format as form
@@ -400,7 +400,7 @@ class Participant:
         if bounds is None:
             return fields | {name: values.copy() for name, values in reply.items()}
         for name, values in reply.items():
-            fields[name] = encoded(values, bounds[name], len(self.roster))
+            fields[name] = encode_fixed_point(values, bounds[name], len(self.roster))
         return fields
 
     def _add_masks(self, purpose: Purpose, last: _Sum, fields: Arrays) -> None:
@@ -408,12 +408,12 @@ class Participant:
         # The own mask protects a reply that arrives late: by then the coordinator may have had
         # the pairwise masks opened, because it reported the site as lost.
         own = purpose.own(last.number, last.digest, self._site)
-        masks = [Mask(derived(secret.seed, own), 1)]
+        masks = [Mask(derive_key(secret.seed, own), 1)]
         for name in self._ring.of(self._site):
             if name in last.present:
                 public = last.batch.peers[name].masks[last.number - last.batch.first]
                 pair = purpose.pair(last.number, last.digest, self._site, name)
-                key = derived(secret.pair.agreed(public), pair)
+                key = derive_key(secret.pair.agreed(public), pair)
                 masks.append(Mask(key, form.mask_sign(self._site, name)))
         add_masks(masks, form.masked_fields(fields))
 
@@ -478,7 +478,9 @@ class Participant:
 
         Two exact sums over sets that differ by one site give that site's reply away.
         """
-        if not last.noised and isolated_by(survivors, self._sums.seen(), self._least_change):
+        if not last.noised and find_isolated_groups(
+            survivors, self._sums.seen(), self._least_change
+        ):
             raise refusal("isolates")
 
 

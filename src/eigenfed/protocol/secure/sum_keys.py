@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eigenfed.privacy.secagg.identity import Roster
-from eigenfed.privacy.secagg.masking import KeyPair, derived, sealed, unsealed
+from eigenfed.privacy.secagg.masking import KeyPair, derive_key, seal, unseal
 from eigenfed.privacy.secagg.shamir import SECRET_BYTES, SHARE_BYTES, split
 from eigenfed.protocol.secure.sum_format import (
     PublicKeys,
@@ -132,7 +132,7 @@ class Batch:
         if self._has(owner):
             return
         about = purpose.share(owner, self.site, self.first)
-        self._store(owner, unsealed(self._seal_key(about, owner), text, about))
+        self._store(owner, unseal(self._seal_key(about, owner), text, about))
 
     def forget(self, number: int) -> None:
         """Delete the secrets of a sum and of all earlier ones."""
@@ -149,10 +149,10 @@ class Batch:
         return {holder: b"".join(part[i] for part in parts) for i, holder in enumerate(holders)}
 
     def _seal(self, about: bytes, holder: str, text: bytes) -> bytes:
-        return sealed(self._seal_key(about, holder), text, about)
+        return seal(self._seal_key(about, holder), text, about)
 
     def _seal_key(self, about: bytes, other: str) -> bytes:
-        return derived(self.channel.agreed(self.peers[other].channel), about)
+        return derive_key(self.channel.agreed(self.peers[other].channel), about)
 
     def _has(self, owner: str) -> bool:
         return all(owner in held for held in self.held.values())

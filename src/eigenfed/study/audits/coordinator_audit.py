@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from eigenfed.audit.hostile_coordinator import HostileFindings, Told, attack_site
+from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, attack_site
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError
 from eigenfed.privacy.guarantee import Privacy, epsilons_against
@@ -149,7 +149,7 @@ def _describe_exact(audited: Audited) -> str:
     return "\n".join(lines)
 
 
-def _describe_learnt(told: Told) -> str:
+def _describe_learnt(told: Disclosure) -> str:
     end = f" Then the site ended the run ({told.refused})." if told.refused else ""
     replies = f"{told.rounds} repl{'y' if told.rounds == 1 else 'ies'}"
     if told.error is None:

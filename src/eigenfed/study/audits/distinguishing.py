@@ -16,7 +16,7 @@ from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
-from eigenfed.privacy.dp.clipping import grid_for
+from eigenfed.privacy.dp.clipping import choose_grid
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import CovarianceNoise, Truth
@@ -24,7 +24,7 @@ from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import State, Terms
 from eigenfed.protocol.private.private_site import MomentRequest, noise_of_scatter, private_scatter
 from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, ModSuLQ, StreamingModSuLQ, SuLQ
-from eigenfed.protocol.published.continuous_noise import normal
+from eigenfed.protocol.published.continuous_noise import draw_normal
 from eigenfed.protocol.study import Study
 
 _ROWS = 2
@@ -50,7 +50,7 @@ def audit_own_noise(epsilon: float, delta: float, *, trials: int, parties: int =
     """
     check_count("parties", parties, "At least one site adds noise.")
     values = [_compute_moment(np.eye(2)[[place]]) for place in range(2)]
-    noise = noise_of_scatter(grid_for(_ROWS, 2), 2, "replace_one")
+    noise = noise_of_scatter(choose_grid(_ROWS, 2), 2, "replace_one")
     mu = mu_of(epsilon, delta)
     relative = noise.relative["triangle"]
 
@@ -60,7 +60,7 @@ def audit_own_noise(epsilon: float, delta: float, *, trials: int, parties: int =
         release = np.broadcast_to(values[which], shape)
         for _ in range(parties):
             part = {"triangle": np.zeros(shape, dtype=np.int64)}
-            release = release + many.added(part, mu, parties)["triangle"]
+            release = release + many.add_to(part, mu, parties)["triangle"]
         return release.astype(np.float64)
 
     distance = float(np.linalg.norm((values[1] - values[0]) / relative)) / noise.sensitivity
@@ -153,6 +153,6 @@ def audit_published(
 
 def _gaussian(values: tuple[Array, Array], sd: float) -> Mechanism:
     def mechanism(which: int, count: int) -> Array:
-        return values[which] + normal((count, len(values[which])), sd)
+        return values[which] + draw_normal((count, len(values[which])), sd)
 
     return mechanism

@@ -34,7 +34,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
-from eigenfed.protocol.method import AUTO, Method, all_methods, method_named, option_types
+from eigenfed.protocol.method import AUTO, Method, all_methods, find_method, option_types
 from eigenfed.study.config.toml_text import KeyPath, format_value
 
 Schema = dict[str, Any]
@@ -226,7 +226,7 @@ def read_method(value: Any) -> Method | str:
     for option, given in options.items():
         if int in kinds.get(option, ()) and float not in kinds[option]:
             options[option] = _take_integer(given)
-    return method_named(name, options)
+    return find_method(name, options)
 
 
 def _add_name_schema(schema: Schema) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-from eigenfed.data.row_filter import PATTERN, conditions_of
+from eigenfed.data.row_filter import PATTERN, parse_conditions
 from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.config.fields import (
@@ -34,7 +34,7 @@ _DIGEST = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
 def _check_conditions(where: tuple[str, ...]) -> tuple[str, ...]:
-    conditions_of(where)
+    parse_conditions(where)
     return where
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from eigenfed.errors import DataError, PrivacyError
-from eigenfed.privacy.guarantee import SHARES, Privacy
+from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.method import AUTO
 from eigenfed.protocol.study import Study
@@ -51,17 +51,17 @@ class SharesTable(TomlTable, title="[privacy.shares]"):
     Those left out keep their defaults.
     """
 
-    count: NotNegativeNumber = SHARES["count"]
+    count: NotNegativeNumber = BUDGET_FRACTIONS["count"]
     """Fraction of the privacy budget for the number of rows, if it is private."""
-    radius: NotNegativeNumber = SHARES["radius"]
+    radius: NotNegativeNumber = BUDGET_FRACTIONS["radius"]
     """Fraction of the privacy budget for the norm to which rows are clipped for the mean."""
-    mean: NotNegativeNumber = SHARES["mean"]
+    mean: NotNegativeNumber = BUDGET_FRACTIONS["mean"]
     """Fraction of the privacy budget for the mean."""
-    clip: NotNegativeNumber = SHARES["clip"]
+    clip: NotNegativeNumber = BUDGET_FRACTIONS["clip"]
     """Fraction of the privacy budget for the norm to which centered rows are clipped."""
-    covariance: NotNegativeNumber = SHARES["covariance"]
+    covariance: NotNegativeNumber = BUDGET_FRACTIONS["covariance"]
     """Fraction of the privacy budget for the covariance."""
-    scree: NotNegativeNumber = SHARES["scree"]
+    scree: NotNegativeNumber = BUDGET_FRACTIONS["scree"]
     """Fraction of the privacy budget for the variances along the components."""
 
 

@@ -22,7 +22,7 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.messages import Integers, pack
 from eigenfed.protocol.operations import Limits, R, Request, State, Terms
-from eigenfed.protocol.private.budget_schedule import terms_of
+from eigenfed.protocol.private.budget_schedule import require_privacy
 from eigenfed.protocol.private.private_pca import private_pca
 from eigenfed.protocol.private.private_site import (
     BallRequest,
@@ -93,7 +93,7 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     >>> found.captured > 0.95, found.ratio < 0.1
     (True, True)
     """
-    k, privacy = study.components, terms_of(study)
+    k, privacy = study.components, require_privacy(study)
     if privacy.trust == "central":
         # A trusted coordinator adds the noise once, like a single site with local noise.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}
@@ -128,7 +128,7 @@ def _run(study: Study, sites: "_SimulatedSites") -> Array:
     """
     protocol = private_pca(study, rng=sites.rng, total=sites)
     next(protocol)
-    d, public = len(sites.values), terms_of(study).count == "public"
+    d, public = len(sites.values), require_privacy(study).count == "public"
     replies = {
         name: pack(RowsReply(d=d, n=n if public else None)) for name, n in sites.rows.items()
     }
@@ -179,7 +179,7 @@ class _SimulatedSites:
         self._drawn = rng.standard_normal((count, features)) * np.sqrt(self.values)
         self._terms = Terms(study, self._n, len(self.values))
         self._state = State()
-        self._parties = terms_of(study).parties(len(rows))
+        self._parties = require_privacy(study).parties(len(rows))
 
     def agree(self, limits: Limits) -> None:
         """Ignore limits: noisy sums need none."""

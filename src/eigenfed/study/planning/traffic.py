@@ -21,7 +21,7 @@ from eigenfed.privacy.leakage import Meter
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.private.budget_schedule import terms_of
+from eigenfed.protocol.private.budget_schedule import require_privacy
 from eigenfed.protocol.study import Study
 from eigenfed.transport.local import Answering, LocalTransport
 
@@ -171,7 +171,7 @@ def simulate_private_traffic(
     """Run a private study on model sites: its traffic depends neither on rows nor on noise."""
     rng = np.random.default_rng(0)
     # The model's random rows are too few for real noise: a huge epsilon keeps the run from failing.
-    privacy = replace(terms_of(study), epsilon=1e4, colluders=0, dropouts=0)
+    privacy = replace(require_privacy(study), epsilon=1e4, colluders=0, dropouts=0)
     shape = (max(_LEAST_MODEL_ROWS, 2 * study.components), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
     return _run(replace(study, privacy=privacy), sources, real)

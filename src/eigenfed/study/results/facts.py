@@ -14,7 +14,7 @@ from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Reveals
-from eigenfed.protocol.exact.by_site import compared
+from eigenfed.protocol.exact.by_site import compare_sites
 from eigenfed.protocol.method import Method, all_methods, as_method
 
 FORMAT = 1
@@ -104,7 +104,7 @@ def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | N
 def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
     if pca.by_site_ is None:
         return None
-    found = compared(pca.by_site_)
+    found = compare_sites(pca.by_site_)
     return {
         "explained": found.explained,
         "sites": {

@@ -31,8 +31,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.data.readers.npy import mapped
-from eigenfed.data.safe_files import read_part, strict_json
+from eigenfed.data.readers.npy import map_npy
+from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.accounts import Totals
@@ -273,7 +273,7 @@ def read_result(folder: Path) -> Result:
 def _read_facts(folder: Path) -> dict[str, Any]:
     text = _read_text(folder, "result.json")
     try:
-        facts = strict_json(text)
+        facts = parse_strict_json(text)
     except ValueError:
         facts = None
     if not _is_result(facts):
@@ -341,7 +341,7 @@ def _read_text(folder: Path, part: str) -> str:
 
 def _read_array(folder: Path, part: str) -> npt.NDArray[Any]:
     try:
-        stored = mapped(folder / part)
+        stored = map_npy(folder / part)
     except (OSError, DataError):
         raise _unreadable(folder, part) from None
     if stored.dtype not in (np.float64, np.float32) or not np.isfinite(stored).all():

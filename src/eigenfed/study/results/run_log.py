@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from eigenfed.data.safe_files import read_part, strict_json
+from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import DataError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.protocol.gate.records import Egress
@@ -99,7 +99,7 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     """
     path = folder / "run.jsonl"
     try:
-        events = [strict_json(line) for line in read_part(path).decode("utf-8").splitlines()]
+        events = [parse_strict_json(line) for line in read_part(path).decode("utf-8").splitlines()]
         for event in events:
             if event["event"] == _EARLIER_REQUEST:
                 event["event"] = "request"

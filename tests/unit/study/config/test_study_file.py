@@ -7,7 +7,7 @@ import pytest
 
 from eigenfed import Power
 from eigenfed.errors import Argument, DataError, InputError
-from eigenfed.privacy.guarantee import COUNTS, SHARES, TRUSTS
+from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, COUNTS, TRUSTS
 from eigenfed.study.config import Expected, read_study, schema_of
 
 BASE = 'name = "heart"\nsites = ["north", "south", "island"]\ncomponents = 4\n'
@@ -68,7 +68,7 @@ def test_choices_of_privacy_are_those_of_the_library() -> None:
     keys = schema_of("study")["properties"]["privacy"]["properties"]
     assert tuple(keys["trust"]["enum"]) == TRUSTS
     assert tuple(keys["count"]["enum"]) == COUNTS
-    assert list(keys["shares"]["properties"]) == list(SHARES)
+    assert list(keys["shares"]["properties"]) == list(BUDGET_FRACTIONS)
 
 
 def test_options_do_not_apply_under_privacy_even_at_their_defaults(tmp_path: Path) -> None:
