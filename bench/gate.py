@@ -29,7 +29,7 @@ def lines() -> Iterator[Line]:
         request.check(terms, state)
         meter.counted(basis, np.ones(_D))
 
-    agreed = request.agreed(terms, state)
+    agreed = request.apply_to(terms, state)
     warm = product.run(source, request, agreed, terms).state
     with threadpool_limits(1):
         checking, working = fastest(check, lambda: product.run(source, request, warm, terms))

@@ -167,9 +167,9 @@ def test_a_sound_ledger_verifies_with_every_head_that_it_ever_had(path: Path) ->
         assert verdict.text == f"{LAST} events, intact, up to head {first}."
         ledger.refuse(key(9), "forbidden")
         assert ledger.head != first
-        assert ledger.verify(head=first).sound
-        assert ledger.verify(head=ledger.head).sound
-        assert not ledger.verify(head="00" * 32).sound
+        assert ledger.verify(head=first).intact
+        assert ledger.verify(head=ledger.head).intact
+        assert not ledger.verify(head="00" * 32).intact
 
 
 def test_a_cut_end_is_found_against_a_noted_head_only(path: Path) -> None:
@@ -209,7 +209,7 @@ def test_a_chain_written_anew_is_found_against_a_noted_head_only(path: Path) -> 
     head_file(path).unlink()
     with Ledger(path, readonly=True) as ledger:
         assert ledger.verify().intact
-        assert not ledger.verify(head=noted).sound
+        assert not ledger.verify(head=noted).intact
 
 
 def test_events_that_vanish_under_an_open_ledger_stop_it(path: Path) -> None:
