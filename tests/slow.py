@@ -19,42 +19,42 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_sensors_show_the_merged_components_beside_the_pooled_ones",
     ),
     "tests/docs/test_site.py": (),
-    "tests/privacy/test_audit_epsilon.py": (),
-    "tests/privacy/test_calibration.py": (
+    "tests/audit/test_epsilon.py": (),
+    "tests/privacy/dp/test_accounting.py": (
         "test_epsilon_errs_on_the_side_of_privacy_and_hardly",
         "test_mu_errs_on_the_side_of_privacy_and_hardly",
     ),
-    "tests/privacy/test_colluders.py": (),
-    "tests/privacy/test_federated_privacy.py": (),
-    "tests/privacy/test_gaussian.py": (
+    "tests/protocol/private/test_colluders.py": (),
+    "tests/protocol/private/test_federated_privacy.py": (),
+    "tests/privacy/dp/test_discrete_gaussian.py": (
         "test_draws_follow_the_exact_distribution",
         "test_every_deviation_has_its_moments",
         "test_no_residue_is_preferred",
         "test_rounding_a_continuous_gaussian_at_random_gives_the_discrete_one",
     ),
-    "tests/privacy/test_ledger.py": ("test_totals_are_those_of_dp_accounting",),
-    "tests/privacy/test_ledger_durable.py": (),
-    "tests/privacy/test_ledger_events.py": (),
-    "tests/privacy/test_ledger_head.py": (),
-    "tests/privacy/test_ledger_rosters.py": (
+    "tests/privacy/ledger/test_ledger.py": ("test_totals_are_those_of_dp_accounting",),
+    "tests/privacy/ledger/test_ledger_durable.py": (),
+    "tests/privacy/ledger/test_ledger_events.py": (),
+    "tests/privacy/ledger/test_ledger_head.py": (),
+    "tests/privacy/secagg/test_differencing.py": (
         "test_groups_that_are_isolated_are_those_whose_columns_hold_rank",
     ),
-    "tests/privacy/test_membership.py": (),
-    "tests/privacy/test_missing_under_privacy.py": (),
-    "tests/privacy/test_private_count.py": (),
-    "tests/privacy/test_private_pca.py": (
+    "tests/audit/test_membership.py": (),
+    "tests/protocol/private/test_missing_under_privacy.py": (),
+    "tests/protocol/private/test_private_count.py": (),
+    "tests/protocol/private/test_private_pca.py": (
         "test_a_run_spends_exactly_what_it_claims_in_as_many_rounds_as_it_should",
         "test_the_same_public_seed_brings_other_noise",
         "test_utility_on_digits_follows_trust_relation_and_method",
     ),
-    "tests/privacy/test_private_stream.py": (
+    "tests/privacy/dp/test_private_stream.py": (
         "test_a_stream_far_from_zero_is_centred_well",
         "test_digits_with_public_centring_and_the_clip_paid_for",
         "test_memory_is_of_order_features_times_components",
     ),
-    "tests/privacy/test_published_runs.py": (),
-    "tests/privacy/test_published_truth.py": (),
-    "tests/privacy/test_sensitivity.py": (
+    "tests/protocol/published/test_published_runs.py": (),
+    "tests/privacy/test_published_claims.py": (),
+    "tests/privacy/dp/test_sensitivity.py": (
         "test_a_search_never_exceeds_the_sensitivity_of_a_sketch",
         "test_a_search_reaches_the_stated_sensitivity_and_never_more",
         "test_no_neighbours_move_an_operation_further_than_it_says",
@@ -85,47 +85,47 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_sine_bound_holds",
         "test_truncation_keeps_weight_mean_and_energy",
     ),
-    "tests/protocol/test_by_site.py": ("test_levels_are_those_of_the_scores",),
-    "tests/protocol/test_canary.py": (
+    "tests/protocol/exact/test_by_site.py": ("test_levels_are_those_of_the_scores",),
+    "tests/protocol/gate/test_canary.py": (
         "test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file",
     ),
-    "tests/protocol/test_certificate.py": (
+    "tests/protocol/exact/test_certificate.py": (
         "test_the_bound_holds_on_many_problems",
         "test_the_error_of_a_narrow_wire_is_part_of_the_residual",
     ),
-    "tests/protocol/test_krylov.py": (
+    "tests/protocol/exact/test_krylov.py": (
         "test_ten_rounds_and_four_hundred_thousand_floats_on_data_like_mnist",
         "test_ten_rounds_and_four_hundred_thousand_floats_on_mnist",
         "test_the_published_iteration_stops_on_mnist_before_it_is_there",
         "test_the_published_iteration_takes_ten_times_the_rounds_and_floats",
     ),
     "tests/protocol/test_messages.py": ("test_messages_come_back_as_they_were",),
-    "tests/protocol/test_one_shot.py": ("test_digits_capture_what_was_measured",),
-    "tests/protocol/test_orthonormalise.py": (
+    "tests/protocol/exact/test_merge.py": ("test_digits_capture_what_was_measured",),
+    "tests/protocol/exact/test_orthonormalise.py": (
         "test_cholesky_is_orthonormal_at_any_condition",
         "test_cholesky_keeps_orthogonality_where_gram_schmidt_loses_it",
     ),
-    "tests/protocol/test_participant.py": (
+    "tests/protocol/secure/test_participant.py": (
         "test_a_site_never_gives_both_kinds_of_shares_in_any_order",
         "test_losses_that_leave_a_ring_which_few_could_cut_are_not_signed",
     ),
-    "tests/protocol/test_power.py": (
+    "tests/protocol/exact/test_power.py": (
         "test_alignment_lowers_the_floor_of_local_steps",
         "test_falling_steps_remove_the_floor",
         "test_floors_on_mnist_at_half_resolution",
         "test_sampled_runs_survive_sites_that_drop_out",
         "test_sampled_sites_come_to_a_neighbourhood",
     ),
-    "tests/protocol/test_processes.py": (),
-    "tests/protocol/test_randomized.py": (
+    "tests/transport/test_processes.py": (),
+    "tests/protocol/exact/test_randomized.py": (
         "test_a_few_iterations_are_the_centralised_algorithm_not_the_limit",
         "test_ten_iterations_are_within_a_millionth_of_a_degree",
         "test_ten_iterations_are_within_a_millionth_of_a_degree_on_mnist",
     ),
-    "tests/protocol/test_schedule.py": (),
-    "tests/protocol/test_secure_losses.py": (),
-    "tests/protocol/test_secure_methods.py": (),
-    "tests/protocol/test_secure_sum.py": (
+    "tests/protocol/private/test_budget_schedule.py": (),
+    "tests/protocol/secure/test_secure_losses.py": (),
+    "tests/protocol/secure/test_secure_methods.py": (),
+    "tests/protocol/secure/test_aggregation.py": (
         "test_a_run_is_taken_up_where_a_site_was_lost",
         "test_a_secure_sum_is_the_sum_to_half_a_step_for_each_site",
         "test_a_sum_takes_three_rounds_and_keys_two_for_some_sums_ahead",
@@ -133,126 +133,124 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_neighbours_bound_the_masks_of_each_site",
         "test_processes_sum_as_threads_do",
     ),
-    "tests/protocol/test_single_precision.py": (
+    "tests/protocol/exact/test_single_precision.py": (
         "test_the_bound_on_the_angle_holds",
         "test_with_a_certificate_it_is_as_exact_as_double",
     ),
-    "tests/protocol/test_subspace.py": (
+    "tests/protocol/exact/test_subspace.py": (
         "test_components_are_those_of_all_rows",
         "test_nothing_of_the_rows_side_leaves",
         "test_with_orthonormal_rows_each_iterate_is_the_centralised_one",
     ),
     "tests/protocol/test_toy_method.py": (),
-    "tests/protocol/test_transcript.py": (
+    "tests/transport/test_transcript.py": (
         "test_a_torn_last_record_is_cut_off_and_written_again",
         "test_any_flipped_bit_is_refused_and_the_file_left_alone",
     ),
-    "tests/protocol/test_tree.py": (
+    "tests/protocol/exact/test_tree.py": (
         "test_a_tree_of_any_depth_and_fan_out_equals_the_merge_of_its_newest_leaves",
         "test_any_order_with_duplicates_and_stale_versions_gives_the_same_bits",
         "test_the_answer_at_any_time_is_that_of_what_has_arrived",
     ),
     "tests/security/test_hostile_files.py": (),
     "tests/security/test_mutation_walk.py": (),
-    "tests/unit/audit/test_hostile_coordinator.py": (),
-    "tests/unit/audit/test_reconstruct.py": (
+    "tests/audit/test_hostile_coordinator.py": (),
+    "tests/audit/test_reconstruct.py": (
         "test_mnist_is_nearly_given_away_at_an_eighth_of_its_rank",
     ),
-    "tests/unit/baselines/test_grouse.py": (
+    "tests/baselines/test_grouse.py": (
         "test_a_given_step_of_two_converges_on_noisy_rows",
         "test_basis_stays_orthonormal_over_ten_thousand_rows",
     ),
-    "tests/unit/baselines/test_interface.py": (),
-    "tests/unit/baselines/test_power_stream.py": ("test_larger_blocks_lower_the_floor",),
-    "tests/unit/baselines/test_spirit.py": (
+    "tests/baselines/test_interface.py": (),
+    "tests/baselines/test_power_stream.py": ("test_larger_blocks_lower_the_floor",),
+    "tests/baselines/test_spirit.py": (
         "test_a_new_direction_raises_the_number_of_variables",
         "test_a_planted_subspace_is_recovered",
         "test_directions_come_in_order_and_agree_with_all_rows",
         "test_retained_energy_ends_within_its_bounds",
     ),
-    "tests/unit/cli/test_audit.py": (
+    "tests/cli/test_audit.py": (
         "test_a_record_among_few_rows_is_found",
         "test_noise_hides_the_record",
         "test_the_noise_of_a_site_stays_within_its_claim_and_near_it",
     ),
-    "tests/unit/cli/test_demo.py": (
+    "tests/cli/test_demo.py": (
         "test_the_demo_says_where_the_result_is_and_keeps_what_is_there",
         "test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one",
     ),
-    "tests/unit/cli/test_fit.py": (
+    "tests/cli/test_fit.py": (
         "test_a_private_result_has_its_statement_and_no_scores",
         "test_scores_of_a_private_result_are_said_not_to_be_private",
         "test_the_installed_program_runs_from_files_to_a_folder",
     ),
-    "tests/unit/cli/test_main.py": (
+    "tests/cli/test_main.py": (
         "test_a_failure_is_one_line_without_a_traceback",
         "test_on_a_terminal_the_rounds_are_shown_beside_the_result",
     ),
-    "tests/unit/cli/test_plan.py": (
+    "tests/cli/test_plan.py": (
         "test_a_study_file_is_read_and_options_replace_it",
         "test_the_link_makes_time",
     ),
-    "tests/unit/cli/test_rehearsal.py": (),
-    "tests/unit/data/test_files.py": (
+    "tests/study/test_rehearsal.py": (),
+    "tests/data/test_files.py": (
         "test_a_csv_of_very_wide_rows_is_read",
         "test_every_kind_of_file_gives_exactly_the_same_numbers",
     ),
-    "tests/unit/data/test_files_cache.py": ("test_a_crash_leaves_no_copy_that_is_taken_for_whole",),
-    "tests/unit/data/test_files_memory.py": (),
-    "tests/unit/data/test_files_refused.py": (),
-    "tests/unit/data/test_prepared.py": (
+    "tests/data/test_files_cache.py": ("test_a_crash_leaves_no_copy_that_is_taken_for_whole",),
+    "tests/data/test_files_memory.py": (),
+    "tests/data/test_files_refused.py": (),
+    "tests/data/test_prepared.py": (
         "test_every_product_is_that_of_the_whole_table",
         "test_no_second_table_is_made",
         "test_results_are_the_same_bits_on_one_thread_and_on_two",
     ),
-    "tests/unit/data/test_where.py": (
-        "test_a_large_file_is_filtered_without_being_in_memory_whole",
-    ),
-    "tests/unit/estimators/test_federated.py": (
+    "tests/data/test_where.py": ("test_a_large_file_is_filtered_without_being_in_memory_whole",),
+    "tests/estimators/test_federated.py": (
         "test_every_method_finds_the_pooled_subspace",
         "test_features_split_over_sites_give_the_pooled_pca",
         "test_methods_may_be_values_with_options",
         "test_scikit_learn_contract",
     ),
-    "tests/unit/estimators/test_file_sites.py": (
+    "tests/estimators/test_file_sites.py": (
         "test_files_of_every_kind_give_the_result_of_their_tables",
     ),
-    "tests/unit/estimators/test_secure.py": ("test_secure_sums_give_the_same_components",),
-    "tests/unit/estimators/test_streaming.py": (
+    "tests/estimators/test_secure.py": ("test_secure_sums_give_the_same_components",),
+    "tests/estimators/test_streaming.py": (
         "test_batches_change_nothing_to_the_last_bit",
         "test_closer_to_optimal_than_incremental_pca",
     ),
-    "tests/unit/linalg/test_compress.py": (),
-    "tests/unit/linalg/test_lanczos.py": (
-        "test_the_basis_stays_orthonormal_and_residuals_are_true",
-    ),
-    "tests/unit/linalg/test_spiked.py": (
+    "tests/linalg/test_compress.py": (),
+    "tests/linalg/test_lanczos.py": ("test_the_basis_stays_orthonormal_and_residuals_are_true",),
+    "tests/linalg/test_spiked.py": (
         "test_a_strange_direction_mixes_with_those_it_comes_near",
         "test_clear_directions_are_estimated_closely",
         "test_directions_below_the_noise_are_said_to_be_lost",
     ),
-    "tests/unit/privacy/test_fixed_point.py": ("test_a_sum_is_right_to_half_a_step_for_each_site",),
-    "tests/unit/privacy/test_leakage.py": (
+    "tests/privacy/secagg/test_fixed_point.py": (
+        "test_a_sum_is_right_to_half_a_step_for_each_site",
+    ),
+    "tests/privacy/test_leakage.py": (
         "test_how_directions_are_cut_into_asks_does_not_matter",
         "test_rank_and_variance_are_those_of_all_directions_at_once",
     ),
-    "tests/unit/privacy/test_shamir.py": ("test_any_threshold_of_shares_bring_the_secret_back",),
-    "tests/unit/report/test_html.py": (),
-    "tests/unit/report/test_model.py": ("test_a_result_without_a_part_of_it_is_refused",),
-    "tests/unit/report/test_repeat.py": (
+    "tests/privacy/secagg/test_shamir.py": ("test_any_threshold_of_shares_bring_the_secret_back",),
+    "tests/report/test_html.py": (),
+    "tests/report/test_model.py": ("test_a_result_without_a_part_of_it_is_refused",),
+    "tests/report/test_repeat.py": (
         "test_the_command_repeats_the_run",
         "test_what_no_command_can_say_python_can",
     ),
-    "tests/unit/study/config/test_templates.py": (
+    "tests/study/config/test_templates.py": (
         "test_both_say_the_same_of_every_key_with_many_values",
     ),
-    "tests/unit/study/test_plan.py": (
+    "tests/study/planning/test_plan.py": (
         "test_the_verdict_is_against_noise_where_noise_is_all",
         "test_the_verdict_on_few_rows_is_the_reason_why_a_run_would_end",
         "test_the_verdict_tells_what_noise_leaves",
     ),
-    "tests/unit/study/test_plan_cost.py": (),
-    "tests/unit/study/test_plan_messages.py": (
+    "tests/study/planning/test_plan_cost.py": (),
+    "tests/study/planning/test_plan_messages.py": (
         "test_a_private_run_crosses_as_forecast",
         "test_keys_of_many_sites_and_many_sums_are_counted",
         "test_leakage_is_about_what_the_meter_will_say",
@@ -260,10 +258,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_subspace_iteration_takes_about_as_many_rounds_whatever_its_start",
         "test_without_a_spectrum_the_range_holds_the_truth",
     ),
-    "tests/unit/study/test_plan_noise.py": (),
-    "tests/unit/study/test_results.py": ("test_scores_of_a_private_run_are_never_written",),
-    "tests/unit/study/test_run_log.py": ("test_no_digest_of_a_reply_stands_where_others_read",),
-    "tests/unit/test_arrays.py": (),
+    "tests/study/planning/test_plan_noise.py": (),
+    "tests/study/results/test_results.py": ("test_scores_of_a_private_run_are_never_written",),
+    "tests/study/results/test_run_log.py": ("test_no_digest_of_a_reply_stands_where_others_read",),
+    "tests/test_arrays.py": (),
 }
 
 

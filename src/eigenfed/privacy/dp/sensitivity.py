@@ -3,7 +3,7 @@
 Rows are clipped to norm C. Under ``replace_one`` a row is replaced by another; under ``zero_out``
 it is left out of every sum (which differs from a row of zeros: about a mean that is a row like any
 other). The number of rows is public under both. Derivations are in ``docs/privacy.md``;
-``tests/privacy/test_sensitivity.py`` searches numerically for a violation of each bound.
+``tests/privacy/dp/test_sensitivity.py`` searches numerically for a violation of each bound.
 
 The constants and `search_radius` below define the private search for a clipping radius, a binary
 search on noisy counts of the rows within a radius.

@@ -32,7 +32,7 @@ from eigenfed.transport.local import LocalTransport
 from oracles import power_law
 from private_runs import in_parts
 
-DATA = Path(__file__).parents[3] / os.environ.get("EIGENFED_DATA", "../shared/data")
+DATA = Path(__file__).parents[2] / os.environ.get("EIGENFED_DATA", "../shared/data")
 MNIST = DATA / "mnist" / "t10k-images-idx3-ubyte.gz"
 
 

@@ -32,4 +32,4 @@ def test_a_test_is_slow_with_all_its_parameters_or_with_its_whole_file() -> None
     assert is_slow(f"{file}::{names[0]}[a-1]")
     assert is_slow(f"{whole}::test_anything")
     assert not is_slow(f"{file}::{names[0]}_too")
-    assert not is_slow("tests/unit/test_slow_list.py::test_anything")
+    assert not is_slow("tests/docs/test_slow_list.py::test_anything")
