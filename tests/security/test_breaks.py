@@ -301,7 +301,7 @@ def test_7_the_limit_on_directions_is_decided_before_a_row_is_touched() -> None:
         assert lone.request(ProductRequest(basis=basis(2, seed=3))).code == "leakage"
 
 
-# 8. One number for dropouts and colluders: see tests/protocol/private/test_colluders.py for the noise.
+# 8. One number for dropouts and colluders: tests/protocol/private/test_colluders.py has the noise.
 
 
 def test_8_a_site_wants_noise_for_as_many_colluders_as_it_fears() -> None:
