@@ -27,7 +27,7 @@ from eigenfed.estimators.in_process import (
 )
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.recorded import Outcome, Setting, leakage_of, run_once, run_recorded
+from eigenfed.estimators.recorded import RunOutcome, Setting, leakage_of, run_once, run_recorded
 from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validate_rows
 from eigenfed.linalg.checks import check_count, check_weights
 from eigenfed.privacy.guarantee import Privacy, Statement, state_published_guarantee
@@ -38,9 +38,9 @@ from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLeve
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
 from eigenfed.protocol.study import Study
-from eigenfed.transport.accounts import Leakage
 from eigenfed.transport.engine import Engine, as_engine
 from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.run_account import Leakage
 
 
 class FederatedPCA(Projection, BaseEstimator):
@@ -327,7 +327,7 @@ class FederatedPCA(Projection, BaseEstimator):
         self._take_account(outcome)
         return self
 
-    def _take_account(self, outcome: Outcome) -> None:
+    def _take_account(self, outcome: RunOutcome) -> None:
         self.rounds_, self.egress_ = outcome.rounds, outcome.egress
         self.n_rounds_ = len(outcome.rounds)
         self.bytes_up_ = sum(record.bytes_up for record in outcome.rounds)

@@ -40,9 +40,9 @@ from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Study
-from eigenfed.transport.accounts import Leakage, RunAccount, SiteAccount
 from eigenfed.transport.engine import Engine
 from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.run_account import Leakage, RunAccount, SiteAccount
 from eigenfed.transport.transcript import Transcript
 
 _log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class RunOutcome:
     """What came of a run.
 
     Attributes
@@ -105,7 +105,7 @@ class Outcome:
     leakage: Leakage | None = None
 
 
-def run_once(setting: Setting) -> Outcome:
+def run_once(setting: Setting) -> RunOutcome:
     """Run a study without a transcript."""
     run = setting.connect()
     try:
@@ -116,7 +116,7 @@ def run_once(setting: Setting) -> Outcome:
     return _outcome(found, run, setting)
 
 
-def run_recorded(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
+def run_recorded(setting: Setting, path: str | os.PathLike[str]) -> RunOutcome:
     """Run a study with a transcript, or resume the run that a transcript was begun for.
 
     Raises
@@ -144,7 +144,7 @@ def leakage_of(sites: Mapping[str, Any], accounts: Mapping[str, SiteAccount]) ->
 # A run and its record -----------------------------------------------------------------------------
 
 
-def _begin(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
+def _begin(setting: Setting, path: str | os.PathLike[str]) -> RunOutcome:
     run = setting.connect()
     about = _topic(setting.study, setting.sources) | {
         "seed": setting.seed,
@@ -159,7 +159,7 @@ def _begin(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
         return _continue(setting, run, record)
 
 
-def _resume(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
+def _resume(setting: Setting, path: str | os.PathLike[str]) -> RunOutcome:
     with _open_file(path, None, None) as record:
         _check_topic(setting, record, path)
         setting = replace(setting, seed=int(record.about["seed"]))
@@ -173,7 +173,7 @@ def _resume(setting: Setting, path: str | os.PathLike[str]) -> Outcome:
         return _replay(setting, record, path)
 
 
-def _continue(setting: Setting, run: Federation, record: Transcript) -> Outcome:
+def _continue(setting: Setting, run: Federation, record: Transcript) -> RunOutcome:
     """Drive a run at its sites to its end, or keep them until it is resumed."""
     try:
         protocol = setting.protocol(run.study, run.roster, record.run)
@@ -184,7 +184,9 @@ def _continue(setting: Setting, run: Federation, record: Transcript) -> Outcome:
     return _finish(found, run, setting, record)
 
 
-def _finish(found: Decomposition, run: Federation, setting: Setting, record: Transcript) -> Outcome:
+def _finish(
+    found: Decomposition, run: Federation, setting: Setting, record: Transcript
+) -> RunOutcome:
     run.transport.close()
     outcome = _outcome(found, run, setting)
     leakage = leakage_of(setting.sources, outcome.accounts)
@@ -192,17 +194,17 @@ def _finish(found: Decomposition, run: Federation, setting: Setting, record: Tra
     return replace(outcome, leakage=leakage)
 
 
-def _outcome(found: Decomposition, run: Federation, setting: Setting) -> Outcome:
+def _outcome(found: Decomposition, run: Federation, setting: Setting) -> RunOutcome:
     accounts = run.transport.accounts
     egress = {name: accounts[name].egress if name in accounts else () for name in setting.sources}
     found = replace(found, why=found.why or run.reason)
-    return Outcome(found, tuple(run.transport.log), egress, accounts)
+    return RunOutcome(found, tuple(run.transport.log), egress, accounts)
 
 
 # Sites that are gone ------------------------------------------------------------------------------
 
 
-def _replay(setting: Setting, record: Transcript, path: str | os.PathLike[str]) -> Outcome:
+def _replay(setting: Setting, record: Transcript, path: str | os.PathLike[str]) -> RunOutcome:
     """Compute what the record holds, and ask new sites for the rest, if they can give it."""
     known = record.about.get("roster")
     roster = known and Roster({name: bytes.fromhex(key) for name, key in known.items()})
@@ -224,9 +226,9 @@ def _replay(setting: Setting, record: Transcript, path: str | os.PathLike[str]) 
     found = replace(found, why=found.why or reason)
     if record.account is None:  # interrupted between the last round and the account of it
         unknown: dict[str, tuple[Egress, ...]] = dict.fromkeys(setting.sources, ())
-        return Outcome(found, (), unknown, {}, Leakage(1.0, 1.0))
+        return RunOutcome(found, (), unknown, {}, Leakage(1.0, 1.0))
     account = RunAccount.from_json(record.account)
-    return Outcome(found, account.rounds, account.egress, {}, account.leakage)
+    return RunOutcome(found, account.rounds, account.egress, {}, account.leakage)
 
 
 class _Successors:

@@ -2,6 +2,12 @@
 
 ``Local()`` keeps the sites on threads of this process, ``Processes()`` gives each a child process.
 Only an engine's own module imports what the engine needs, when the class is first used.
+
+- `engine`: what an engine is, and the engines by name.
+- `local`, `processes`: sites on threads, sites in child processes.
+- `rounds`: the record and the log of each round.
+- `run_account`: what is known of a run when it is over.
+- `transcript`: the recorded rounds of a run, from which it resumes.
 """
 
 from importlib import import_module

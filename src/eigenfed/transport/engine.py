@@ -20,8 +20,8 @@ from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import Transport
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import check_wire
-from eigenfed.transport.accounts import SiteAccount
 from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.run_account import SiteAccount
 
 ENGINES = {"local": "Local", "processes": "Processes"}
 """The engines that have a name, by the module that holds them."""

@@ -18,9 +18,9 @@ from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.core import Call
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message, check_wire
-from eigenfed.transport.accounts import SiteAccount
 from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.rounds import RoundRecord, log_message, log_refusal, log_round
+from eigenfed.transport.run_account import SiteAccount
 
 
 class Answering(Protocol):

@@ -37,9 +37,9 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import check_wire
-from eigenfed.transport.accounts import SiteAccount, egress_from_json, egress_to_json
 from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.local import LocalTransport
+from eigenfed.transport.run_account import SiteAccount, egress_from_json, egress_to_json
 
 _VERSION = 1
 _PART_BYTES = 4 << 20

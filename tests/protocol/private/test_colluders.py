@@ -21,7 +21,7 @@ from eigenfed.protocol.core import Call, Protocol, call_each, drive
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import State, Terms
-from eigenfed.protocol.private.private_pca import Spender
+from eigenfed.protocol.private.noisy_sums import Spender
 from eigenfed.protocol.private.private_site import MomentRequest, RowsRequest, private_scatter
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.secure.participant import Participant

@@ -25,7 +25,7 @@ from eigenfed.protocol.core import plain_sum
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import State, Terms
 from eigenfed.protocol.private.budget_schedule import list_spends
-from eigenfed.protocol.private.private_pca import Spender
+from eigenfed.protocol.private.noisy_sums import Spender
 from eigenfed.protocol.private.private_site import (
     BallRequest,
     MomentRequest,

@@ -11,13 +11,13 @@ from eigenfed import Covariance, FederatedPCA, Krylov, Power, Privacy, Randomize
 from eigenfed.errors import EigenfedError, InputError
 from eigenfed.protocol.method import Method
 from eigenfed.study.config import read_study
-from eigenfed.study.planning.forecast import Question, forecast
-from eigenfed.study.planning.plan import make_question, write_verdict
-from eigenfed.study.planning.spectrum import (
+from eigenfed.study.planning.assumed_spectra import (
     assume_spectra,
     make_geometric_spectrum,
     make_spectrum,
 )
+from eigenfed.study.planning.forecast import Question, forecast
+from eigenfed.study.planning.plan import make_question, write_verdict
 
 ROWS = {"north": 3000, "south": 900, "island": 150}
 FILE = """

@@ -8,8 +8,8 @@ from sklearn.datasets import load_digits
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
+from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.forecast import Case, Question, forecast
-from eigenfed.study.planning.spectrum import make_geometric_spectrum
 
 ROWS = {"north": 900, "south": 500, "island": 400}
 

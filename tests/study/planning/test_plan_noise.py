@@ -7,8 +7,8 @@ from eigenfed import FederatedPCA, Privacy
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.protocol.study import Study
+from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
-from eigenfed.study.planning.spectrum import make_geometric_spectrum
 
 pytestmark = pytest.mark.usefixtures("seeded_noise")
 

@@ -21,7 +21,7 @@ _LONGEST = 256 << 20
 _WIDEST = (1 << 31) - 1
 
 
-class _Line(NamedTuple):
+class _SvmLine(NamedTuple):
     number: int
     text: bytes
 
@@ -59,7 +59,7 @@ def read_svm_blocks(path: Path, n_features: int | None) -> Iterator[Block]:
         raise DataError(f"{path} names no feature in any row. Pass a file with records.")
 
 
-def _split_lines(path: Path) -> Iterator[list[_Line]]:
+def _split_lines(path: Path) -> Iterator[list[_SvmLine]]:
     """Yield the lines that are not blank, without comments, in parts of about 1 MB."""
     part, size = [], 0
     for line in _read_lines(path):
@@ -72,7 +72,7 @@ def _split_lines(path: Path) -> Iterator[list[_Line]]:
         yield part
 
 
-def _read_lines(path: Path) -> Iterator[_Line]:
+def _read_lines(path: Path) -> Iterator[_SvmLine]:
     with path.open("rb") as file:
         number = 0
         while line := file.readline(_LONGEST):
@@ -83,10 +83,10 @@ def _read_lines(path: Path) -> Iterator[_Line]:
             number += 1
             text = line.partition(b"#")[0].strip()
             if text:
-                yield _Line(number, text)
+                yield _SvmLine(number, text)
 
 
-def _parse_lines(path: Path, lines: list[_Line]) -> Any:
+def _parse_lines(path: Path, lines: list[_SvmLine]) -> Any:
     """Return lines as a csr_array, or raise an error with the number of the first wrong line."""
     rows = _load(b"\n".join(line.text for line in lines))
     if rows is not None:

@@ -27,13 +27,13 @@ from eigenfed.protocol.method import (
 )
 from eigenfed.protocol.methods import choose_method
 from eigenfed.protocol.study import Study
-from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
-from eigenfed.study.planning.spectrum import (
+from eigenfed.study.planning.assumed_spectra import (
     Spectrum,
     assume_spectra,
     make_geometric_spectrum,
     make_spectrum,
 )
+from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
 from eigenfed.study.planning.traffic import TrafficTrace
 from eigenfed.study.planning.trial_runs import (
     Traffic,

@@ -42,7 +42,7 @@ from eigenfed.protocol.private.private_site import (
     WithinRequest,
 )
 from eigenfed.protocol.study import Study
-from eigenfed.study.planning.spectrum import Spectrum
+from eigenfed.study.planning.assumed_spectra import Spectrum
 
 _MATRIX_FEATURES, _PRODUCT_FEATURES = 1000, 20_000
 _DRAWN_NUMBERS, _PRODUCT_NUMBERS = 400_000, 2_000_000
@@ -86,7 +86,7 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     Examples
     --------
     >>> from eigenfed import Privacy
-    >>> from eigenfed.study.planning.spectrum import make_geometric_spectrum
+    >>> from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
     >>> rows = {"a": 30_000, "b": 30_000, "c": 30_000}
     >>> study = Study(("a", "b", "c"), 2, "covariance", privacy=Privacy(1.0, 1e-6))
     >>> found = forecast_noise(study, rows, make_geometric_spectrum(0.5, 20, 20))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from eigenfed.protocol.secure.aggregation import AHEAD
 from eigenfed.protocol.study import Study
-from eigenfed.study.planning.spectrum import Spectrum
+from eigenfed.study.planning.assumed_spectra import Spectrum
 from eigenfed.study.planning.traffic import TrafficTrace, simulate_private_traffic, simulate_traffic
 
 _FEATURES, _FEW_FEATURES, _MOST_FEATURES = 1000, 200, 12_000
@@ -75,7 +75,7 @@ def trace_exact_run(study: Study, rows: dict[str, int], spectrum: Spectrum) -> T
 
     Examples
     --------
-    >>> from eigenfed.study.planning.spectrum import make_geometric_spectrum
+    >>> from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
     >>> study = Study(("a", "b"), 4, "krylov")
     >>> spectrum = make_geometric_spectrum(0.8, 300, 300)
     >>> trace_exact_run(study, {"a": 900, "b": 500}, spectrum).rounds
