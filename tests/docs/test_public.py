@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,28 @@ def test_modules_hold_one_idea_and_never_pickle(path: Path) -> None:
         for alias in [*node.names, ast.alias(getattr(node, "module", None) or "")]
     }
     assert not imported & {"pickle", "joblib", "dill", "cloudpickle"}
+
+
+def test_no_file_name_and_no_class_name_is_used_twice() -> None:
+    paths = [path for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"]
+    classes = [
+        node.name
+        for path in paths
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    ]
+    for names in ([path.name for path in paths], classes):
+        assert not {name for name, uses in Counter(names).items() if uses > 1}
+
+
+@pytest.mark.parametrize(
+    "package",
+    sorted(path.parent for path in (ROOT / "src/eigenfed").rglob("*/__init__.py")),
+    ids=lambda path: path.name,
+)
+def test_a_package_names_its_modules(package: Path) -> None:
+    named = set(re.findall(r"\w+", (package / "__init__.py").read_text()))
+    assert {path.stem for path in package.glob("*.py")} - {"__init__"} <= named
 
 
 def test_nothing_in_linalg_reads_a_file_a_clock_or_hidden_randomness() -> None:

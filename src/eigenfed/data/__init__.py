@@ -1,1 +1,11 @@
-"""How a site's records become blocks and products. The only reader of data files."""
+"""How a site's records become blocks and products. The only reader of data files.
+
+- `source`: rows as blocks, dense or sparse.
+- `prepared`: products with rows that are centred and scaled on the way.
+- `one_pass`: the whole scatter matrix in one pass over the rows.
+- `files`: a file of any kind as a source.
+- `readers`: one module for each kind of file.
+- `column_names`, `row_filter`: which columns and rows of a file are used.
+- `cache`: parsed copies of text files.
+- `safe_files`: strict JSON, bounded reads and atomic writes.
+"""

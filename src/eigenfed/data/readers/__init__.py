@@ -1,1 +1,6 @@
-"""One module for each kind of file: from bytes on disk to blocks of rows."""
+"""One module for each kind of file: from bytes on disk to blocks of rows.
+
+- `csv`: csv files, and the dialect that all commands share.
+- `csv_stream`: rows of csv that arrive over time.
+- `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
+"""

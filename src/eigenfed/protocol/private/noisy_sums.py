@@ -1,7 +1,7 @@
 """Noisy sums of a private run, and radii found with them: the coordinator's half.
 
 A `Spender` requests the sums in the order of the budget schedule, and adds the noise itself where
-the coordinator is trusted. `find_radius` searches for a quantile of the rows' norms by noisy counts.
+the coordinator is trusted. `find_radius` finds a quantile of the rows' norms by noisy counts.
 """
 
 import math
