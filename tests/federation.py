@@ -21,7 +21,7 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.messages import Message, pack, unpack
 from eigenfed.protocol.method import Cost, Method, Run, Shape
-from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.operations import Op, R, Request, State
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Study, open_message

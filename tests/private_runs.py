@@ -12,7 +12,7 @@ from eigenfed.estimators.in_process import Conditions, Federation, federation
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
-from eigenfed.privacy.ledger.site_ledger import SiteLedger
+from eigenfed.privacy.ledger.ledger_interface import SiteLedger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Identity, Roster

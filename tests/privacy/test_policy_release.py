@@ -9,7 +9,7 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.method import all_methods
-from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.method_registry import all_operations
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 
 OPS = all_operations()

@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as hnp
 from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import Bytes, Integers, Message, pack, unpack
-from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.method_registry import all_operations
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -24,7 +24,7 @@ from eigenfed.protocol.method import (
     register,
     registered,
 )
-from eigenfed.protocol.methods import all_operations, build_script, list_operations
+from eigenfed.protocol.method_registry import all_operations, build_script, list_operations
 from federation import study_of
 
 NAMES = ["covariance", "krylov", "randomized", "subspace", "power", "merge"]

@@ -15,7 +15,7 @@ from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.html import make_shared_page, write_pages
 from eigenfed.report.model import read_report
-from eigenfed.report.page import Facts, Notice, Page, PageTable, PageVerdict, Panels
+from eigenfed.report.page_elements import Facts, Notice, Page, PageTable, PageVerdict, Panels
 from eigenfed.study.results.result_folder import write_result
 from reports import ODD_NAMES, named, result, tables, without_pages
 

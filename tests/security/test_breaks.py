@@ -15,14 +15,13 @@ from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.exact.by_site import LevelRequest
 from eigenfed.protocol.exact.certificate import RemainderRequest
 from eigenfed.protocol.exact.covariance import ScatterRequest
-from eigenfed.protocol.exact.local_steps import WalkRequest, WeightRequest
 from eigenfed.protocol.exact.merge import SummaryRequest
 from eigenfed.protocol.exact.moments import (
     MagnitudeRequest,
@@ -31,6 +30,7 @@ from eigenfed.protocol.exact.moments import (
     SquaresRequest,
     compute_limits,
 )
+from eigenfed.protocol.exact.power_site import WalkRequest, WeightRequest
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
 from eigenfed.protocol.gate.gate import Site

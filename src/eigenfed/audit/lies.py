@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.protocol.messages import Message
-from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.method_registry import all_operations
 from eigenfed.protocol.secure.participant import RELEASES
 
 _ROWS = 17

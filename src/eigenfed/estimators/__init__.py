@@ -6,5 +6,5 @@
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of both estimators.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
-- `recorded`: runs that are recorded in a transcript and resumed.
+- `resumable_run`: runs that are recorded in a transcript and resumed.
 """

@@ -27,7 +27,13 @@ from eigenfed.estimators.in_process import (
 )
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.recorded import RunOutcome, Setting, leakage_of, run_once, run_recorded
+from eigenfed.estimators.resumable_run import (
+    RunOutcome,
+    Setting,
+    leakage_of,
+    run_once,
+    run_recorded,
+)
 from eigenfed.estimators.validation import check_choice, check_flag, check_seed, validate_rows
 from eigenfed.linalg.checks import check_count, check_weights
 from eigenfed.privacy.guarantee import Privacy, Statement, state_published_guarantee

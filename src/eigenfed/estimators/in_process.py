@@ -20,7 +20,7 @@ from eigenfed.privacy.secagg.identity import LEAST_SITES, Identity, Roster
 from eigenfed.protocol.core import Total, plain_sum
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Method, Shape, all_methods
-from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.pca import check_summable
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message

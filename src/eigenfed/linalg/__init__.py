@@ -3,15 +3,15 @@
 ===========  ====================================================================================
 module       content
 ===========  ====================================================================================
-checks       argument checks shared by the public functions and classes
-compress     leading singular values and vectors of a stack of rows, through its Gram matrix
-eigen        leading eigenpairs of symmetric matrices
-lanczos      block Lanczos with full reorthogonalisation
-orthonormal  orthonormalise, complete and sign rows; angles between subspaces
-scatter      `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix
-spiked       estimated angles between noisy and noiseless eigenvectors
-stream       `Stream`, a summary that grows row by row, with adaptive rank and missing entries
-summary      `Summary`, the mergeable state of streaming and one-shot merging
-threads      BLAS on one thread for small products, threads over blocks for large ones
+- `checks`: argument checks shared by the public functions and classes.
+- `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
+- `eigen`: leading eigenpairs of symmetric matrices.
+- `lanczos`: block Lanczos with full reorthogonalisation.
+- `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
+- `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
+- `spiked`: estimated angles between noisy and noiseless eigenvectors.
+- `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
+- `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
+- `threads`: BLAS on one thread for small products, threads over blocks for large ones.
 ===========  ====================================================================================
 """

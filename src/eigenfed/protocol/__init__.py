@@ -4,7 +4,7 @@
 - `messages`: messages as bytes, typed content, refusal codes.
 - `operations`: operations of a site, their requests, and what a site knows about a run.
 - `study`: what is computed, as approved by the sites and signed by the coordinator.
-- `method`, `methods`: the base class, cost model and registry of methods; the choice of "auto".
+- `method`: the base class and cost model; `method_registry`: all methods, and the choice of "auto".
 - `pca`, `decomposition`: the complete protocol of a study, and its result types.
 - `gate`: the gate of a site, which every request and every reply passes.
 - `exact`, `private`, `published`: methods without noise, with proven noise, and from the papers.

@@ -245,7 +245,7 @@ def all_methods() -> Mapping[str, type[Method]]:
     >>> list(all_methods())
     ['covariance', 'krylov', 'randomized', 'subspace', 'power', 'merge']
     """
-    import_module("eigenfed.protocol.methods")
+    import_module("eigenfed.protocol.method_registry")
     return MappingProxyType(_METHODS)
 
 

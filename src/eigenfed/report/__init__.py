@@ -1,16 +1,16 @@
 """The report of a result: HTML pages, and the same content for programs.
 
-html           write the pages of a result folder (`write_pages`)
-export         ``run.json``, and custom content for MultiQC
-model          the content of a report, read from the result folder (`read_report`)
-fact_rules     validation of ``result.json`` and ``run.jsonl``
-sections       verdicts, results and accuracy
-site_sections  differences between sites, and rows as points
-egress         what left each site, and privacy
-repeat         commands and Python code that repeat the run
-page           the parts of a page, before they become HTML
-figures        figures as SVG
-score_plot     rows as points
-svg            SVG elements, scales and ticks
-wording        numbers and lists as text
+- `html`: write the pages of a result folder (`write_pages`).
+- `export`: ``run.json``, and custom content for MultiQC.
+- `model`: the content of a report, read from the result folder (`read_report`).
+- `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
+- `sections`: verdicts, results and accuracy.
+- `site_sections`: differences between sites, and rows as points.
+- `egress`: what left each site, and privacy.
+- `repeat`: commands and Python code that repeat the run.
+- `page_elements`: the parts of a page, before they become HTML.
+- `figures`: figures as SVG.
+- `score_plot`: rows as points.
+- `svg`: SVG elements, scales and ticks.
+- `wording`: numbers and lists as text.
 """

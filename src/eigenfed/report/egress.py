@@ -4,7 +4,7 @@ from typing import Any
 
 from eigenfed.report.figures import Bar, draw_bars
 from eigenfed.report.model import ReplyGroup, Report, format_shapes
-from eigenfed.report.page import Cell, Facts, Figure, Notice, PageTable, Part, Section
+from eigenfed.report.page_elements import Cell, Facts, Figure, Notice, PageTable, Part, Section
 from eigenfed.report.wording import percent, size, things
 
 _REVEALS = {

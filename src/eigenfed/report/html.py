@@ -20,7 +20,7 @@ from eigenfed.errors import DataError
 from eigenfed.report.egress import show_egress, show_privacy
 from eigenfed.report.export import format_exports
 from eigenfed.report.model import Report, read_report, refuse_incomplete
-from eigenfed.report.page import Page, PageVerdict, format_cell, format_full
+from eigenfed.report.page_elements import Page, PageVerdict, format_cell, format_full
 from eigenfed.report.repeat import show_commands
 from eigenfed.report.sections import (
     judge_accuracy,

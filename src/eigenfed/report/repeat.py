@@ -6,7 +6,7 @@ from typing import Any
 import eigenfed
 from eigenfed.protocol.method import AUTO, all_methods, find_method
 from eigenfed.report.model import Report
-from eigenfed.report.page import Code, PageTable, Part, Section
+from eigenfed.report.page_elements import Code, PageTable, Part, Section
 
 _DEFAULTS = {"tol": 2e-8, "stop": "all", "max_rounds": 50, "certify": True}
 _TERMS = {

@@ -5,7 +5,7 @@ from typing import Any
 from eigenfed.protocol.method import all_methods
 from eigenfed.report.figures import Bar, draw_bars, draw_residuals, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
-from eigenfed.report.page import (
+from eigenfed.report.page_elements import (
     Facts,
     Figure,
     Notice,

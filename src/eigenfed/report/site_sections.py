@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from eigenfed.report.figures import Bar, draw_bars, draw_grid
 from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteScores, SiteSpread
-from eigenfed.report.page import Figure, Notice, PageTable, Part, Points, Section
+from eigenfed.report.page_elements import Figure, Notice, PageTable, Part, Points, Section
 from eigenfed.report.score_plot import COLOURS, draw_points, thin_points
 from eigenfed.report.sections import warn_of_sites
 from eigenfed.report.wording import count, join_names, percent, things

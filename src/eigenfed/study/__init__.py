@@ -2,10 +2,10 @@
 
 study_file, site_file  read and check study and site files
 start                  write the files of a new study
-rehearsal              run a study in one process, from its site files
-scores                 project the rows of a file, and write scores back
-demo_data              simulated records for the demo
-planning               forecast the cost and accuracy of a study
-results                result folders
-audits                 attacks on a configuration
+- `rehearsal`: run a study in one process, from its site files.
+- `scores`: project the rows of a file, and write scores back.
+- `demo_data`: simulated records for the demo.
+- `planning`: forecast the cost and accuracy of a study.
+- `results`: result folders.
+- `audits`: attacks on a configuration.
 """

@@ -16,7 +16,7 @@ import pytest
 from eigenfed.errors import EigenfedError
 from eigenfed.privacy.ledger.events import Kind, Replied, Spent
 from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey, Spending
-from eigenfed.privacy.ledger.site_ledger import REFUSALS_RECORDED
+from eigenfed.privacy.ledger.ledger_interface import REFUSALS_RECORDED
 
 MU = 0.1
 ROUNDS = 3

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
 from eigenfed.privacy.ledger.entries import ReplyKey
 from eigenfed.privacy.ledger.events import Aborted, Kind, Refused, RefusedMore, Released, RunOpened
 from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal
-from eigenfed.privacy.ledger.site_ledger import REFUSALS_RECORDED, NullLedger, SiteLedger
+from eigenfed.privacy.ledger.ledger_interface import REFUSALS_RECORDED, NullLedger, SiteLedger
+from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 BOTH: list[Callable[[], SiteLedger]] = [lambda: Ledger(None), NullLedger]
@@ -149,7 +149,7 @@ def test_refused_spends_replies_and_sums_count_among_them() -> None:
 def test_names_of_runs_that_are_made_up_do_not_grow_the_ledger_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigenfed.privacy.ledger.site_ledger.RUNS_ALLOWED", 2)
+    monkeypatch.setattr("eigenfed.privacy.ledger.ledger_interface.RUNS_ALLOWED", 2)
     ledger = Ledger(None)
     for run in range(100):
         ledger.refuse(key(run=f"{run}"), "forbidden")

@@ -18,7 +18,9 @@ from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.local_steps import (
+from eigenfed.protocol.exact.moments import Moments, MomentsRequest
+from eigenfed.protocol.exact.power import Power
+from eigenfed.protocol.exact.power_site import (
     OPS,
     LocalProductRequest,
     WalkRequest,
@@ -26,8 +28,6 @@ from eigenfed.protocol.exact.local_steps import (
     local_product,
     local_walk,
 )
-from eigenfed.protocol.exact.moments import Moments, MomentsRequest
-from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import Run

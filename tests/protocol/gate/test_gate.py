@@ -17,9 +17,9 @@ from eigenfed.errors import SiteRefused
 from eigenfed.privacy.dp.accounting import epsilon_of
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
-from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED
 from eigenfed.privacy.ledger.events import Kind, Replied
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
+from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity
@@ -34,7 +34,7 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.gate.script import repeat
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message, pack
 from eigenfed.protocol.method import Method, registered
-from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.method_registry import all_operations
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from eigenfed.protocol.private.private_site import MomentRequest, RowsRequest, TotalRequest
 from eigenfed.protocol.published import DPdisPCA

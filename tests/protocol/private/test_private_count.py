@@ -22,7 +22,7 @@ from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Shape
-from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.operations import Op, State
 from eigenfed.protocol.private.budget_schedule import Spend, list_spends, split_budget
 from eigenfed.protocol.private.private_site import CountRequest, RowsRequest

@@ -23,7 +23,7 @@ from eigenfed.privacy.release import Leaves, Reveals
 from eigenfed.protocol.core import Call, Record, call_each, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site
-from eigenfed.protocol.methods import all_operations
+from eigenfed.protocol.method_registry import all_operations
 from eigenfed.protocol.published import (
     AnalyzeGauss,
     DPdisPCA,

@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Self
 
-from eigenfed.privacy.ledger.accounts import LedgerState
 from eigenfed.privacy.ledger.events import Event, Opened, Upgraded, What, chain_hash
+from eigenfed.privacy.ledger.ledger_state import LedgerState
 from eigenfed.privacy.ledger.storage import (
     VERSION,
     Broken,

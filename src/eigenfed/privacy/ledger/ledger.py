@@ -23,11 +23,11 @@ from collections.abc import Callable, Mapping
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.dp.accounting import check_delta
-from eigenfed.privacy.ledger.accounts import LedgerState, Slot, Totals
 from eigenfed.privacy.ledger.entries import Budget, Declared, ReplyKey, check_name, make_refusal
 from eigenfed.privacy.ledger.event_log import EventLog
 from eigenfed.privacy.ledger.events import Budgeted, Refused, Replied, Spent, Unsound
-from eigenfed.privacy.ledger.site_ledger import SiteLedger, Spending, refuse_with
+from eigenfed.privacy.ledger.ledger_interface import SiteLedger, Spending, refuse_with
+from eigenfed.privacy.ledger.ledger_state import LedgerState, Slot, Totals
 from eigenfed.privacy.ledger.storage import ChainVerdict, digest
 from eigenfed.privacy.release import Release
 

@@ -21,8 +21,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from eigenfed.errors import Refusal
-from eigenfed.privacy.ledger.accounts import LedgerState
 from eigenfed.privacy.ledger.events import BEFORE_FIRST
+from eigenfed.privacy.ledger.ledger_state import LedgerState
 from eigenfed.privacy.ledger.storage import Broken, connect, error_name, is_absent, translate_errors
 
 _UPDATE = "UPDATE head SET ledger = ?, number = ?, hash = ? WHERE number < ?"

@@ -2,12 +2,10 @@
 
 The protocol itself, with the rounds of coordinator and sites, is in ``eigenfed.protocol.secure``.
 
-Modules:
-
-    identity      signing keys of sites, and the roster that every site pins
-    masking       key agreement, authenticated encryption, and masks that cancel in the sum
-    shamir        secret sharing, to recover the masks of sites that dropped out
-    fixed_point   real numbers as integers, so that sums are exact and can be masked
-    topology      which sites mask with which
-    differencing  sums over different rosters that would isolate a few sites
+- `identity`: signing keys of sites, and the roster that every site pins.
+- `masking`: key agreement, authenticated encryption, and masks that cancel in the sum.
+- `shamir`: secret sharing, to recover the masks of sites that dropped out.
+- `fixed_point`: real numbers as integers, so that sums are exact and can be masked.
+- `topology`: which sites mask with which.
+- `differencing`: sums over different rosters that would isolate a few sites.
 """

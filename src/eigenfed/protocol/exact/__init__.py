@@ -3,22 +3,22 @@
 ==============  =================================================================================
 module          content
 ==============  =================================================================================
-moments         counts, means and variances over all sites, which every method starts with
-products        the scatter of all rows times a few directions, the primitive of most methods
-certificate     residuals and a proven bound on the angle; Rayleigh-Ritz on a basis
-covariance      `Covariance`: the whole covariance in one round
-krylov          `Krylov`: block Lanczos, one block of directions each round
-randomized      `Randomized`: randomized SVD in a fixed number of rounds ([Hartebrodt2022] Alg. 5)
-subspace        `Subspace`: subspace iteration ([Hartebrodt2022] Alg. 3)
-power           `Power`: FedPower without noise ([Guo2024] Alg. 1 to 3)
-merge           `Merge`: one summary from each site, merged by the coordinator
-vertical        sites that hold different features of the same rows
-tree            `Region`: summaries merged in a tree, asynchronously ([Grammenos2020] Alg. 1)
-by_site         where each site's rows lie on the components
-local_steps     site operations of `power`
-orthonormalise  orthonormal vectors whose rows are split over sites
-site_vectors    the rows of such vectors that a site keeps
-spectrum        components of a covariance matrix that is known completely
+- `moments`: counts, means and variances over all sites, which every method starts with.
+- `products`: the scatter of all rows times a few directions, the primitive of most methods.
+- `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
+- `covariance`: `Covariance`: the whole covariance in one round.
+- `krylov`: `Krylov`: block Lanczos, one block of directions each round.
+- `randomized`: `Randomized`: randomized SVD in a fixed number of rounds ([Hartebrodt2022] Alg. 5).
+- `subspace`: `Subspace`: subspace iteration ([Hartebrodt2022] Alg. 3).
+- `power`: `Power`: FedPower without noise ([Guo2024] Alg. 1 to 3).
+- `merge`: `Merge`: one summary from each site, merged by the coordinator.
+- `vertical`: sites that hold different features of the same rows.
+- `tree`: `Region`: summaries merged in a tree, asynchronously ([Grammenos2020] Alg. 1).
+- `by_site`: where each site's rows lie on the components.
+- `power_site`: site operations of `power`.
+- `orthonormalise`: orthonormal vectors whose rows are split over sites.
+- `site_vectors`: the rows of such vectors that a site keeps.
+- `spectrum`: components of a covariance matrix that is known completely.
 ==============  =================================================================================
 
 Throughout, D is a site's rows after centring and scaling, W the diagonal matrix of their weights,

@@ -35,8 +35,8 @@ from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
-from eigenfed.protocol.exact.local_steps import OPS as LOCAL_OPS
-from eigenfed.protocol.exact.local_steps import (
+from eigenfed.protocol.exact.power_site import OPS as LOCAL_OPS
+from eigenfed.protocol.exact.power_site import (
     LocalProductRequest,
     WalkReply,
     WalkRequest,

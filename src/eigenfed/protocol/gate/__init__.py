@@ -3,6 +3,6 @@
 - `gate`: `Site`, which answers messages in a fixed list of steps.
 - `admission`: whether a site takes part in a study.
 - `script`: which operations may come, in which order and how often.
-- `open_run`: what a site remembers about an open run.
+- `run_state`: what a site remembers about an open run.
 - `records`: the ledger of a site, and its log of what left.
 """

@@ -12,7 +12,7 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Roster, is_signed
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.method import AUTO, Method
-from eigenfed.protocol.methods import may_choose
+from eigenfed.protocol.method_registry import may_choose
 from eigenfed.protocol.study import Opening, Study, opening_statement, read_method
 
 

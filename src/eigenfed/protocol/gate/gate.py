@@ -29,14 +29,14 @@ from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import ReplyKey
-from eigenfed.privacy.ledger.site_ledger import SiteLedger
+from eigenfed.privacy.ledger.ledger_interface import SiteLedger
 from eigenfed.privacy.ledger.storage import Broken
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.admission import check_study, read_opening
-from eigenfed.protocol.gate.open_run import Admitted, Charge, OpenRun
 from eigenfed.protocol.gate.records import Egress, Records
+from eigenfed.protocol.gate.run_state import Admitted, Charge, OpenRun
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
 from eigenfed.protocol.operations import Answer, Op, Request, State
 from eigenfed.protocol.secure.participant import RELEASES, Participant, Place

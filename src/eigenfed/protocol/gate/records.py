@@ -14,7 +14,7 @@ from eigenfed.errors import InputError, Refusal
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.entries import ReplyKey
-from eigenfed.privacy.ledger.site_ledger import NullLedger, SiteLedger
+from eigenfed.privacy.ledger.ledger_interface import NullLedger, SiteLedger
 from eigenfed.privacy.ledger.storage import digest
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals

@@ -17,13 +17,13 @@ proven mechanisms refuses all their operations.
 ================  =================================================================================
 module            content
 ================  =================================================================================
-sulq              [Grammenos2020]: `SuLQ`, `ModSuLQ`, `StreamingModSuLQ`
-dpdispca          [Imtiaz2018]: `AnalyzeGauss`, `DPdisPCA`
-fedpower          [Guo2024]: `NoisyFedPower`
-mechanism         the base of the mechanisms, and the run of a trusted curator
-bounded           rows of bounded norm, which every mechanism starts with
-continuous_noise  Gaussian noise in floating point
-published_pca     the script of a site and the run of a study, for any mechanism
+- `sulq`: [Grammenos2020]: `SuLQ`, `ModSuLQ`, `StreamingModSuLQ`.
+- `dpdispca`: [Imtiaz2018]: `AnalyzeGauss`, `DPdisPCA`.
+- `fedpower`: [Guo2024]: `NoisyFedPower`.
+- `mechanism`: the base of the mechanisms, and the run of a trusted curator.
+- `bounded`: rows of bounded norm, which every mechanism starts with.
+- `continuous_noise`: Gaussian noise in floating point.
+- `published_pca`: the script of a site and the run of a study, for any mechanism.
 ================  =================================================================================
 """
 

@@ -7,11 +7,11 @@ from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, atta
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError
 from eigenfed.privacy.guarantee import Privacy, epsilons_against
-from eigenfed.privacy.ledger.accounts import ABORTS_ALLOWED, Totals
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.method import Shape
-from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.study import Study
 from eigenfed.study.config import SiteFile, read_site, read_study, speaking_of_keys
 from eigenfed.study.rehearsal import check_approved

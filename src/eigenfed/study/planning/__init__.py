@@ -1,9 +1,9 @@
 """Forecast the cost and accuracy of a study before it runs.
 
-plan            questions from study files, and verdicts in words
-forecast        rounds, bytes, memory, time, leakage and accuracy of a study
+- `plan`: questions from study files, and verdicts in words.
+- `forecast`: rounds, bytes, memory, time, leakage and accuracy of a study.
 assumed_spectra the eigenvalues that a forecast assumes
-trial_runs      model runs of the protocol, extrapolated to the real size
-traffic         the messages of a model run, measured
-noise_forecast  what noise leaves of the components
+- `trial_runs`: model runs of the protocol, extrapolated to the real size.
+- `traffic`: the messages of a model run, measured.
+- `noise_forecast`: what noise leaves of the components.
 """

@@ -25,7 +25,7 @@ from eigenfed.protocol.method import (
     product_work,
     replies_in_hand,
 )
-from eigenfed.protocol.methods import choose_method
+from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.study import Study
 from eigenfed.study.planning.assumed_spectra import (
     Spectrum,

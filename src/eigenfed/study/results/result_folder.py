@@ -35,7 +35,7 @@ from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.privacy.ledger.accounts import Totals
+from eigenfed.privacy.ledger.ledger_state import Totals
 from eigenfed.study.results.facts import FORMAT, describe_fit, to_json_types
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected

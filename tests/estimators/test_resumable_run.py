@@ -20,7 +20,7 @@ from eigenfed import (
     SiteRefused,
 )
 from eigenfed.arrays import Array
-from eigenfed.estimators import recorded
+from eigenfed.estimators import resumable_run
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.published import DPdisPCA
 from eigenfed.transport import Local
@@ -57,11 +57,11 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_paused() -> Iterator[None]:
-    recorded._paused.clear()
+    resumable_run._paused.clear()
     yield
-    for paused in recorded._paused:
+    for paused in resumable_run._paused:
         paused.run.transport.close()
-    recorded._paused.clear()
+    resumable_run._paused.clear()
 
 
 def interrupt(pca: FederatedPCA, at: int, sites: Any = SITES, **more: Any) -> None:
@@ -71,7 +71,7 @@ def interrupt(pca: FederatedPCA, at: int, sites: Any = SITES, **more: Any) -> No
 
 def forget_sites() -> None:
     """Be another process, which has none of the sites."""
-    recorded._paused.clear()
+    resumable_run._paused.clear()
 
 
 def assert_same(got: FederatedPCA, expected: FederatedPCA) -> None:
@@ -269,7 +269,7 @@ def test_only_the_last_interrupted_run_keeps_its_sites(path: Path) -> None:
     other.fit_sites(SITES)
     with pytest.raises(PrivacyError, match="are gone"):
         one.fit_sites(SITES)
-    assert not recorded._paused
+    assert not resumable_run._paused
 
 
 def test_children_wait_for_a_run_that_is_resumed(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.gate.script import Script
-from eigenfed.protocol.methods import build_script, list_operations
+from eigenfed.protocol.method_registry import build_script, list_operations
 from eigenfed.protocol.operations import Op, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import Spend, list_spends
 from eigenfed.protocol.secure.sum_format import Envelope

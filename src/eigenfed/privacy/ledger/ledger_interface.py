@@ -12,7 +12,6 @@ from enum import Enum
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.ledger.accounts import LedgerState
 from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_name, make_refusal
 from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
@@ -26,6 +25,7 @@ from eigenfed.privacy.ledger.events import (
     Summed,
     What,
 )
+from eigenfed.privacy.ledger.ledger_state import LedgerState
 from eigenfed.privacy.release import Release
 from eigenfed.privacy.secagg.differencing import find_isolated_groups
 

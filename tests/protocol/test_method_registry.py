@@ -10,7 +10,7 @@ from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.method import Method, Shape
-from eigenfed.protocol.methods import choose_method, may_choose, predicted_work
+from eigenfed.protocol.method_registry import choose_method, may_choose, predicted_work
 from federation import study_of
 
 
