@@ -3,16 +3,12 @@
 None of them centres: rows are taken as given. The streaming ones share `partial_fit` and
 `components_`; the others take the tables of all sites.
 
-====================  ===========================================================================
-module                content
-====================  ===========================================================================
 - `averaging`: `uda`, `wda` and `dr_svd`, one round each; `guo`, one component at a time.
 - `frequent_directions`: `FrequentDirections`, a matrix sketch with a deterministic error bound.
 - `grouse`: `Grouse`, rank-one steps on the Grassmannian, also with missing entries.
 - `power_stream`: `PowerStream`, the streaming block power method.
 - `spirit`: `Spirit`, projection approximation with an adaptive number of components.
 - `tracker`: the interface of the streaming methods, and their checks.
-====================  ===========================================================================
 """
 
 from eigenfed.baselines.averaging import dr_svd, guo, uda, wda

@@ -1,8 +1,5 @@
 """Numerical kernels on arrays: no input or output, no clock, no hidden randomness.
 
-===========  ====================================================================================
-module       content
-===========  ====================================================================================
 - `checks`: argument checks shared by the public functions and classes.
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `eigen`: leading eigenpairs of symmetric matrices.
@@ -13,5 +10,4 @@ module       content
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
-===========  ====================================================================================
 """

@@ -1,8 +1,5 @@
 """Exact methods: what the sites compute, what the coordinator computes, and the certificate.
 
-==============  =================================================================================
-module          content
-==============  =================================================================================
 - `moments`: counts, means and variances over all sites, which every method starts with.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
 - `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
@@ -19,7 +16,6 @@ module          content
 - `orthonormalise`: orthonormal vectors whose rows are split over sites.
 - `site_vectors`: the rows of such vectors that a site keeps.
 - `spectrum`: components of a covariance matrix that is known completely.
-==============  =================================================================================
 
 Throughout, D is a site's rows after centring and scaling, W the diagonal matrix of their weights,
 and the scatter is the sum of D'W D over sites; the covariance is the scatter over n - 1.

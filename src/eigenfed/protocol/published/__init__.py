@@ -14,9 +14,6 @@ NoisyFedPower     [Guo2024] Alg. 2 and 3, Theorems 4 and 7       nothing, except
 None of them is meant to protect data: use `eigenfed.Privacy` for that. A site whose policy requires
 proven mechanisms refuses all their operations.
 
-================  =================================================================================
-module            content
-================  =================================================================================
 - `sulq`: [Grammenos2020]: `SuLQ`, `ModSuLQ`, `StreamingModSuLQ`.
 - `dpdispca`: [Imtiaz2018]: `AnalyzeGauss`, `DPdisPCA`.
 - `fedpower`: [Guo2024]: `NoisyFedPower`.
@@ -24,7 +21,6 @@ module            content
 - `bounded`: rows of bounded norm, which every mechanism starts with.
 - `continuous_noise`: Gaussian noise in floating point.
 - `published_pca`: the script of a site and the run of a study, for any mechanism.
-================  =================================================================================
 """
 
 from eigenfed.privacy.published_claims import Truth
