@@ -147,5 +147,5 @@ def test_an_attack_that_could_not_be_run_is_refused(changed: dict[str, object], 
 
 def test_a_record_of_other_features_is_refused() -> None:
     for pool, record in ((POOL, np.zeros(3)), (RECORD, RECORD)):
-        with pytest.raises(InputError, match="rows x features"):
+        with pytest.raises(InputError, match="pool must have shape"):
             audit_membership(exact, pool, record, size=5, trials=20, rng=np.random.default_rng(0))

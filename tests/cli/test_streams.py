@@ -117,7 +117,7 @@ def test_a_pipe_is_read_as_rows_arrive(tmp_path: Path) -> None:
     out = tmp_path / "s"
     command = ["stream", "-k", "2", "-o", str(out), "--every", "10"]
     with subprocess.Popen(
-        [sys.executable, "-m", "eigenfed.cli.main", *command], stdin=subprocess.PIPE
+        [sys.executable, "-m", "eigenfed", *command], stdin=subprocess.PIPE
     ) as process:
         assert process.stdin is not None
         process.stdin.write(lines_of(rows(10), ",").encode())

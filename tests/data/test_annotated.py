@@ -93,7 +93,7 @@ def test_other_files_have_no_such_places(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", X)
     run = eigenfed("fit", tmp_path / "a.npy", "-k", 1, "--write-back")
     assert run.exit_code == 2
-    assert "--write-back goes with .h5ad files only" in run.stderr
+    assert "--write-back requires .h5ad files" in run.stderr
 
 
 def test_features_that_were_not_used_load_nothing(files: list[Path]) -> None:

@@ -126,5 +126,5 @@ def test_scaling_is_refused_where_variances_drown() -> None:
         name: np.random.default_rng(i).standard_normal((n, 300))
         for i, (name, n) in enumerate(rows.items())
     }
-    with pytest.raises(ProtocolError, match="three deviations"):
+    with pytest.raises(ProtocolError, match="three standard deviations"):
         FederatedPCA(2, privacy=privacy, scale=True).fit_sites(tables)
