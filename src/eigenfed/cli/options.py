@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from eigenfed.privacy.guarantee import Privacy
     from eigenfed.protocol.method import Method
 
+    TextType = click.ParamType[str]
+else:
+    TextType = click.ParamType  # subscriptable only since click 8.4
 
 _AS_IS = "\b"
 """Alone on a line, it keeps click from rewrapping the paragraph below."""
@@ -162,7 +165,7 @@ _list_methods: _Decorator = click.option(
 )
 
 
-class MethodName(click.ParamType[str]):
+class MethodName(TextType):
     """The name of a method, or "auto".
 
     A `click.Choice` would load the registry, which is slow, for every ``--help``.
