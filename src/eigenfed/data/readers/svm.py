@@ -91,11 +91,23 @@ def _parse_lines(path: Path, lines: list[_SvmLine]) -> Any:
     rows = _load(b"\n".join(line.text for line in lines))
     if rows is not None:
         return rows
-    wrong = next((line for line in lines if _load(line.text) is None), lines[0])
+    wrong = _find_wrong_line(lines)
     raise DataError(
         f"{path} has no row of the form 'label index:value ...', with indices that increase from "
         f"1 to at most {_WIDEST}, in line {wrong.number}. Correct that line."
     )
+
+
+def _find_wrong_line(lines: list[_SvmLine]) -> _SvmLine:
+    """Return the first line that is refused, by bisection: all lines together are refused."""
+    valid, refused = 0, len(lines)
+    while refused - valid > 1:
+        middle = (valid + refused) // 2
+        if _load(b"\n".join(line.text for line in lines[:middle])) is None:
+            refused = middle
+        else:
+            valid = middle
+    return lines[refused - 1]
 
 
 def _load(text: bytes) -> Any | None:
