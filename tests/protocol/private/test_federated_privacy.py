@@ -29,7 +29,7 @@ from eigenfed.protocol.private.private_pca import private_pca
 from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import Study
 
-pytestmark = pytest.mark.usefixtures("seeded_noise")
+pytestmark = pytest.mark.usefixtures("seeded_noise", "uncounted")
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 GROUPS = np.random.default_rng(0).integers(0, 10, len(DIGITS))
