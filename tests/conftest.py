@@ -5,6 +5,7 @@ import secrets
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Test processes share the cores: more BLAS threads in each would only compete. It must be set
@@ -16,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
-from slow import is_slow
+from slow import SLOW, is_slow
 
 settings.register_profile(
     "eigenfed",
@@ -26,6 +27,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("eigenfed")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the files that are slow as a whole, if slow tests are left out."""
+    leaves_out_slow = "not slow" in config.getoption("markexpr", "")
+    file = collection_path.relative_to(config.rootpath).as_posix()
+    return True if leaves_out_slow and SLOW.get(file) == () else None
 
 
 @pytest.hookimpl(tryfirst=True)
