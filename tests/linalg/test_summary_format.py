@@ -1,5 +1,6 @@
 """Each rule that a summary obeys is checked on the way in: every one is broken here once."""
 
+import base64
 import math
 import re
 from typing import Any
@@ -304,3 +305,21 @@ def test_no_rows_have_nothing(known: dict[str, Any]) -> None:
     empty = {**sound(), "n": 0.0, "lost": 0.0, **nothing}
     assert Summary.from_bytes(forged(empty)).n == 0.0
     assert_refused({**empty, **known}, EMPTY)
+
+
+RELEASE_0_1 = (
+    "ZWlnZW5mZWTgAAAAAAAAAHsia2luZCI6ICJzdW1tYXJ5IiwgInZlcnNpb24iOiAxLCAic2NhbGFycyI6IHsibiI6"
+    "IDMuMCwgImVuZXJneSI6IDMwLjY2NjY2NjY2NjY2NjY2NCwgImxvc3QiOiAzLjA5NDk2MDE2NjIwOTQ1NDYsICJy"
+    "YW5rIjogMSwgImNlbnRlcmVkIjogdHJ1ZX0sICJhcnJheXMiOiBbWyJtZWFuIiwgIjxmOCIsIFsyXV0sIFsicyIs"
+    "ICI8ZjgiLCBbMV1dLCBbInZ0IiwgIjxmOCIsIFsxLCAyXV1dfSAgICAg////////D0CrqqqqqqoCQK79x9TlABVA"
+    "r28gj5/07r8br8AwujfQP6zs8Ssy+8Cix07H70rfZLM="
+)
+"""A summary of the rows (1, 2), (3, 4) and (8, 1) of rank 1, as release 0.1 wrote it."""
+
+
+def test_a_summary_of_release_0_1_is_read() -> None:
+    summary = Summary.from_bytes(base64.b64decode(RELEASE_0_1))
+    again = Summary.empty(d=2, rank=1).update([[1.0, 2.0], [3.0, 4.0], [8.0, 1.0]])
+    assert (summary.n, summary.rank) == (3.0, 1)
+    for name in ("mean", "s", "vt"):
+        np.testing.assert_allclose(getattr(summary, name), getattr(again, name), rtol=1e-12)
