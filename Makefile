@@ -52,7 +52,7 @@ format: $(READY) ## let ruff rewrite the layout and the simple lints
 lock: $(READY) ## resolve the lock anew, for all supported versions of Python
 	$(RUN) -m pip install --quiet uv
 	$(RUN) -m uv pip compile --universal --python-version 3.11 --upgrade --quiet \
-	  --no-header --no-annotate --no-emit-index-url --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --no-strip-extras --generate-hashes \
 	  pyproject.toml --all-extras --group dev -o requirements/dev.txt
 
 clean: ## remove everything that the other targets made
