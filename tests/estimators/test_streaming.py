@@ -452,7 +452,7 @@ def test_another_number_of_features_is_refused() -> None:
     for method in (pca.partial_fit, pca.transform):
         with pytest.raises(InputError, match="X has 7 features, but StreamingPCA is expecting 12"):
             method(np.zeros((2, 7)))
-    with pytest.raises(InputError, match="Z has 3 columns and must have 2"):
+    with pytest.raises(InputError, match="X has 3 columns and must have 2"):
         pca.inverse_transform(np.zeros((2, 3)))
 
 

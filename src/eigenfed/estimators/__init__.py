@@ -1,10 +1,13 @@
 """Estimators with the contract of scikit-learn.
 
 - `federated`: `FederatedPCA`.
+- `federated_base`: `fit` and `fit_sites` of the federated estimators, and the account of a run.
+- `federated_study`: checks of their parameters, and the study that these describe.
 - `streaming`: `StreamingPCA`.
 - `inputs`: tables, data frames, groups and files as the sites of a run.
 - `validation`: checks of parameters and data.
-- `projection`: `transform` and `inverse_transform` of both estimators.
+- `projection`: `transform` and `inverse_transform` of all estimators.
+- `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
 """

@@ -20,8 +20,11 @@ _ROWS = 4096
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Adds `transform` and `inverse_transform` to an estimator.
 
-    The estimator returns its components, mean and scale from ``_projection``.
+    The estimator returns its components, mean and scale from ``_projection``. Where it has a true
+    attribute `whiten`, scores are divided by their standard deviation.
     """
+
+    whiten: bool = False
 
     @abstractmethod
     def _projection(self) -> tuple[Array, Array, Array | None]:
@@ -61,6 +64,8 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _project(self, X: Any) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()
         scaled = components if scale is None else components / scale
+        if self.whiten:
+            scaled = scaled / self._deviations()[:, None]
         sparse: bool = issparse(X)
         scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
         for start in range(0, X.shape[0], _ROWS):
@@ -70,25 +75,34 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             scores[start : start + _ROWS] = centred @ scaled.T
         return scores
 
-    def inverse_transform(self, Z: npt.ArrayLike) -> npt.NDArray[Any]:
-        """Return the rows in the span of the components that have the scores `Z`.
+    def _deviations(self) -> Array:
+        """Return the standard deviations of the scores, (k,), with a floor for those of 0."""
+        fitted: Any = self
+        deviations: Array = np.sqrt(fitted.explained_variance_)
+        return np.maximum(deviations, np.finfo(deviations.dtype).eps)
+
+    def inverse_transform(self, X: npt.ArrayLike) -> npt.NDArray[Any]:
+        """Return the rows in the span of the components that have the scores `X`.
 
         Parameters
         ----------
-        Z : array-like of shape (n_samples, n_components_)
+        X : array-like of shape (n_samples, n_components_)
+            Scores, as `transform` returns them.
 
         Returns
         -------
         ndarray of shape (n_samples, n_features)
         """
         check_is_fitted(self)
-        scores: npt.NDArray[Any] = check_array(Z, dtype=[np.float64, np.float32], input_name="Z")
+        scores: npt.NDArray[Any] = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         components, mean, scale = self._projection()
         if scores.shape[1] != len(components):
             raise InputError(
-                f"Z has {scores.shape[1]} columns and must have {len(components)}, one for each "
+                f"X has {scores.shape[1]} columns and must have {len(components)}, one for each "
                 "component. Pass what transform returned."
             )
+        if self.whiten:
+            components = components * self._deviations()[:, None]
         rows: npt.NDArray[Any] = scores @ components
         rows = (rows if scale is None else rows * scale) + mean
         return rows.astype(scores.dtype, copy=False)

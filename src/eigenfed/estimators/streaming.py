@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, PrivacyError
+from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
 from eigenfed.estimators.inputs import as_plain_rows, check_names
-from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.validation import make_stream, stored_values, validate_rows
 from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.orthonormal import complete_rows, flip_signs
@@ -36,7 +36,7 @@ _parameters = attrgetter(
 )
 
 
-class StreamingPCA(Projection, BaseEstimator):
+class StreamingPCA(GaussianModel, BaseEstimator):
     """PCA of rows that are seen once, in batches of any size, and forgotten.
 
     Keeps more directions than it shows, so the components stay close to those of a PCA on all
@@ -64,6 +64,8 @@ class StreamingPCA(Projection, BaseEstimator):
         the exact scatter, of order ``n_features**2``: then order and partition of the rows change
         nothing beyond rounding. "auto" takes "gram" up to 512 features or 8 times the directions
         tracked, and "low_rank" above that and with ``rank="adaptive"``.
+    whiten : bool, default=False
+        Divide the scores by their standard deviations, so that each has variance 1.
     privacy : Privacy or None, default=None
         Release the stream once, with noise: a sketch of four directions a component. The first
         rows are used up to find a clip and, with ``center=True``, a mean. `fit`, or the first
@@ -87,7 +89,7 @@ class StreamingPCA(Projection, BaseEstimator):
     singular_values_ : ndarray of shape (n_components_,)
     mean_ : ndarray of shape (n_features,)
     noise_variance_ : float
-        Mean variance along the directions outside the components.
+        Mean of the ``min(n_samples_seen_, n_features)`` variances beyond those of the components.
     sine_bound_ : float
         Bound on the sine of the largest angle between the components and those of all rows at
         once; only rounding, where the whole scatter is kept. Infinite where the spectrum is too
@@ -143,6 +145,7 @@ class StreamingPCA(Projection, BaseEstimator):
         oversample: int | None = None,
         center: bool = True,
         memory: str = "auto",
+        whiten: bool = False,
         privacy: Privacy | None = None,
         random_state: Any = None,
     ) -> None:
@@ -153,6 +156,7 @@ class StreamingPCA(Projection, BaseEstimator):
         self.oversample = oversample
         self.center = center
         self.memory = memory
+        self.whiten = whiten
         self.privacy = privacy
         self.random_state = random_state
 
@@ -296,11 +300,15 @@ class StreamingPCA(Projection, BaseEstimator):
 
     @property
     def noise_variance_(self) -> float:
-        """Mean variance along the directions outside the components."""
-        summary, rest = self.summary_, self.n_features_in_ - self.n_components_
-        shown = summary.s[: self.n_components_]
-        missed = max(summary.energy - float(shown @ shown), 0.0)
-        return missed / ((summary.n - 1.0) * rest) if rest and summary.n > 1.0 else 0.0
+        """Mean of the variances beyond those of the components."""
+        summary, n = self.summary_, self.n_samples_seen_
+        if summary.n <= 1.0:
+            return 0.0
+        total = summary.energy / (summary.n - 1.0)
+        shown = np.zeros(self.n_components_)
+        variances = summary.variance[: self.n_components_]
+        shown[: len(variances)] = variances
+        return mean_unexplained(total, shown, n, self.n_features_in_)
 
     @property
     def sine_bound_(self) -> float:

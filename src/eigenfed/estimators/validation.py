@@ -186,7 +186,8 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     if oversample is not None:
         check_count("oversample", oversample, "Pass None to track twice n_components.", least=0)
     _check_forgetting(params["forgetting"])
-    check_flag("center", params["center"])
+    for name in ("center", "whiten"):
+        check_flag(name, params[name])
     check_seed(params["random_state"])
     adaptive = params["rank"] == "adaptive"
     settings = StreamSettings(

@@ -62,7 +62,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "named": hasattr(pca, "feature_names_in_"),
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
-        "total_variance": _compute_total_variance(pca),
+        "total_variance": pca.total_variance_,
         "rounds": pca.n_rounds_,
         "bytes_up": pca.bytes_up_,
         "bytes_down": pca.bytes_down_,
@@ -116,13 +116,6 @@ def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
             for site, level in pca.by_site_.items()
         },
     }
-
-
-def _compute_total_variance(pca: FederatedPCA) -> float:
-    if pca.certificate_ is not None:
-        return pca.certificate_.total_variance
-    rest = pca.n_features_in_ - len(pca.components_)
-    return float(pca.explained_variance_.sum()) + rest * pca.noise_variance_
 
 
 def to_json_types(value: Any) -> Any:

@@ -1,0 +1,123 @@
+"""The study that an estimator's parameters describe, or what is wrong with them."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from eigenfed.data.source import Source
+from eigenfed.errors import Argument, InputError, Name, Pass
+from eigenfed.estimators.in_process import (
+    check_by_site,
+    check_private,
+    check_recordable,
+    check_scaled,
+    check_secure,
+    check_wire_use,
+)
+from eigenfed.estimators.validation import check_choice, check_flag, check_seed
+from eigenfed.linalg.checks import check_count
+from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.published_claims import Published
+from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.method import Method, as_method
+from eigenfed.protocol.study import Study
+
+
+def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> None:
+    """Refuse arguments of a fit that the other split has."""
+    by_columns = split == "features"
+    if keys is not None and not by_columns:
+        raise InputError("keys requires split='features', which matches rows. Drop keys.")
+    if by_columns and (sample_weight is not None or features != "same"):
+        raise InputError("sample_weight and features require split='samples'. Drop them.")
+
+
+def make_study(
+    parameters: Mapping[str, Any],
+    sources: Mapping[str, Source],
+    *,
+    n: int,
+    d: int,
+    by_site: bool,
+    wire: str,
+) -> Study:
+    """Check the parameters, and return the study that the sites approve.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Those of `FederatedPCA`, by name.
+    sources : mapping of str to Source
+    n, d : int
+        Number of rows and of features.
+    by_site : bool
+        Whether sites report where their rows lie on the components.
+    wire : {"float64", "float32"}
+    """
+    method = _check_parameters(parameters, n, d)
+    secure, privacy, split = (parameters[name] for name in ("secure", "privacy", "split"))
+    if secure:
+        check_secure(len(sources), split, method)
+    if privacy is not None:
+        check_private(privacy, sources, split=split, method=method, secure=secure)
+        if isinstance(privacy, Published) and parameters["scale"]:
+            raise InputError("scale=True cannot be used with a published mechanism. Drop it.")
+    if by_site:
+        check_by_site(secure, privacy, split)
+    study = Study(
+        tuple(sorted(sources)),
+        int(parameters["n_components"]),
+        method,
+        split=split,
+        center=parameters["center"],
+        scale=parameters["scale"],
+        secure=secure,
+        by_site=by_site,
+        privacy=privacy,
+        tol=float(parameters["tol"]),
+        stop=parameters["stop"],
+        max_rounds=int(parameters["max_rounds"]),
+        certify=parameters["certify"],
+        wire=wire,
+    )
+    check_wire_use(study)
+    if parameters["transcript"] is not None:
+        check_recordable(privacy)
+    if isinstance(privacy, Privacy):
+        check_scaled(study)
+    return study
+
+
+def _check_parameters(parameters: Mapping[str, Any], n: int, d: int) -> Method | str:
+    k, split, transcript = (parameters[name] for name in ("n_components", "split", "transcript"))
+    check_count("n_components", k, "Ask for one component or more.")
+    if k > min(n, d):
+        raise InputError(
+            Argument("n_components", k),
+            f" must be at most {min(n, d)}, the smaller of the number of samples "
+            f"(n_samples={n}) and of features (n_features={d})",
+            remedy=("Lower ", Name("n_components"), "."),
+        )
+    method = as_method(parameters["method"])
+    check_choice("split", split, ("samples", "features"))
+    if split == "features" and isinstance(method, Method) and method != Krylov():
+        raise InputError(
+            method.as_argument(),
+            " cannot be combined with ",
+            Argument("split", "features"),
+            remedy=(Pass("method", "krylov"), "."),
+        )
+    check_choice("stop", parameters["stop"], ("all", "separated"))
+    check_count("max_rounds", parameters["max_rounds"], "Allow one round or more.")
+    check_seed(parameters["random_state"])
+    if not isinstance(transcript, str | os.PathLike | None):
+        raise InputError(
+            f"transcript is a {type(transcript).__name__} and must be a path or None. "
+            "Pass one of them."
+        )
+    for name in ("center", "scale", "certify", "secure", "whiten"):
+        check_flag(name, parameters[name])
+    tol = parameters["tol"]
+    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
+        raise InputError(f"tol={tol!r} must be between 0 and 1. Pass 2e-8.")
+    return method
