@@ -75,12 +75,8 @@ def test_a_scaled_model_is_that_of_a_pipeline_with_a_scaler() -> None:
     ours = FederatedPCA(3, scale=True, whiten=True).fit(X, groups=GROUPS)
     assert ours.score(X) == pytest.approx(exact.score(X), rel=1e-9)
     np.testing.assert_allclose(ours.get_covariance(), exact[-1].get_covariance(), atol=1e-9)
-    np.testing.assert_allclose(ours.inverse_transform(ours.transform(X)), ours_inverse(exact))
-
-
-def ours_inverse(exact: Any) -> npt.NDArray[np.float64]:
-    back: npt.NDArray[np.float64] = exact.inverse_transform(exact.transform(X))
-    return back
+    back = ours.inverse_transform(ours.transform(X))
+    np.testing.assert_allclose(back, exact.inverse_transform(exact.transform(X)))
 
 
 def test_a_grid_search_by_likelihood_chooses_as_with_scikit_learn() -> None:
@@ -113,6 +109,7 @@ def test_whitened_scores_of_rows_without_variance_are_finite() -> None:
 
 
 def test_whiten_must_be_a_flag() -> None:
-    for estimator in (FederatedPCA, StreamingPCA):
+    estimators: list[Any] = [FederatedPCA, StreamingPCA]
+    for estimator in estimators:
         with pytest.raises(InputError, match="whiten='yes' must be True or False"):
             estimator(whiten="yes").fit(X)
