@@ -356,16 +356,31 @@ def test_a_component_that_tells_sites_apart_is_pointed_out(tmp_path: Path) -> No
     assert "PC1 mostly reflects differences between sites" in said["far"]
 
 
-def test_the_report_has_the_command_as_it_was_typed(tables: list[Path], tmp_path: Path) -> None:
-    eigenfed(
-        "fit", *tables, "-k", 2, "--column", "age", "--column", "bmi", "--column", "hdl",
-        "--method", "krylov", "--quiet", "-o", tmp_path / "out",
-    )  # fmt: skip
-    facts = json.loads((tmp_path / "out/result.json").read_text())
-    names = [path.name for path in tables]
-    columns = ["--column", "age", "--column", "bmi", "--column", "hdl"]
-    assert facts["command"][:2] == ["eigenfed", "fit"]
-    assert sorted(facts["command"][2:]) == sorted(
-        [*names, "-k", "2", *columns, "--method", "krylov", "-o", "out"]
+def test_the_command_in_the_report_runs_and_has_no_path_of_the_machine(
+    tables: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "data/deep").mkdir(parents=True)
+    files = [Path("data", path.name) for path in tables[:-1]]
+    files.append(Path("data/deep", tables[-1].name))
+    for table, file in zip(tables, files, strict=True):
+        table.rename(tmp_path / file)
+    monkeypatch.chdir(tmp_path)
+    options = ["-k", 1, "--column", "age", "--column", "bmi", "--method", "krylov", "--quiet"]
+    eigenfed("fit", *files, *options, "-o", "typed")
+    eigenfed("fit", *(file.resolve() for file in files), *options, "-o", "absolute")
+    commands = {
+        name: json.loads(Path(name, "result.json").read_text())["command"]
+        for name in ("typed", "absolute")
+    }
+    assert sorted(commands["typed"][2:]) == sorted(
+        [*map(str, files), *map(str, options[:-1]), "-o", "typed"]
     )
-    assert " ".join(facts["command"]) in (tmp_path / "out/report.html").read_text()
+    assert " ".join(commands["typed"]) in Path("typed/report.html").read_text()
+    below = [str(file.relative_to("data")) for file in files]
+    assert sorted(commands["absolute"][2:]) == sorted(
+        [*below, *map(str, options[:-1]), "-o", "absolute"]
+    )
+    for name, folder in (("typed", tmp_path), ("absolute", tmp_path / "data")):
+        monkeypatch.chdir(folder)
+        assert eigenfed(*commands[name][1:], "--json", "--force").exit_code == 0
+        assert str(tmp_path) not in (tmp_path / name / "report.html").read_text()

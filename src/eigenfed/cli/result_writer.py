@@ -1,6 +1,7 @@
 """Output of ``eigenfed fit``: a result folder, results in the .h5ad files, or text only."""
 
-from collections.abc import Collection, Iterable, Mapping
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,9 +23,10 @@ _NOT_RECORDED = {"as_json", "quiet", "debug", "force"}
 
 
 def list_arguments(context: click.Context) -> list[str]:
-    """Return the command line of a running command, without defaults and without folders.
+    """Return the command line of a running command, without defaults.
 
-    File names come without their folders, which differ between machines.
+    Relative paths are kept as typed. Absolute paths would tell readers of the report about the
+    machine: with one of them, all paths are given from the folder that contains the input files.
 
     Parameters
     ----------
@@ -32,24 +34,47 @@ def list_arguments(context: click.Context) -> list[str]:
         Of the running command.
     """
     words = context.command_path.split()
-    default = click.core.ParameterSource.DEFAULT
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        if name in _NOT_RECORDED or context.get_parameter_source(name) is default:
-            continue
-        value = context.params[name]
+    given = _list_given(context)
+    shorten = _choose_paths([value for _, values in given for value in values])
+    for parameter, values in given:
         if isinstance(parameter, click.Argument):
-            words += map(_format_value, value if isinstance(value, tuple) else (value,))
-        elif isinstance(value, bool):
+            words += map(shorten, values)
+        elif values[0] is True:
             words += [parameter.opts[0]]
         else:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [parameter.opts[0], _format_value(each)]
+            words += [word for value in values for word in (parameter.opts[0], shorten(value))]
     return words
 
 
-def _format_value(value: Any) -> str:
-    return value.name if isinstance(value, Path) else str(value)
+def _list_given(context: click.Context) -> list[tuple[click.Parameter, list[Any]]]:
+    """Return the parameters that differ from their defaults, each with its values."""
+    default = click.core.ParameterSource.DEFAULT
+    given = []
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in _NOT_RECORDED and context.get_parameter_source(name) is not default:
+            value = context.params[name]
+            given.append((parameter, list(value) if isinstance(value, tuple) else [value]))
+    return given
+
+
+def _choose_paths(values: list[Any]) -> Callable[[Any], str]:
+    """Return a function that writes values so that no absolute path remains."""
+    paths = [value for value in values if isinstance(value, Path)]
+    if not any(path.is_absolute() for path in paths):
+        return str
+    inputs = [os.path.abspath(path) for path in paths if path.is_file()]
+    folder = Path(os.path.commonpath([os.path.dirname(path) for path in inputs]))
+
+    def shorten(value: Any) -> str:
+        if not isinstance(value, Path):
+            return str(value)
+        path = Path(os.path.abspath(value))
+        # Paths below the root are absolute in all but the first character.
+        apart = folder == Path(folder.anchor) or not path.is_relative_to(folder)
+        return path.name if apart else str(path.relative_to(folder))
+
+    return shorten
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ def show_commands(report: Report) -> Section:
     parts: list[Part] = []
     line = write_command(facts)
     if facts["command"] is not None:
-        label = "On the command line, in the folder of the files"
+        label = "On the command line, in the folder where its paths start"
         parts.append(Code(label, shlex.join(facts["command"])))
     elif line is not None:
         parts.append(Code("On the command line, with a file for each site", line))
