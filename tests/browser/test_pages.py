@@ -119,15 +119,16 @@ def test_without_script_everything_is_there(results: dict[str, Path], opened: Op
     assert page.locator("path.points").first.get_attribute("d") != ""
 
 
-def test_on_paper_the_tables_are_open_and_the_controls_gone(
+def test_on_paper_are_the_figures_the_open_tables_and_no_controls(
     results: dict[str, Path], opened: Opened
 ) -> None:
     page = opened(results["exact"] / "report.html").page
+    page.locator("#scree summary").click()
     page.emulate_media(media="print")
     assert page.locator(".controls:visible").count() == 0
     assert page.locator("nav:visible").count() == 0
     assert page.locator(".panel:visible").count() == 4
     assert page.locator("#scree-table").is_visible()
-    assert page.locator("#loadings-4-table").is_visible()
-    page.emulate_media(media="screen")
-    assert not page.locator("#scree-table").is_visible()
+    assert page.locator("#left-table").is_visible()
+    assert not page.locator("#loadings-4-table").is_visible()
+    assert page.pdf(format="A4").count(b"/Type /Page\n") <= 5

@@ -115,10 +115,10 @@ def draw_bars(
     title: str,
     caption: str,
     high: float | None = None,
-    format_value: Callable[[float], str] = label,
+    format_value: Callable[[float], str] = number,
     mark: float | None = None,
 ) -> Drawing:
-    """Draw horizontal bars; those of negative values extend to the left of zero.
+    """Draw horizontal bars and their values; negative ones extend to the left of zero.
 
     Parameters
     ----------
@@ -129,14 +129,15 @@ def draw_bars(
     high : float, optional
         End of the axis; by default the largest absolute value.
     format_value : callable
-        Formats a tick.
+        Formats a value or a tick.
     mark : float, optional
         Position of a dashed line.
     """
     most = high or max([abs(item.value) for item in items] + [1e-300])
     low = -most if any(item.value < 0.0 for item in items) else 0.0
     left = room([shorten(item.name) for item in items])
-    place = Scale(low, most, left, _RIGHT - 14)
+    values = [format_value(item.value) for item in items]
+    place = Scale(low, most, left, _RIGHT - room(values))
     bottom = 8 + _ROW * len(items)
     parts = []
     for at in ticks(low, most, 5):
@@ -144,7 +145,7 @@ def draw_bars(
             line(place(at), 4, place(at), bottom, "grid"),
             text(place(at), bottom + 14, format_value(at), anchor="middle"),
         ]
-    for row, item in enumerate(items):
+    for row, (item, value) in enumerate(zip(items, values, strict=True)):
         middle = 8 + _ROW * (row + 0.5)
         start, end = sorted((place(0.0), place(item.value)))
         parts += [
@@ -158,6 +159,7 @@ def draw_bars(
                 class_=f"{'bar' if item.value >= 0.0 else 'bar negative'} mark",
                 data_tip=item.tip,
             ),
+            text(_RIGHT, middle, value, anchor="end"),
         ]
     parts.append(line(place(0.0), 4, place(0.0), bottom, "axis"))
     if mark is not None and low <= mark <= most:

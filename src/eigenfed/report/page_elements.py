@@ -14,7 +14,7 @@ Tone: TypeAlias = Literal["good", "plain", "look"]
 class PageTable:
     """A table; the first column names the row, and `folded` tables are closed at first.
 
-    Floats are shown with four digits, and in full when pointed at.
+    Floats are shown with four digits, and in full when pointed at. Closed tables are not printed.
     """
 
     kind: ClassVar[str] = "table"
@@ -23,11 +23,6 @@ class PageTable:
     head: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     folded: bool = False
-
-    @property
-    def bulky(self) -> bool:
-        """Whether it is too long to print."""
-        return self.folded and len(self.rows) > 200
 
 
 @dataclass(frozen=True)

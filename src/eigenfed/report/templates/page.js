@@ -147,13 +147,4 @@
       });
     });
   }
-
-  let opened = [];
-  window.addEventListener("beforeprint", () => {
-    opened = all("details:not(.bulky):not([open])");
-    for (const details of opened) details.open = true;
-  });
-  window.addEventListener("afterprint", () => {
-    for (const details of opened) details.open = false;
-  });
 })();
