@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.decomposition import PCA
 
@@ -283,6 +284,38 @@ def test_scores_on_standard_output_are_csv_to_the_last_bit(
     assert lines[0] == "PC1,PC2"
     scores = [[float(cell) for cell in line.split(",")] for line in lines[1:]]
     assert scores == np.load(tmp_path / "out/scores/north.npy").tolist()
+
+
+def test_loadings_variances_and_scores_are_there_for_a_spreadsheet(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    ids = [f"P{at:03d}, of north" for at in range(len(pd.read_csv(tables[0])))]
+    for table in tables:
+        rows_ = pd.read_csv(table)
+        rows_.insert(0, "patient", ids[: len(rows_)])
+        rows_.to_csv(table, index=False)
+    out = tmp_path / "out"
+    facts = answer("fit", *tables, "-k", 2, "--id-column", "patient", "-o", out)
+    loadings = pd.read_csv(out / "loadings.csv", index_col="feature")
+    assert list(loadings.index) == list(FEATURES)
+    wanted = np.load(out / "components.npy")
+    np.testing.assert_allclose(loadings[["PC1", "PC2"]].T, wanted, rtol=1e-15)
+    variances = pd.read_csv(out / "variances.csv")
+    np.testing.assert_allclose(variances["variance"], facts["eigenvalues"], rtol=1e-15)
+    np.testing.assert_allclose(variances["cumulative"], np.cumsum(facts["ratios"]), rtol=1e-15)
+    scores = pd.read_csv(out / "scores/north.csv", index_col="id")
+    assert list(scores.index) == ids
+    np.testing.assert_allclose(scores, np.load(out / "scores/north.npy"), rtol=1e-15)
+    call = ("project", out, tables[0], "--id-column", "patient", "-o")
+    for name, separator in (("s.csv", ","), ("s.tsv", "\t")):
+        assert answer(*call, tmp_path / name)["n"] == len(ids)
+        again = pd.read_csv(tmp_path / name, sep=separator, index_col="id")
+        pd.testing.assert_frame_equal(again, scores)
+    assert answer(*call[:-1])["ids"] == ids
+    for name, message in (("s.xls", "must end in .csv, .tsv or .npy"), ("s.npy", "no place for")):
+        run = eigenfed(*call, tmp_path / name)
+        assert run.exit_code == 2
+        assert message in run.stderr
 
 
 def test_records_that_do_not_fit_are_refused(

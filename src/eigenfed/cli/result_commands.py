@@ -1,7 +1,7 @@
 """``eigenfed project`` and ``eigenfed report``: commands on the result of a fit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,31 +11,42 @@ from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    from eigenfed.study.scores import Projected
 
 
 @click.command(
     epilog=example(
         "Project records that were not fitted:",
-        "  eigenfed project result newcomers.csv -o scores.npy",
+        "  eigenfed project result newcomers.csv --id-column patient -o scores.csv",
     ),
     short_help="Project new records onto a result.",
 )
 @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.argument("file", type=options.FILE)
-@click.option("-o", "--out", type=options.NEW, help="Write the scores to this .npy file.")
+@click.option(
+    "-o", "--out", type=options.NEW, help="Write the scores to this .csv, .tsv or .npy file."
+)
+@click.option("--id-column", help="Column of csv and parquet files with the row identifiers.")
 @options.write_back
 @options.force
 @print_result
 def project(
-    console: Console, folder: Path, file: Path, out: Path | None, write_back: bool, force: bool
+    console: Console,
+    folder: Path,
+    file: Path,
+    out: Path | None,
+    id_column: str | None,
+    write_back: bool,
+    force: bool,
 ) -> CommandResult:
     """Project the records of FILE onto the components in FOLDER.
 
     Features are matched by name if they have names. Missing entries are replaced by the mean.
-    Scores are printed as csv, or written to a .npy file with -o.
+    Scores are printed as csv, or written to a file with -o. With --id-column the
+    lines of csv and tsv begin with the identifiers; those of an .h5ad file are always included.
     """
     if out is not None:
+        _check_suffix(out, id_column)
         options.check_new(out, force=force)
     elif force and not write_back:
         raise click.UsageError("--force requires -o or --write-back. Name the file to replace.")
@@ -47,7 +58,8 @@ def project(
     result = read_result(folder)
     pca = result.estimator()
     with console.progress("projecting the records"):
-        scores = project_file(pca, Rows(file)).scores
+        projected = project_file(pca, Rows(file, id_column))
+    scores = projected.scores
     if result.facts["privacy"] is not None:
         console.note("These scores are not private; only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}
@@ -59,27 +71,45 @@ def project(
             text = f"{shape['n']} records x {shape['k']} scores written to {file}"
             return CommandResult(shape | {"file": str(file)}, text)
     if out is None:
-        return CommandResult(shape | {"scores": scores}, _format_csv(scores))
-    _save(out, scores)
+        from eigenfed.study.results.csv_tables import format_scores
+
+        data = shape | {"ids": projected.row_ids, "scores": scores}
+        return CommandResult(data, format_scores(projected).rstrip("\n"))
+    _save(out, projected)
     return CommandResult(
         shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores written to {out}"
     )
 
 
-def _format_csv(scores: "npt.NDArray[Any]") -> str:
-    head = ",".join(f"PC{place}" for place in range(1, scores.shape[1] + 1))
-    return "\n".join([head, *(",".join(map(repr, row)) for row in scores.tolist())])
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
 
 
-def _save(path: Path, scores: "npt.NDArray[Any]") -> None:
+def _check_suffix(out: Path, id_column: str | None) -> None:
+    suffix = out.suffix.lower()
+    if suffix not in (*_SEPARATORS, ".npy"):
+        raise click.UsageError(
+            f"-o {out} must end in .csv, .tsv or .npy, which decides the format. Rename it."
+        )
+    if suffix == ".npy" and id_column is not None:
+        raise click.UsageError(
+            "A .npy file has no place for identifiers. Name a .csv file, or drop --id-column."
+        )
+
+
+def _save(path: Path, projected: "Projected") -> None:
     from io import BytesIO
 
     import numpy as np
 
     from eigenfed.data.safe_files import write_at_once
+    from eigenfed.study.results.csv_tables import format_scores
 
+    separator = _SEPARATORS.get(path.suffix.lower())
+    if separator is not None:
+        write_at_once(path, format_scores(projected, separator).encode("utf-8"))
+        return
     buffer = BytesIO()
-    np.save(buffer, scores)
+    np.save(buffer, projected.scores)
     write_at_once(path, buffer.getvalue())
 
 

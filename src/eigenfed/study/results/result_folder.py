@@ -9,6 +9,9 @@ features.txt        d lines, one name each; x0, x1, ... if the features have no 
 scores/*.npy        n x k for each site, its projected rows; not written by private runs, as
                     projections of records are not private
 scores/*.rows.json  the identifiers of those rows, if the data file has them
+loadings.csv        the components with the names of the features; see `csv_tables`
+variances.csv       variance, fraction of the total and cumulative fraction of each component
+scores/*.csv        the scores with the identifiers of the rows
 run.jsonl           one line for each request and for each reply, a start line and an end line
 report.html         the shared report; run.json has its content for programs
 sites/*.html        a report for each site, with its own rows
@@ -36,6 +39,12 @@ from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger_state import Totals
+from eigenfed.study.results.csv_tables import (
+    MOST_NUMBERS,
+    format_loadings,
+    format_scores,
+    format_variances,
+)
 from eigenfed.study.results.facts import FORMAT, describe_fit, to_json_types
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected
@@ -46,6 +55,8 @@ _PARTS = {
     "mean.npy",
     "scale.npy",
     "features.txt",
+    "loadings.csv",
+    "variances.csv",
     "scores",
     "run.jsonl",
     "report.html",
@@ -182,13 +193,24 @@ def write_result(
             np.save(new / "scale.npy", pca.scale_)
         (new / "features.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
         (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
+        variances = format_variances(pca.explained_variance_, pca.explained_variance_ratio_)
+        (new / "variances.csv").write_text(variances, "utf-8")
+        if pca.components_.size <= MOST_NUMBERS:
+            loadings = format_loadings(names, pca.components_)
+            (new / "loadings.csv").write_text(loadings, "utf-8")
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
-                np.save(new / "scores" / f"{_check_file_name(site)}.npy", found.scores)
-                if found.row_ids is not None:
-                    _write_json(new / "scores" / f"{site}.rows.json", list(found.row_ids))
+                _write_scores(new / "scores", _check_file_name(site), found)
     return facts
+
+
+def _write_scores(folder: Path, site: str, found: Projected) -> None:
+    np.save(folder / f"{site}.npy", found.scores)
+    if found.row_ids is not None:
+        _write_json(folder / f"{site}.rows.json", list(found.row_ids))
+    if found.scores.size <= MOST_NUMBERS:
+        (folder / f"{site}.csv").write_text(format_scores(found), "utf-8")
 
 
 def _check_shared(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
