@@ -303,7 +303,7 @@ def test_loadings_variances_and_scores_are_there_for_a_spreadsheet(
     variances = pd.read_csv(out / "variances.csv")
     np.testing.assert_allclose(variances["variance"], facts["eigenvalues"], rtol=1e-15)
     np.testing.assert_allclose(variances["cumulative"], np.cumsum(facts["ratios"]), rtol=1e-15)
-    scores = pd.read_csv(out / "scores/north.csv", index_col="id")
+    scores = pd.read_csv(out / "sites/north.csv", index_col="id")
     assert list(scores.index) == ids
     np.testing.assert_allclose(scores, np.load(out / "scores/north.npy"), rtol=1e-15)
     call = ("project", out, tables[0], "--id-column", "patient", "-o")

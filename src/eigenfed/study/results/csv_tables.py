@@ -3,7 +3,7 @@
 ==============  ===============================================================================
 loadings.csv    feature, PC1, PC2, ...; a line for each feature
 variances.csv   component, variance, fraction, cumulative; a line for each component
-scores/*.csv    id, PC1, PC2, ...; a line for each row of the site, in their order. Rows without
+sites/*.csv     id, PC1, PC2, ...; a line for each row of the site, in their order. Rows without
                 identifiers have no column ``id``
 ==============  ===============================================================================
 

@@ -11,10 +11,10 @@ scores/*.npy        n x k for each site, its projected rows; not written by priv
 scores/*.rows.json  the identifiers of those rows, if the data file has them
 loadings.csv        the components with the names of the features; see `csv_tables`
 variances.csv       variance, fraction of the total and cumulative fraction of each component
-scores/*.csv        the scores with the identifiers of the rows
 run.jsonl           one line for each request and for each reply, a start line and an end line
 report.html         the shared report; run.json has its content for programs
 sites/*.html        a report for each site, with its own rows
+sites/*.csv         the scores of a site with the identifiers of its rows
 multiqc/            the shared report for MultiQC
 ==================  ==============================================================================
 
@@ -200,17 +200,18 @@ def write_result(
             (new / "loadings.csv").write_text(loadings, "utf-8")
         if rows is not None:
             (new / "scores").mkdir()
+            (new / "sites").mkdir()
             for site, found in rows.items():
-                _write_scores(new / "scores", _check_file_name(site), found)
+                _write_scores(new, _check_file_name(site), found)
     return facts
 
 
 def _write_scores(folder: Path, site: str, found: Projected) -> None:
-    np.save(folder / f"{site}.npy", found.scores)
+    np.save(folder / "scores" / f"{site}.npy", found.scores)
     if found.row_ids is not None:
-        _write_json(folder / f"{site}.rows.json", list(found.row_ids))
+        _write_json(folder / "scores" / f"{site}.rows.json", list(found.row_ids))
     if found.scores.size <= MOST_NUMBERS:
-        (folder / f"{site}.csv").write_text(format_scores(found), "utf-8")
+        (folder / "sites" / f"{site}.csv").write_text(format_scores(found), "utf-8")
 
 
 def _check_shared(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
