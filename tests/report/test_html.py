@@ -204,7 +204,8 @@ def test_pages_of_sites_that_have_no_scores_any_more_are_taken_away(tmp_path: Pa
     result(tmp_path / "r", tables())
     (tmp_path / "r/scores/north.npy").unlink()
     pages = write_pages(tmp_path / "r")
-    assert {path.name for path in (tmp_path / "r/sites").iterdir()} == {"south.html", "west.html"}
+    kept = {f"{site}.{kind}" for site in ("south", "west") for kind in ("csv", "html")}
+    assert {path.name for path in (tmp_path / "r/sites").iterdir()} == kept
     assert set(pages.own) == {"south", "west"}
 
 

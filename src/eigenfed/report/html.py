@@ -95,7 +95,7 @@ def write_pages(folder: Path) -> Pages:
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
         write_at_once(folder / path, text.encode("utf-8"))
-    _remove_others(folder, set(texts))
+    _remove_others(folder, set(own))
     paths = tuple(folder / path for path in exports)
     return Pages(folder / "report.html", {s: folder / path for s, path in own.items()}, paths)
 
@@ -108,10 +108,10 @@ def _check_folders(folder: Path) -> None:
             raise DataError(f"{inner} must be a folder, and is a link or a file. Remove it.")
 
 
-def _remove_others(folder: Path, kept: set[str]) -> None:
-    """Remove the pages of sites that have no scores any more."""
-    for path in (folder / "sites").glob("*.html"):
-        if str(path.relative_to(folder)) not in kept:
+def _remove_others(folder: Path, sites: set[str]) -> None:
+    """Remove pages and csv files of sites that have no scores any more."""
+    for path in (folder / "sites").iterdir() if (folder / "sites").exists() else ():
+        if path.suffix in (".html", ".csv") and path.stem not in sites:
             path.unlink()
 
 
