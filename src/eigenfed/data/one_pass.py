@@ -52,10 +52,10 @@ class OwnScatter:
         if not plain or source.n < _LEAST_ROWS_PER_FEATURE * source.d:
             return None
         spans = source.spans()
-        near = source.block(spans[0])[0].mean(axis=0)
+        near = source.stored_block(spans[0]).mean(axis=0, dtype=np.float64)
 
         def centre_block(span: slice) -> tuple[Array, Array]:
-            centred = source.block(span)[0] - near
+            centred: Array = np.subtract(source.stored_block(span), near, dtype=np.float64)
             return np.ones(len(centred)) @ centred, centred.T @ centred
 
         total, matrix = np.zeros(source.d), np.zeros((source.d, source.d))

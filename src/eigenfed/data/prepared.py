@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
@@ -54,21 +55,19 @@ class Prepared:
         return map(self._block, self.source.spans())
 
     def _block(self, span: slice) -> tuple[Array, Array | None]:
-        rows, weights = self.source.block(span)
-        centred = rows - self.mean
+        rows = self.source.stored_block(span)
+        # float32 rows are converted here, in small pieces, and not as a block.
+        centred: Array = np.subtract(rows, self.mean, dtype=np.float64)
         if self.source.has_missing:
             centred[np.isnan(centred)] = 0.0
         if self._is_scaled:
             centred /= self.scale
-        return centred, weights
+        return centred, self.source.block_weights(span)
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each record and never leaves a site."""
         if self.source.is_sparse:
-            scaled = basis / self.scale[:, None] if self._is_scaled else basis
-            image: Array = self._filled @ scaled
-            image -= self.mean @ scaled
-            return image
+            return self._multiply_sparse(basis)
         flops = 2.0 * self.source.n * basis.size
         parts = map_in_order(
             lambda span: self._block(span)[0] @ basis, self.source.spans(), flops=flops
@@ -79,11 +78,7 @@ class Prepared:
         """Return D'W Y, (d, l)."""
         weighted = self._apply_weights(sided)
         if self.source.is_sparse:
-            total: Array = self._filled.T @ weighted
-            _subtract_outer(total, self.mean, weighted.sum(axis=0))
-            if self._is_scaled:
-                total /= self.scale[:, None]
-            return total
+            return self._adjoin_sparse(weighted)
         d, width = self.source.d, sided.shape[1]
         return self._sum_blocks(
             lambda span: self._block(span)[0].T @ weighted[span],
@@ -94,7 +89,7 @@ class Prepared:
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in one pass over dense rows."""
         if self.source.is_sparse:
-            return self.adjoint(self.multiply(basis))
+            return self._sparse_product(basis)
 
         def multiply_block(span: slice) -> Array:
             block, weights = self._block(span)
@@ -208,16 +203,61 @@ class Prepared:
     def _is_scaled(self) -> bool:
         return bool((self.scale != 1.0).any())
 
-    @cached_property
-    def _filled(self) -> Any:
-        """Sparse rows with missing entries set to the mean, so that they are 0 in D."""
-        X = self.source.X.astype(np.float64, copy=False)
-        if not self.source.has_missing:
-            return X
-        gaps = np.isnan(X.data)
-        X = X.copy()
-        X.data[gaps] = self.mean[X.indices[gaps]]
-        return X
+    def _multiply_sparse(self, basis: Array) -> Array:
+        scaled = self._divide_by_scale(basis)
+        image = np.empty((self.source.n, basis.shape[1]))
+        for span, rows in self._filled_parts():
+            image[span] = rows @ scaled
+        image -= self.mean @ scaled
+        return image
+
+    def _adjoin_sparse(self, weighted: Array) -> Array:
+        total = np.zeros((self.source.d, weighted.shape[1]))
+        for span, rows in self._filled_parts():
+            total += rows.T @ weighted[span]
+        return self._centre_adjoint(total, weighted.sum(axis=0))
+
+    def _sparse_product(self, basis: Array) -> Array:
+        scaled = self._divide_by_scale(basis)
+        total, sums = np.zeros(basis.shape), np.zeros(basis.shape[1])
+        shift = self.mean @ scaled
+        for span, rows in self._filled_parts():
+            sided = rows @ scaled
+            sided -= shift
+            weights = self.source.block_weights(span)
+            if weights is not None:
+                sided *= weights[:, None]
+            total += rows.T @ sided
+            sums += sided.sum(axis=0)
+        return self._centre_adjoint(total, sums)
+
+    def _centre_adjoint(self, total: Array, sums: Array) -> Array:
+        """Turn X'W Y into D'W Y in place; `sums` are the columns' sums of W Y."""
+        _subtract_outer(total, self.mean, sums)
+        if self._is_scaled:
+            total /= self.scale[:, None]
+        return total
+
+    def _divide_by_scale(self, basis: Array) -> Array:
+        return basis / self.scale[:, None] if self._is_scaled else basis
+
+    def _filled_parts(self) -> Iterator[tuple[slice, Any]]:
+        """Yield sparse rows in double precision, with missing entries set to the mean.
+
+        Such entries are 0 in D. Rows that need no change are one part, and are not copied.
+        """
+        X, missing = self.source.X, self.source.has_missing
+        if X.dtype == np.float64 and not missing:
+            yield slice(0, self.source.n), X
+            return
+        for span, part in self.source.parts():
+            values, columns = X.data[part].astype(np.float64), X.indices[part]
+            if missing:
+                gaps = np.isnan(values)
+                values[gaps] = self.mean[columns[gaps]]
+            starts = X.indptr[span.start : span.stop + 1] - part.start
+            shape = (span.stop - span.start, self.source.d)
+            yield span, sparse.csr_array((values, columns, starts), shape=shape)
 
 
 def single_error(trace: float) -> float:

@@ -82,6 +82,7 @@ def guard_blocks(
 
 
 _PART_ENTRIES = 1 << 18
+_LEAST_ENTRIES = 1 << 16
 
 Take = Callable[[int], npt.NDArray[Any]]
 
@@ -129,8 +130,8 @@ def read_csr_rows(
         yield rows
 
 
-def split_rows(indptr: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield ranges (start, stop) of rows with at most 262144 entries, or of a single row.
+def split_rows(indptr: npt.NDArray[Any], entries: int = _PART_ENTRIES) -> Iterator[tuple[int, int]]:
+    """Yield ranges (start, stop) of rows with at most `entries` entries, or of a single row.
 
     Examples
     --------
@@ -139,8 +140,8 @@ def split_rows(indptr: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
     """
     starts, start = indptr.astype(np.int64, copy=False), 0
     while start < len(starts) - 1:
-        full = int(np.searchsorted(starts, starts[start] + _PART_ENTRIES, side="right")) - 1
-        stop = min(max(full, start + 1), start + _PART_ENTRIES)
+        full = int(np.searchsorted(starts, starts[start] + entries, side="right")) - 1
+        stop = min(max(full, start + 1), start + entries)
         yield start, stop
         start = stop
 
@@ -156,6 +157,9 @@ def _inconsistent_error(path: Path) -> DataError:
 
 
 _BLOCK_BYTES = 12 << 20
+_LEAST_BLOCK_BYTES = 1 << 20
+_BLOCKS = 32
+"""Number of blocks that keeps each of them small beside the table."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -237,7 +241,9 @@ class Source:
         rows : int, optional
             Largest number of rows in a block; at most as many as fit into 12 MB, the default.
         """
-        most = max(1, _BLOCK_BYTES // (8 * self.d))
+        # A block whose scatter is added up should have more rows than the scatter has.
+        enough = max(_LEAST_BLOCK_BYTES, 16 * self.d**2, 8 * self.n * self.d // _BLOCKS)
+        most = max(1, min(_BLOCK_BYTES, enough) // (8 * self.d))
         most = most if rows is None else min(most, rows)
         count = -(-self.n // most)
         edges = [i * self.n // count for i in range(count)] + [self.n]
@@ -245,10 +251,23 @@ class Source:
 
     def block(self, span: slice) -> tuple[Array, Array | None]:
         """Return some rows, dense and float64, and their weights."""
+        return self.stored_block(span).astype(np.float64, copy=False), self.block_weights(span)
+
+    def stored_block(self, span: slice) -> npt.NDArray[Any]:
+        """Return some rows, dense, in the precision in which they are stored."""
         rows = self.X[span]
-        dense = rows.toarray() if self.is_sparse else rows
-        weights = None if self.weights is None else self.weights[span]
-        return dense.astype(np.float64, copy=False), weights
+        dense: npt.NDArray[Any] = rows.toarray() if self.is_sparse else rows
+        return dense
+
+    def parts(self) -> Iterator[tuple[slice, slice]]:
+        """Yield the rows of each part of a sparse table, and where their entries are stored."""
+        starts = self.X.indptr
+        for start, stop in split_rows(starts, max(_LEAST_ENTRIES, self.X.nnz // _BLOCKS)):
+            yield slice(start, stop), slice(starts[start], starts[stop])
+
+    def block_weights(self, span: slice) -> Array | None:
+        """Return the weights of some rows, if rows have weights."""
+        return None if self.weights is None else self.weights[span]
 
     def totals(self) -> tuple[float, Array, Array]:
         """Return the total weight, and by feature the observed weight and the sum, (d,) each."""
@@ -282,10 +301,10 @@ class Source:
     def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array]]:
         """Yield the stored entries of sparse rows: values, columns, and weights of their rows."""
         X = self.X
-        for start, stop in split_rows(X.indptr):
-            part = slice(X.indptr[start], X.indptr[stop])
-            w = np.ones(stop - start) if self.weights is None else self.weights[start:stop]
-            by_entry = np.repeat(w, np.diff(X.indptr[start : stop + 1]))
+        for span, part in self.parts():
+            weights = self.block_weights(span)
+            w = np.ones(span.stop - span.start) if weights is None else weights
+            by_entry = np.repeat(w, np.diff(X.indptr[span.start : span.stop + 1]))
             yield X.data[part].astype(np.float64, copy=False), X.indices[part], by_entry
 
     @cached_property
@@ -302,7 +321,7 @@ class Source:
         total = np.zeros(self.d)
         with np.errstate(over="ignore", invalid="ignore"):
             for part in _split(self.X):
-                total += np.ones(len(part)) @ part
+                total += _sum_rows(part)
         return total
 
 
@@ -311,6 +330,13 @@ def stored(X: Any) -> npt.NDArray[Any]:
     is_sparse: bool = sparse.issparse(X)
     entries: npt.NDArray[Any] = X.data if is_sparse else X
     return entries
+
+
+def _sum_rows(part: npt.NDArray[Any]) -> Array:
+    """Return the sum of the rows, in double precision and without a copy of them."""
+    is_double = part.dtype == np.float64
+    total: Array = np.ones(len(part)) @ part if is_double else part.sum(axis=0, dtype=np.float64)
+    return total
 
 
 def _has_nan(part: npt.NDArray[Any]) -> bool:

@@ -49,14 +49,14 @@ def rows_read(
 ) -> int:
     """Rows that all sites together have taken up during a run, but for the look for gaps."""
     read = []
-    block = Source.block
+    block = Source.stored_block
 
-    def counted(self: Source, span: slice) -> tuple[Array, Array | None]:
+    def counted(self: Source, span: slice) -> Array:
         read.append(span.stop - span.start)
         return block(self, span)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Source, "block", counted)
+        patch.setattr(Source, "stored_block", counted)
         fitted(tables, 2, method, **settings)
     return sum(read)
 

@@ -123,7 +123,7 @@ def _draw_rows(source: Source, seed: int, k: int) -> Array:
     """
     digest = hashlib.blake2b(digest_size=32)
     for rows, _ in source.blocks():
-        digest.update(rows.tobytes())
+        digest.update(np.ascontiguousarray(rows).data)
     words = np.frombuffer(digest.digest(), np.uint32)
     return np.random.default_rng([seed, *words]).standard_normal((source.n, k))
 
