@@ -5,6 +5,7 @@
 - `eigen`: leading eigenpairs of symmetric matrices.
 - `lanczos`: block Lanczos with full reorthogonalisation.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
+- `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
