@@ -241,9 +241,7 @@ class Source:
         rows : int, optional
             Largest number of rows in a block; at most as many as fit into 12 MB, the default.
         """
-        # A block whose scatter is added up should have more rows than the scatter has.
-        enough = max(_LEAST_BLOCK_BYTES, 16 * self.d**2, 8 * self.n * self.d // _BLOCKS)
-        most = max(1, min(_BLOCK_BYTES, enough) // (8 * self.d))
+        most = max(1, limit_block_bytes(self.n, self.d) // (8 * self.d))
         most = most if rows is None else min(most, rows)
         count = -(-self.n // most)
         edges = [i * self.n // count for i in range(count)] + [self.n]
@@ -323,6 +321,18 @@ class Source:
             for part in _split(self.X):
                 total += _sum_rows(part)
         return total
+
+
+def limit_block_bytes(n: int, d: int) -> int:
+    """Return the largest size of a block of a table of n rows and d features, in bytes.
+
+    Examples
+    --------
+    >>> limit_block_bytes(1000, 10), limit_block_bytes(10**7, 10)
+    (1048576, 12582912)
+    """
+    # A block whose scatter is added up should have more rows than the scatter has.
+    return min(_BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, 16 * d * d, 8 * n * d // _BLOCKS))
 
 
 def stored(X: Any) -> npt.NDArray[Any]:

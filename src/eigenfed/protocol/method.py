@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 
+from eigenfed.data.source import limit_block_bytes
 from eigenfed.errors import Argument, Aside, InputError, Parts, Pass
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import Decomposition
@@ -367,18 +368,17 @@ def as_method(method: "Method | str") -> "Method | str":
 SKINNY = 4.0
 """Cost of a multiplication with few columns, which is limited by memory bandwidth."""
 
-_BLOCK_BYTES = 12 << 20
 _METER_BYTES = 128 << 20
 
 
 def block_bytes(shape: Shape) -> float:
-    """Return the bytes of one block of rows."""
-    return min(shape.rows_bytes, float(_BLOCK_BYTES))
+    """Return the bytes of one block of rows; blocks are of even sizes."""
+    return shape.rows_bytes / max(block_count(shape), 1)
 
 
 def block_count(shape: Shape) -> int:
     """Return the number of blocks of rows at the largest site."""
-    return int(-(-shape.rows_bytes // _BLOCK_BYTES))
+    return int(-(-shape.rows_bytes // limit_block_bytes(shape.rows, shape.features)))
 
 
 def meter_bytes(shape: Shape, answered: int) -> float:
