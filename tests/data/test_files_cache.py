@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed.data import cache as parsed_copy
+from eigenfed.data import copy_files as parsed_copy
 from eigenfed.data import cache as store
 from eigenfed.data.cache import CacheSlot, forget_cache
 from eigenfed.data.files import open_source, open_table
@@ -222,9 +222,12 @@ def test_a_crash_leaves_no_copy_that_is_taken_for_whole(path: Path, patch: str) 
 
 def test_two_processes_may_build_the_same_copy(path: Path) -> None:
     slot = CacheSlot.of(path, [("x0",), None, None], None)
-    with slot.build() as ours:
+    mine, first = slot.start(), slot.start()
+    assert mine is not None
+    assert first is not None
+    with slot.build(mine) as ours:
         (ours / "mine").touch()
-        with slot.build() as theirs:
+        with slot.build(first) as theirs:
             (theirs / "first").touch()
     assert [file.name for file in slot.place.iterdir()] == ["first"]
     assert copies(slot.folder) == [slot.place]
@@ -233,7 +236,7 @@ def test_two_processes_may_build_the_same_copy(path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(path: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(InputError, match=r"a\.csv is too large.*file.*Pass cache= a folder"):
+    with pytest.raises(InputError, match=r"a\.csv is large.*file.*Pass cache=\.\.\. that can"):
         open_source(path, cache=blocked)
 
 
@@ -278,8 +281,8 @@ def test_a_copy_that_is_gone_at_once_is_not_read(
     built = CacheSlot.build
 
     @contextmanager
-    def forgotten(slot: CacheSlot) -> Iterator[Path]:
-        with built(slot) as folder:
+    def forgotten(slot: CacheSlot, part: Path) -> Iterator[Path]:
+        with built(slot, part) as folder:
             yield folder
         forget_cache(path)
 

@@ -67,7 +67,7 @@ def test_a_file_that_may_not_be_read_is_said_to_be_so(
     refused(tmp_path / "a.csv", "Permission denied: ", InputError)
 
 
-@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xlsx", "csv", "a.csv.zip"])
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.gz", "a.xls", "csv", "a.csv.zip"])
 def test_other_kinds_are_refused_with_those_that_are_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("a,b\n1,2\n")
     refused(
@@ -115,8 +115,6 @@ def test_bytes_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
         ("a,b,a\n1,2,3\n", "has the columns 'a' more than once", DataError),
         (",a\n0,1\n", "has a column without a name, the first", DataError),
         ("b,,a\n0,1,2\n", "has a column without a name, the 2.", DataError),
-        ("a;b\n1;2\n", "has semicolons between its cells", DataError),
-        ("a\tb\n1\t2\n", "has tabs between its cells", DataError),
         ('a,"b\n1,2\n', "has a first line that is not a list of names", DataError),
         (f"a,b\n1,2\n{SECRET}\n", "has 1 cells in row 2, and 2 columns", DataError),
         (f"a,b\n1,2\n1,2,{SECRET}\n", "has 3 cells in row 2, and 2 columns", DataError),
@@ -128,7 +126,7 @@ def test_bytes_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
         (f"a,b\nx{SECRET},y\n", "has no column of numbers", InputError),
         (
             f"a,b,c\nx{SECRET},1,\n,2,y\n",
-            "do not hold numbers: 'a', 'c'. Pass columns=[...]",
+            "do not hold numbers: 'a', 'c'. Pass exclude=[...]",
             InputError,
         ),
         (f"a,b\n1,2\n3,x{SECRET}\n", "has text in row 2 of 'b', a column of numbers", InputError),
@@ -184,7 +182,7 @@ def test_a_line_without_end_is_not_read_whole(
 
 
 def test_a_row_far_longer_than_the_first_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(f"a,b\n1,2\n{'0' * (3 << 20)}{SECRET},2\n")
+    (tmp_path / "a.csv").write_text("a,b\n" + "1,2\n" * 60 + f"{'0' * (3 << 20)}{SECRET},2\n")
     refused(tmp_path / "a.csv", "cannot be read as a table", DataError)
 
 
@@ -195,7 +193,7 @@ def test_a_row_far_longer_than_the_first_is_refused(tmp_path: Path) -> None:
 def test_a_cell_that_only_pyarrow_takes_for_text_is_refused_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, what: str
 ) -> None:
-    monkeypatch.setattr(csv, "_NUMBER", re.compile(r"-?[\dx.]+"))
+    monkeypatch.setattr(csv, "is_number", lambda cell, _: re.fullmatch(r"-?[\dx.]+", cell))
     (tmp_path / "a.csv").write_text(f"a,b\n1,2\n3,x{SECRET}\n{LONG[4:]}{last}")
     refused(tmp_path / "a.csv", what, DataError)
 
@@ -237,7 +235,7 @@ def test_columns_that_cannot_be_chosen_are_refused(tmp_path: Path, kind: str) ->
     if kind == "h5ad":
         refused(
             path,
-            "id_column requires a file of kind .csv, .csv.gz, .parquet",
+            "id_column requires a file of kind .csv, .csv.gz, .tsv, .tsv.gz, .xlsx, .parquet",
             InputError,
             id_column="x0",
         )

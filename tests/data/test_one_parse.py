@@ -46,9 +46,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     for kind in (".csv", ".parquet"):
         header = files._HEADERS[kind]
 
-        def read(path: Path, header: Any = header) -> Any:
+        def read(path: Path, options: Any, header: Any = header) -> Any:
             counts["headers"] += 1
-            return header(path)
+            return header(path, options)
 
         monkeypatch.setitem(files._HEADERS, kind, read)
     return counts

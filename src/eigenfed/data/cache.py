@@ -7,8 +7,9 @@ size, times of change) and one choice of columns. It is built under a temporary 
 when it is complete and on disk: a crash leaves no partial copy that could pass for a complete one.
 `forget_cache` removes the copies of a file.
 
-A copy is a folder of ``.npy`` files (``X``, or ``data``, ``indices`` and ``indptr``), with
-``row_ids.jsonl`` if rows have ids, and ``about.json``. Nothing is ever pickled.
+Where no copy is to be kept, or none can be (a read-only folder), rows stay in memory if they fit
+into a third of what is available, and otherwise go to a temporary copy that is deleted as soon as
+it is mapped.
 """
 
 import hashlib
@@ -24,19 +25,15 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import sparse
 
-from eigenfed.data.readers.npy import map_npy
-from eigenfed.data.safe_files import parse_strict_json
+from eigenfed.data.copy_files import VERSION, map_copy, read_row_ids, write_copy
 from eigenfed.data.source import Block, StoredRows
 from eigenfed.errors import DataError, InputError, Pass
 
-VERSION = 1
 _ENTRY = re.compile(r"[0-9a-f]{16}-[0-9a-f]{16}(\.part.*)?")
 
 
@@ -52,32 +49,51 @@ class CacheSlot:
         The folder of all of its copies.
     state, choice : str
         Digests of the state of the file and of the options it is read with.
+    is_stated : bool
+        Whether the caller named the folder.
     """
 
     path: Path
     folder: Path
     state: str
     choice: str
+    is_stated: bool = False
 
     @classmethod
     def of(cls, path: Path, wanted: Any, cache: str | os.PathLike[str] | None) -> "CacheSlot":
         """Return the slot for a file read with the options `wanted`, any JSON value."""
-        return cls(path, cache_folder(path, cache), _digest_state(path), _digest(wanted))
+        folder, state = cache_folder(path, cache), _digest_state(path)
+        return cls(path, folder, state, _digest(wanted), cache is not None)
 
     @property
     def place(self) -> Path:
         """The folder of this copy."""
         return self.folder / f"{self.state}-{self.choice}"
 
+    def start(self) -> Path | None:
+        """Return a temporary folder for the copy; None if the folder beside the file is read-only.
+
+        Raises
+        ------
+        InputError
+            If a folder that the caller named cannot be written.
+        """
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return Path(tempfile.mkdtemp(prefix=f"{self.place.name}.part", dir=self.folder))
+        except OSError as error:
+            if self.is_stated:
+                raise self.write_error(error) from None
+            return None
+
     @contextmanager
-    def build(self) -> Iterator[Path]:
-        """Yield a temporary folder for the copy, and put it in place if no exception is raised."""
-        part = self._make_part()
+    def build(self, part: Path) -> Iterator[Path]:
+        """Yield the folder from `start`, and put it in place if no exception is raised."""
         try:
             try:
                 yield part
             except OSError as error:
-                raise self._write_error(error) from None
+                raise self.write_error(error) from None
             if _digest_state(self.path) != self.state:
                 raise DataError(
                     f"{self.path} changed while it was read. Read it when nobody writes to it."
@@ -90,18 +106,12 @@ class CacheSlot:
         """Remove this copy, which is damaged."""
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def _make_part(self) -> Path:
-        try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            return Path(tempfile.mkdtemp(prefix=f"{self.place.name}.part", dir=self.folder))
-        except OSError as error:
-            raise self._write_error(error) from None
-
-    def _write_error(self, error: OSError) -> InputError:
+    def write_error(self, error: OSError) -> InputError:
+        """Return the error for a copy that cannot be written."""
         return InputError(
-            f"{self.path} is too large for memory, and its parsed copy cannot be written to "
-            f"{self.folder}: {error.strerror or 'input/output error'}. Pass cache= a folder that "
-            "can be written and has room."
+            f"{self.path} is large, and its parsed copy cannot be written to {self.folder}: "
+            f"{error.strerror or 'input/output error'}",
+            remedy=(Pass("cache", ...), " that can be written and has room."),
         )
 
     def _put_in_place(self, part: Path) -> None:
@@ -111,7 +121,7 @@ class CacheSlot:
         except OSError as error:
             # Another process may have built the same copy meanwhile, which is then used.
             if not self.place.is_dir():
-                raise self._write_error(error) from None
+                raise self.write_error(error) from None
 
     def _drop_outdated(self) -> None:
         for entry in self.folder.iterdir():
@@ -184,150 +194,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-_INT32_ENTRIES = (1 << 31) - 1
-_PART_ENTRIES = 1 << 20
-
-
-def write_copy(folder: Path, blocks: Iterator[Block]) -> None:
-    """Write float64 blocks, all dense or all sparse, into an empty folder."""
-    first = next(blocks)
-    with _Lines(folder / "row_ids.jsonl", first.ids is not None) as ids:
-        all_blocks = ids.record(chain([first], blocks))
-        is_sparse: bool = sparse.issparse(first.rows)
-        shape = (_write_sparse if is_sparse else _write_dense)(folder, all_blocks)
-    about = {"version": VERSION, "shape": shape, "sparse": is_sparse, "ids": ids.wanted}
-    with (folder / "about.json").open("w", encoding="utf-8") as file:
-        json.dump(about, file)
-        _sync(file)
-
-
-def _write_dense(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
-    first = next(blocks).rows
-    d = first.shape[1]
-    with _Growing(folder / "X.npy", np.float64, (d,)) as X:
-        X.extend(first)
-        for block in blocks:
-            X.extend(block.rows)
-    return X.length, d
-
-
-def _write_sparse(folder: Path, blocks: Iterator[Block]) -> tuple[int, int]:
-    counts, d = [np.zeros(1, np.int64)], 0
-    with (
-        _Growing(folder / "data.npy", np.float64) as data,
-        _Growing(folder / "indices.npy", np.int32) as indices,
-    ):
-        for block in blocks:
-            counts.append(np.diff(block.rows.indptr))
-            data.extend(block.rows.data)
-            indices.extend(block.rows.indices)
-            d = max(d, block.rows.shape[1])
-    indptr = np.cumsum(np.concatenate(counts), dtype=np.int64)
-    # scipy copies indices and indptr unless both have the same width.
-    width: type[np.int32] | type[np.int64] = np.int32
-    if indptr[-1] > _INT32_ENTRIES:
-        width = np.int64
-        _widen(folder / "indices.npy")
-    with _Growing(folder / "indptr.npy", width) as starts:
-        starts.extend(indptr)
-    return len(indptr) - 1, d
-
-
-def _widen(path: Path) -> None:
-    narrow = map_npy(path)
-    wide = path.with_suffix(".wide")
-    with _Growing(wide, np.int64) as indices:
-        for start in range(0, len(narrow), _PART_ENTRIES):
-            indices.extend(narrow[start : start + _PART_ENTRIES])
-    del narrow
-    wide.replace(path)
-
-
-def map_copy(place: Path) -> StoredRows:
-    """Map a copy; raise ValueError, KeyError or TypeError if it is damaged."""
-    about = parse_strict_json((place / "about.json").read_text(encoding="utf-8"))
-    shape = tuple(about["shape"])
-    X: Any
-    if about["sparse"]:
-        stored = tuple(map_npy(place / f"{part}.npy") for part in ("data", "indices", "indptr"))
-        X = sparse.csr_array(stored, shape=shape)
-    else:
-        X = map_npy(place / "X.npy")
-    if X.shape != shape or about["version"] != VERSION:
-        raise ValueError
-    return StoredRows(X, place / "row_ids.jsonl" if about["ids"] else None, place)
-
-
-def _sync(file: Any) -> None:
-    file.flush()
-    os.fsync(file.fileno())
-
-
-class _Growing:
-    """An ``.npy`` file that grows along its first axis; closing it completes the header."""
-
-    def __init__(self, path: Path, dtype: npt.DTypeLike, rest: tuple[int, ...] = ()) -> None:
-        self._dtype, self._rest = np.dtype(dtype), rest
-        self.length = 0
-        self._file = path.open("xb")
-        self._write_header()
-
-    def extend(self, part: npt.NDArray[Any]) -> None:
-        self._file.write(np.ascontiguousarray(part, self._dtype).data)
-        self.length += len(part)
-
-    def _write_header(self) -> None:
-        # The format pads its header, so that a longer first axis fits into the same bytes.
-        header = {
-            "descr": np.lib.format.dtype_to_descr(self._dtype),
-            "fortran_order": False,
-            "shape": (self.length, *self._rest),
-        }
-        np.lib.format.write_array_header_1_0(self._file, header)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._file:
-            if kind is None:
-                self._file.seek(0)
-                self._write_header()
-                _sync(self._file)
-
-
-class _Lines:
-    """Ids of rows, one JSON string per line; no file if rows have none."""
-
-    def __init__(self, path: Path, wanted: bool) -> None:
-        self.wanted = wanted
-        self._file = path.open("x", encoding="utf-8") if wanted else None
-
-    def record(self, blocks: Iterable[Block]) -> Iterator[Block]:
-        for block in blocks:
-            if self._file is not None:
-                self._file.writelines(f"{json.dumps(row_id)}\n" for row_id in block.ids or ())
-            yield block
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            with self._file:
-                _sync(self._file)
-
-
 _SMALL_BYTES = 64 << 20
 
 
 def store_blocks(
-    blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None
+    blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None, *, keep: bool = True
 ) -> StoredRows:
     """Join blocks in memory, or beyond 64 MB in the slot's folder.
 
@@ -338,6 +209,8 @@ def store_blocks(
     slot : CacheSlot
     names : sequence of str or None
         Names of the columns, for messages.
+    keep : bool, default=True
+        Whether a copy on disk stays there.
 
     Raises
     ------
@@ -345,20 +218,89 @@ def store_blocks(
         If there are no rows, or some entry is infinite.
     """
     checked = _check_blocks(blocks, slot.path, names)
-    held, size = [], 0
-    for block in checked:
-        held.append(block)
-        size += _count_bytes(block)
-        if size > _SMALL_BYTES:
-            with slot.build() as folder:
-                write_copy(folder, chain(_drain(held), checked))
-            stored = load_copy(slot)
-            if stored is None:
-                raise DataError(f"The parsed copy of {slot.path} was changed. Read it again.")
-            return stored
+    held, is_small = _take_blocks(checked, _SMALL_BYTES)
     if not held:
         raise DataError(f"{slot.path} has no rows. Pass a file with records.")
-    return _join(held)
+    if is_small:
+        return _join(held)
+    part = slot.start() if keep else None
+    if part is None:
+        return _store_briefly(held, checked, slot)
+    with slot.build(part) as folder:
+        write_copy(folder, chain(_drain(held), checked))
+    stored = load_copy(slot)
+    if stored is None:
+        raise DataError(f"The parsed copy of {slot.path} was changed. Read it again.")
+    return stored
+
+
+def _take_blocks(blocks: Iterator[Block], limit: int) -> tuple[list[Block], bool]:
+    """Return blocks up to the first that exceeds the limit, and whether none does."""
+    held, size = [], 0
+    for block in blocks:
+        held.append(block)
+        size += _count_bytes(block)
+        if size > limit:
+            return held, False
+    return held, True
+
+
+def _store_briefly(held: list[Block], blocks: Iterator[Block], slot: CacheSlot) -> StoredRows:
+    """Join blocks in memory if they fit, or else in files that are gone once they are mapped."""
+    # Joining them takes as much again.
+    more, fits = _take_blocks(blocks, find_spare_bytes() // 3 - sum(map(_count_bytes, held)))
+    held += more
+    if fits:
+        return _join(held)
+    try:
+        part = (slot.start() if slot.is_stated else None) or Path(
+            tempfile.mkdtemp(prefix="eigenfed-")
+        )
+    except OSError as error:
+        raise slot.write_error(error) from None
+    try:
+        write_copy(part, chain(_drain(held), blocks))
+        return _load_ids(map_copy(part))
+    except OSError as error:
+        raise slot.write_error(error) from None
+    finally:
+        # What is mapped stays readable after its files are deleted.
+        shutil.rmtree(part, ignore_errors=True)
+        if slot.is_stated:
+            with suppress(OSError):
+                slot.folder.rmdir()
+
+
+def _load_ids(stored: StoredRows) -> StoredRows:
+    ids = read_row_ids(stored.ids) if isinstance(stored.ids, Path) else stored.ids
+    return StoredRows(stored.X, ids, None)
+
+
+def take_copy(slot: CacheSlot, stored: StoredRows) -> StoredRows:
+    """Delete the copy that rows are mapped from; they stay readable."""
+    if stored.place is None:
+        return stored
+    loaded = _load_ids(stored)
+    slot.discard()
+    with suppress(OSError):
+        slot.folder.rmdir()
+    return loaded
+
+
+def find_spare_bytes() -> int:
+    """Return how much memory this process can still have, as far as the system tells."""
+    found = [1 << 62]
+    with suppress(OSError, ValueError, IndexError):
+        fields = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+        found.append(int(fields["MemAvailable"].split()[0]) << 10)
+    with suppress(OSError, ValueError):
+        group = Path("/sys/fs/cgroup")
+        most = int((group / "memory.max").read_text())
+        found.append(most - int((group / "memory.current").read_text()))
+    if len(found) == 1:
+        with suppress(OSError, ValueError, AttributeError):
+            found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2)
+    return max(0, min(found)) if len(found) > 1 else 0
 
 
 def load_copy(slot: CacheSlot) -> StoredRows | None:

@@ -1,16 +1,36 @@
-"""Columns of a file that names them: which are features, and which one holds row ids."""
+"""Columns of a file that names them: which are features, and which one holds row ids.
+
+A name that looks like a number or a date may be an entry of a row, where a file without a line of
+names was read as if it had one: messages do not quote such names, nor others beside them.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from eigenfed.data.dialect import looks_like_value
 from eigenfed.errors import DataError, InputError, Name, Pass
 
 _SHOWN = 5
 
 
+def name_columns(count: int) -> tuple[str, ...]:
+    """Return names for the columns of a file that has none.
+
+    Examples
+    --------
+    >>> name_columns(2)
+    ('column1', 'column2')
+    """
+    return tuple(f"column{place}" for place in range(1, count + 1))
+
+
 def select_features(
-    path: Path, names: Sequence[str], columns: Sequence[str] | None, id_column: str | None
+    path: Path,
+    names: Sequence[str],
+    columns: Sequence[str] | None,
+    id_column: str | None,
+    exclude: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Return the columns that are features, in the requested order.
 
@@ -21,14 +41,17 @@ def select_features(
     names : sequence of str
         All columns of the file.
     columns : sequence of str or None
-        The requested features; None for all columns but `id_column`.
+        The requested features; None for all columns but `id_column` and `exclude`.
     id_column : str or None
         The column of row ids.
+    exclude : sequence of str
+        Columns that are not features; the file need not have them.
 
     Raises
     ------
     InputError
-        If a requested column does not exist, is requested twice, or is a feature and the id.
+        If a requested column does not exist, is requested twice or left out, or is a feature and
+        the id.
     DataError
         If two columns have the same name, or a feature has none.
 
@@ -40,8 +63,8 @@ def select_features(
     twice = find_repeated(names)
     if twice:
         raise DataError(f"{path} has the columns {quote_names(twice)} more than once. Rename them.")
-    _check_requested(path, names, columns, id_column)
-    features = tuple(name for name in names if name != id_column) if columns is None else columns
+    _check_requested(path, names, columns, id_column, exclude)
+    features = tuple(columns or list_features(names, id_column, exclude))
     if not features:
         raise DataError(f"{path} has no column with numbers. Pass a file with records.")
     if "" in features:
@@ -52,12 +75,31 @@ def select_features(
                 *(Pass("id_column", ""), " if it holds row ids."),
             ),
         )
-    return tuple(features)
+    return features
+
+
+def list_features(
+    names: Iterable[str], id_column: str | None, exclude: Iterable[str] = ()
+) -> list[str]:
+    """Return the columns that are neither the row ids nor left out."""
+    left_out = {id_column, *exclude}
+    return [name for name in names if name not in left_out]
 
 
 def _check_requested(
-    path: Path, names: Sequence[str], columns: Sequence[str] | None, id_column: str | None
+    path: Path,
+    names: Sequence[str],
+    columns: Sequence[str] | None,
+    id_column: str | None,
+    exclude: Sequence[str],
 ) -> None:
+    both = [name for name in exclude if name in (columns or ()) or name == id_column]
+    if both:
+        raise InputError(
+            *(Name("exclude"), f" has {quote_names(both)}, which "),
+            *(Name("columns"), " or ", Name("id_column"), f" name for {path}"),
+            remedy="Name each in one of them.",
+        )
     requested = [*(columns or ()), *(() if id_column is None else (id_column,))]
     absent = set(requested) - set(names)
     if absent:
@@ -86,7 +128,7 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
     return InputError(
         f"{path} has columns that do not hold numbers: {quote_names(columns)}",
         remedy=(
-            *(Pass("columns", [...]), " without them, or "),
+            *(Pass("exclude", [...]), " to leave them out, or "),
             *(Pass("id_column", ...), " for one that holds row ids."),
         ),
     )
@@ -95,12 +137,21 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
 def quote_names(names: Iterable[str]) -> str:
     """Return names, quoted and separated by commas, the first five of them.
 
+    Where a name looks like a number or a date, only how many there are.
+
     Examples
     --------
     >>> quote_names(["b", "a"])
     "'b', 'a'"
+    >>> quote_names(["b", "104.62"])
+    '(2, not shown as they look like entries of a row: is the line of names missing?)'
     """
     every = list(names)
+    if any(map(looks_like_value, every)):
+        return (
+            f"({len(every)}, not shown as they look like entries of a row: is the line of names "
+            "missing?)"
+        )
     shown = ", ".join(map(repr, every[:_SHOWN]))
     return shown if len(every) <= _SHOWN else f"{shown} and {len(every) - _SHOWN} more"
 
@@ -121,6 +172,12 @@ def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
     """
     sets: dict[str, set[str]] = {site: set(names) for site, names in columns.items()}
     common = set.intersection(*sets.values())
+    if any(map(looks_like_value, set.union(*sets.values()) - common)):
+        numeric = [site for site, names in sets.items() if any(map(looks_like_value, names))]
+        return (
+            f"the names of their columns, which look like entries of a row at {quote_names(numeric)}"
+            " and are not shown: is the line of names missing?"
+        )
     described = []
     for feature in sorted(set.union(*sets.values()) - common):
         having = [site for site, names in sets.items() if feature in names]

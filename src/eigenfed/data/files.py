@@ -3,26 +3,37 @@
 ==================  ============================================================================
 ``.npy``            memory-mapped if it holds float64 or float32
 ``.npz``            a sparse table as scipy saves it, or one dense array
-``.csv .csv.gz``    UTF-8 with a line of names
+``.csv .csv.gz``    UTF-8 with a line of names; any delimiter and decimal mark
+``.tsv .tsv.gz``    the same with tabs
+``.xlsx``           the first sheet, with a line of names; needs ``eigenfed[excel]``
 ``.parquet``
 ``.h5ad``           the table X of anndata, dense or sparse; needs ``eigenfed[anndata]``
 ``.svm``            rows in the format of libsvm; labels are left out
 ==================  ============================================================================
 
 Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
-copy on disk that is mapped (`eigenfed.data.cache` documents where it lies; `forget_cache` removes
-it). A file holds the same numbers whatever its kind. No message quotes a value.
+copy on disk that is mapped (`eigenfed.data.cache` documents where it lies; ``keep=False`` keeps
+none, and `forget_cache` removes those of a file). A file holds the same numbers whatever its kind. No message quotes a value.
 """
 
-import json
+import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from eigenfed.data.cache import CacheSlot, check_unique, forget_cache, load_copy, store_blocks
-from eigenfed.data.column_names import select_features
+from eigenfed.data.cache import (
+    CacheSlot,
+    check_unique,
+    forget_cache,
+    load_copy,
+    store_blocks,
+    take_copy,
+)
+from eigenfed.data.column_names import list_features, select_features
+from eigenfed.data.copy_files import read_row_ids
+from eigenfed.data.read_options import CELL_KINDS, NAMED_KINDS, TEXT_KINDS, ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
     H5adHeader,
@@ -39,6 +50,7 @@ from eigenfed.data.readers.parquet import (
     read_parquet_header,
 )
 from eigenfed.data.readers.svm import read_svm_blocks
+from eigenfed.data.readers.xlsx import XlsxHeader, read_xlsx_blocks, read_xlsx_header
 from eigenfed.data.row_filter import Condition, check_columns, parse_conditions, read_filtered
 from eigenfed.data.source import Block, Source, guard_blocks
 from eigenfed.errors import Argument, DataError, InputError, Name
@@ -54,6 +66,9 @@ __all__ = [
 ]
 
 PathLike = str | os.PathLike[str]
+Header = CsvHeader | ParquetHeader | H5adHeader | XlsxHeader
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,21 +81,21 @@ class FileTable:
     path : Path
         The file.
     cache : Path or None
-        The folder of the parsed copy; None if the file itself is mapped or is in memory.
+        The folder of the parsed copy that is kept; None if there is none.
+    notes : tuple of str
+        What was detected about the file that its user should know.
     """
 
     source: Source
     path: Path
     cache: Path | None
     _ids: tuple[str, ...] | Path | None
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def row_ids(self) -> tuple[str, ...] | None:
         """Ids of the rows, which stay at the site; None if the file has none."""
-        if not isinstance(self._ids, Path):
-            return self._ids
-        with self._ids.open(encoding="utf-8") as lines:
-            return tuple(json.loads(line) for line in lines)
+        return read_row_ids(self._ids) if isinstance(self._ids, Path) else self._ids
 
 
 def open_table(
@@ -91,6 +106,8 @@ def open_table(
     n_features: int | None = None,
     where: Sequence[str] | None = None,
     cache: PathLike | None = None,
+    keep: bool = True,
+    options: ReadOptions | None = None,
 ) -> FileTable:
     r"""Open a file of records.
 
@@ -101,8 +118,7 @@ def open_table(
     columns : sequence of str, optional
         Features to read, in this order, of a file that names them; all of them by default.
     id_column : str, optional
-        Column of a ``.csv`` or ``.parquet`` file that holds row ids, which must be unique. A
-        ``.h5ad`` file always has row ids.
+        Column that holds row ids, which must be unique. A ``.h5ad`` file always has row ids.
     n_features : int, optional
         Number of features of a ``.svm`` file; its largest index by default.
     where : sequence of str, optional
@@ -111,6 +127,12 @@ def open_table(
         not be a feature; in a ``.h5ad`` file it is one of ``obs``. A missing entry fulfils none.
     cache : path, optional
         Folder for parsed copies; by default ``<file>.eigenfed`` beside the file.
+    keep : bool, default=True
+        Whether the parsed copy of a large file stays there for the next time. Otherwise rows that
+        do not fit into memory are in files that are deleted as soon as they are mapped, and a copy
+        of an earlier time is deleted too.
+    options : ReadOptions, optional
+        Dialect of text, columns to leave out, new names, units, missing codes.
 
     Returns
     -------
@@ -138,31 +160,42 @@ def open_table(
     ('p1',)
     >>> folder.cleanup()
     """
-    path = Path(path)
-    kind = _find_kind(path)
+    path, options = Path(path), options or ReadOptions()
+    kind = find_kind(path)
     _check_options(path, kind, columns, id_column, n_features)
+    options.check_kind(path, kind)
     conditions = _check_where(path, kind, where)
     if kind == ".npy":
         X = open_npy(path)
         if is_ready(X):
             return FileTable(_check_mapped(path, X), path, None, None)
-    header = _HEADERS[kind](path) if kind in _HEADERS else None
-    features = None
-    if header is not None:
-        features = _select_features(path, header, columns, id_column)
-        compared = read_obs_names(path) if conditions and kind == ".h5ad" else header.names
+    header, features = None, None
+    if kind in _HEADERS:
+        header = _HEADERS[kind](path, options)
+        options.check_names(path, header.names)
+        names = options.rename_all(header.names)
+        features = select_features(path, names, columns, id_column, options.exclude)
+        if isinstance(header, ParquetHeader) and columns is None:
+            check_pandas_index(path, header, features)
+        compared = read_obs_names(path) if conditions and kind == ".h5ad" else names
         check_columns(path, conditions, compared, id_column)
-    wanted = [features, id_column, n_features, *map(astuple, conditions)]
+    wanted = [features, id_column, n_features, options.as_json, *map(astuple, conditions)]
     slot = CacheSlot.of(path, wanted, cache)
     stored = load_copy(slot)
     if stored is None:
         if header is None or features is None:
             blocks = _read_unnamed(path, kind, n_features)
         else:
-            blocks = _read_named(path, header, features, id_column, conditions)
+            blocks = _read_named(path, header, features, id_column, conditions, options)
         fault = DataError(f"{path} cannot be read to its end. Check the disk that it is on.")
-        stored = store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features)
-    return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids)
+        stored = store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features, keep=keep)
+    if not keep:
+        stored = take_copy(slot, stored)
+    note = getattr(header, "note", None)
+    if note is not None:
+        _LOG.info(note)
+    source = Source(stored.X, None, features)
+    return FileTable(source, path, stored.place, stored.ids, () if note is None else (note,))
 
 
 def open_source(
@@ -173,6 +206,8 @@ def open_source(
     n_features: int | None = None,
     where: Sequence[str] | None = None,
     cache: PathLike | None = None,
+    keep: bool = True,
+    options: ReadOptions | None = None,
 ) -> Source:
     r"""Open a file of records as a source: `open_table` without row ids.
 
@@ -193,11 +228,13 @@ def open_source(
         n_features=n_features,
         where=where,
         cache=cache,
+        keep=keep,
+        options=options,
     )
     return table.source
 
 
-def column_names(path: PathLike) -> tuple[str, ...] | None:
+def column_names(path: PathLike, options: ReadOptions | None = None) -> tuple[str, ...] | None:
     """Read the names of a file's columns from its header; None if its kind has no names.
 
     Examples
@@ -206,41 +243,47 @@ def column_names(path: PathLike) -> tuple[str, ...] | None:
     Traceback (most recent call last):
     eigenfed.errors.InputError: nowhere.csv does not exist. Check the path.
     """
-    path = Path(path)
-    kind = _find_kind(path)
-    return _HEADERS[kind](path).names if kind in _HEADERS else None
+    path, options = Path(path), options or ReadOptions()
+    kind = find_kind(path)
+    options.check_kind(path, kind)
+    if kind not in _HEADERS:
+        return None
+    return options.rename_all(_HEADERS[kind](path, options).names)
 
 
-def read_feature_names(path: PathLike, id_column: str | None) -> list[str] | None:
-    """Read the names of a file's features: of all columns but `id_column`.
+def read_feature_names(
+    path: PathLike, id_column: str | None, options: ReadOptions | None = None
+) -> list[str] | None:
+    """Read the names of a file's features: of all columns but `id_column` and those left out.
 
     Raises
     ------
     InputError
         If the index of a pandas frame, which is not a feature, is among them.
     """
-    path = Path(path)
-    kind = _find_kind(path)
+    path, options = Path(path), options or ReadOptions()
+    kind = find_kind(path)
+    options.check_kind(path, kind)
     if kind not in _HEADERS:
         return None
-    header = _HEADERS[kind](path)
-    features = [name for name in header.names if name != id_column]
+    header = _HEADERS[kind](path, options)
+    features = list_features(options.rename_all(header.names), id_column, options.exclude)
     if isinstance(header, ParquetHeader):
         check_pandas_index(path, header, features)
     return features
 
 
-_HEADERS: dict[str, Callable[[Path], CsvHeader | ParquetHeader | H5adHeader]] = {
-    ".csv": read_csv_header,
-    ".csv.gz": read_csv_header,
-    ".parquet": read_parquet_header,
-    ".h5ad": read_h5ad_header,
+_HEADERS: dict[str, Callable[[Path, ReadOptions], Header]] = {
+    **{kind: lambda path, options: read_csv_header(path, options.dialect) for kind in TEXT_KINDS},
+    ".xlsx": lambda path, options: read_xlsx_header(path, options.dialect),
+    ".parquet": lambda path, _: read_parquet_header(path),
+    ".h5ad": lambda path, options: read_h5ad_header(path, options.highly_variable),
 }
-_WITH_IDS = (".csv", ".csv.gz", ".parquet")
-KINDS = (".npy", ".npz", ".csv", ".csv.gz", ".parquet", ".h5ad", ".svm")
+_WITH_IDS = (*CELL_KINDS, ".parquet")
+KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm")
 
 
-def _find_kind(path: Path) -> str:
+def find_kind(path: Path) -> str:
     """Return the suffix of a file, and refuse one that does not exist or cannot be read."""
     kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
     if kind is None:
@@ -307,18 +350,6 @@ def _check_mapped(path: Path, X: object) -> Source:
         ) from None
 
 
-def _select_features(
-    path: Path,
-    header: CsvHeader | ParquetHeader | H5adHeader,
-    columns: Sequence[str] | None,
-    id_column: str | None,
-) -> tuple[str, ...]:
-    features = select_features(path, header.names, columns, id_column)
-    if isinstance(header, ParquetHeader) and columns is None:
-        check_pandas_index(path, header, features)
-    return features
-
-
 def _read_unnamed(path: Path, kind: str, n_features: int | None) -> Iterator[Block]:
     if kind == ".svm":
         return read_svm_blocks(path, n_features)
@@ -327,18 +358,26 @@ def _read_unnamed(path: Path, kind: str, n_features: int | None) -> Iterator[Blo
 
 def _read_named(
     path: Path,
-    header: CsvHeader | ParquetHeader | H5adHeader,
+    header: Header,
     features: tuple[str, ...],
     id_column: str | None,
     conditions: tuple[Condition, ...],
+    options: ReadOptions,
 ) -> Iterator[Block]:
     if isinstance(header, H5adHeader):
-        return read_h5ad_blocks(path, features, conditions)
+
+        def read_h5ad(columns: Sequence[str], _: str | None) -> Iterator[Block]:
+            return read_h5ad_blocks(path, columns, conditions, options.layer)
+
+        return options.read_columns(read_h5ad, header.names)(features, None)
     read: Callable[..., Iterator[Block]]
     if isinstance(header, ParquetHeader):
         read = partial(read_parquet_blocks, path, header)
+    elif isinstance(header, XlsxHeader):
+        read = partial(read_xlsx_blocks, path, header)
     else:
         read = partial(read_csv_blocks, path, header)
+    read = options.read_columns(read, header.names)
     if conditions:
         blocks = read_filtered(read, path, features, id_column, conditions)
     else:

@@ -1,9 +1,9 @@
 """Tables in text, in one dialect for every command: pyarrow's csv.
 
-UTF-8 with or without a byte order mark, commas between cells, cells in double quotes or bare,
-plain or gzipped. An empty cell, NA, N/A, NaN, nan, null and NULL are missing entries. Blank lines
-are skipped. Here the first line names the columns; `eigenfed.data.readers.csv_stream` reads rows
-as they arrive.
+UTF-8 with or without a byte order mark, cells in double quotes or bare, plain or gzipped. The
+delimiter, the decimal mark and the codes of missing entries are those of a `Dialect`, detected
+where they are not stated. Blank lines are skipped. Here the first line names the columns unless
+the dialect says otherwise; `eigenfed.data.readers.csv_stream` reads rows as they arrive.
 
 Rows are numbered from 1, after the names. Memory is some 32 blocks of 1 MB that are read ahead,
 and 10 KB for each column.
@@ -22,18 +22,22 @@ from typing import IO, Any, NamedTuple, cast
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.data.column_names import non_numeric_error
+from eigenfed.data.column_names import name_columns, non_numeric_error
+from eigenfed.data.dialect import (
+    Dialect,
+    check_first_line,
+    complete_dialect,
+    describe_dialect,
+    is_number,
+)
 from eigenfed.data.source import Block
 from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 _BLOCK_BYTES = 1 << 20
 LONGEST_LINE = 256 << 20
 BROKEN = (OSError, EOFError, zlib.error)
-_NUMBER = re.compile(
-    r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|nan|inf|infinity)\s*",
-    re.IGNORECASE | re.ASCII,
-)
+_SAMPLE_LINES, _SAMPLE_BYTES = 50, 1 << 18
+_ROW_FAULT = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
 
 class CsvHeader(NamedTuple):
@@ -43,44 +47,83 @@ class CsvHeader(NamedTuple):
     ----------
     names : tuple of str
     lines : int
-        Lines of the file up to and including the names.
+        Lines of the file before the first row.
     widest : int
-        Bytes of the longer of this line and the next.
+        Bytes of the longest of the first lines.
+    dialect : Dialect
+        With nothing left to detect.
+    note : str or None
+        What was detected, if it is not the usual.
     """
 
     names: tuple[str, ...]
     lines: int
     widest: int
+    dialect: Dialect
+    note: str | None
 
 
-def read_csv_header(path: Path) -> CsvHeader:
-    """Read the names of a table's columns.
+def read_csv_header(path: Path, dialect: Dialect | None = None) -> CsvHeader:
+    """Read the names of a table's columns, and detect its dialect.
 
     Parameters
     ----------
     path : Path
+    dialect : Dialect, optional
+        What is known of the dialect.
 
     Raises
     ------
+    InputError
+        If the decimal mark is ambiguous.
     DataError
         If the file is empty, has names but no rows, is not UTF-8, is a damaged gzip file, or has
         data in its first line.
     """
+    given = dialect or Dialect()
     damaged = False
     try:
         with _open_text(path) as file:
-            lines, first = _next_line(file)
-            _, second = _next_line(file)
+            before, first = _next_line(file)
+            lines = [first, *_take_sample(file)]
     except BROKEN:
         damaged = True
     if damaged:
         raise damaged_error(path)
-    if max(len(first), len(second)) >= LONGEST_LINE:
+    widest = max(map(len, lines))
+    if widest >= LONGEST_LINE:
         raise long_line_error(path)
-    names = _parse_names(path, first)
-    if not second:
+    if not first:
+        raise DataError(f"{path} is empty. Pass a file with a line of names and rows.")
+    usual = get_usual_delimiter(path)
+    # Columns that are not read need not be UTF-8.
+    texts = [_decode(path, first), *(line.decode("utf-8", "replace") for line in lines[1:])]
+    found = complete_dialect(path, texts, given, usual)
+    names = _parse_names(path, texts[0], found)
+    if given.header is False:
+        return _make_header(path, name_columns(len(names)), before - 1, widest, found, given)
+    if len(lines) == 1:
         raise DataError(f"{path} has a line of names and no rows. Pass a file with records.")
-    return CsvHeader(names, lines, max(len(first), len(second)))
+    return _make_header(path, names, before, widest, found, given)
+
+
+def _make_header(
+    path: Path,
+    names: tuple[str, ...],
+    lines: int,
+    widest: int,
+    found: Dialect,
+    given: Dialect,
+) -> CsvHeader:
+    clause = describe_dialect(found, given, get_usual_delimiter(path))
+    note = None if clause is None else f"{path} {clause}, as detected from its first lines."
+    return CsvHeader(names, lines, widest, found, note)
+
+
+def get_usual_delimiter(path: Path | str) -> str:
+    """Return the delimiter that the name of a file promises."""
+    name = str(path).lower().removesuffix(".gz")
+    return "\t" if name.endswith(".tsv") else ","
 
 
 def read_csv_blocks(
@@ -131,17 +174,6 @@ def read_csv_blocks(
         raise damaged_error(path)
 
 
-def is_number(cell: str) -> bool:
-    """Return whether pyarrow reads a cell as a number, NaN and infinity included.
-
-    Examples
-    --------
-    >>> [is_number(cell) for cell in ("1e-3", " +.5", "inf", "0x10", "1_0", "")]
-    [True, True, True, False, False, False]
-    """
-    return _NUMBER.fullmatch(cell) is not None
-
-
 def to_array(table: Any, d: int) -> Array:
     """Return the first d columns of a pyarrow table or batch, (n, d), with NaN for null."""
     rows = np.empty((table.num_rows, d))
@@ -160,19 +192,12 @@ def _read_batches(
     # Of two columns with one name pyarrow reads the last: columns are named by position here.
     keys = {name: f"c{place}" for place, name in enumerate(header.names)}
     wanted = [keys[name] for name in columns]
-    wrong: list[DataError] = []
-
-    def refuse(row: Any) -> str:
-        wrong.append(
-            DataError(
-                f"{path} has {row.actual_columns} cells in row {row.number - header.lines}, and "
-                f"{row.expected_columns} columns. Correct that row."
-            )
-        )
-        return "error"
-
+    dialect = header.dialect
+    fault = None
     try:
-        yield from pyarrow_csv.open_csv(
+        # Without a handler of invalid rows: pyarrow would keep a Python object in threads of its
+        # own, and abort the process if one of them still ran when the interpreter ends.
+        with pyarrow_csv.open_csv(
             pa.input_stream(str(path), compression="gzip" if _is_gzip(path) else None),
             read_options=pyarrow_csv.ReadOptions(
                 # pyarrow numbers rows only where one thread reads.
@@ -181,18 +206,26 @@ def _read_batches(
                 skip_rows=header.lines,
                 column_names=list(keys.values()),
             ),
-            parse_options=pyarrow_csv.ParseOptions(invalid_row_handler=refuse),
+            parse_options=pyarrow_csv.ParseOptions(delimiter=dialect.delimiter),
             convert_options=pyarrow_csv.ConvertOptions(
                 column_types=dict(zip(wanted, types, strict=True)),
                 include_columns=wanted,
-                null_values=list(MISSING),
+                null_values=dialect.null_values,
+                decimal_point=dialect.decimal,
             ),
-        )
-    except ValueError:
-        if not wrong:
+        ) as batches:
+            yield from batches
+    except ValueError as error:
+        fault = _ROW_FAULT.search(str(error))
+        if fault is None:
             raise
-    if wrong:
-        raise wrong[0]
+    # Raised out here, our error has no __context__: pyarrow's message quotes the row.
+    if fault is not None:
+        row, expected, found = map(int, fault.groups())
+        raise DataError(
+            f"{path} has {found} cells in row {row - header.lines}, and {expected} columns. "
+            "Correct that row."
+        )
 
 
 def _check_ids(path: Path, ids: list[str], before: int) -> list[str]:
@@ -218,10 +251,13 @@ def _diagnose_file(
     before = 0
     try:
         for batch in _read_batches(path, header, columns, [pa.string()] * len(columns)):
-            found = (_find_text(batch.column(place).to_pylist()) for place in range(count))
+            found = (
+                _find_text(batch.column(place).to_pylist(), header.dialect)
+                for place in range(count)
+            )
             wrong = {name: text for name, text in zip(columns, found, strict=False) if text}
             if wrong:
-                return _text_error(path, wrong, before, count)
+                return _text_error(path, wrong, before, count, header.dialect.decimal or ".")
             before += batch.num_rows
     except EigenfedError as error:
         return error
@@ -235,25 +271,50 @@ def _diagnose_file(
 
 
 class _Text(NamedTuple):
-    """The first cell of a column that is not a number, and whether a number precedes it."""
+    """The first cell of a column that is not a number.
+
+    Attributes
+    ----------
+    place : int
+    is_late : bool
+        Whether a number precedes it.
+    has_other_mark : bool
+        Whether it is a number with the other decimal mark.
+    """
 
     place: int
     is_late: bool
+    has_other_mark: bool
 
 
-def _find_text(cells: list[str | None]) -> _Text | None:
+def _find_text(cells: list[str | None], dialect: Dialect) -> _Text | None:
+    other = "," if dialect.decimal == "." else "."
     is_late = False
     for place, cell in enumerate(cells):
-        if cell is None or cell in MISSING:
+        if cell is None or cell in dialect.null_values:
             continue
-        if not is_number(cell):
-            return _Text(place, is_late)
+        if not is_number(cell, dialect.decimal or "."):
+            return _Text(place, is_late, is_number(cell, other))
         is_late = True
     return None
 
 
-def _text_error(path: Path, wrong: dict[str, _Text], before: int, count: int) -> InputError:
+def _text_error(
+    path: Path, wrong: dict[str, _Text], before: int, count: int, decimal: str
+) -> InputError:
     """Tell columns of text from columns of numbers with some text among them."""
+    marked = [(text.place, name) for name, text in wrong.items() if text.has_other_mark]
+    if marked:
+        place, name = min(marked)
+        mark, other = ("point", ",") if decimal == "." else ("comma", ".")
+        return InputError(
+            f"{path} has decimal {mark}s, and another decimal mark in row {before + place + 1} of "
+            f"{name!r}",
+            remedy=(
+                *(Pass("decimal", other), " if that is the mark of all numbers; separators of "),
+                "thousands must be removed.",
+            ),
+        )
     text = [name for name, first in wrong.items() if not (before or first.is_late)]
     if text:
         return non_numeric_error(path, text, count)
@@ -261,8 +322,8 @@ def _text_error(path: Path, wrong: dict[str, _Text], before: int, count: int) ->
     return InputError(
         f"{path} has text in row {before + first.place + 1} of {name!r}, a column of numbers",
         remedy=(
-            "Correct that cell, leave it empty if it is missing, or ",
-            *(Pass("columns", [...]), " without the column."),
+            *("Correct that cell, ", Pass("missing", [...]), " if it is a code for missing "),
+            *("entries, or ", Pass("exclude", [...]), " to leave the column out."),
         ),
     )
 
@@ -275,27 +336,33 @@ def _next_line(file: IO[bytes]) -> tuple[int, bytes]:
     return lines, line
 
 
-def _parse_names(path: Path, line: bytes) -> tuple[str, ...]:
-    if not line:
-        raise DataError(f"{path} is empty. Pass a file with a line of names and rows.")
-    text = line.decode("utf-8-sig", errors="replace").rstrip("\r\n")
+def _take_sample(file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the next lines that are not blank, as far as they tell the dialect."""
+    count = held = 0
+    while count < _SAMPLE_LINES and held < _SAMPLE_BYTES:
+        _, line = _next_line(file)
+        if not line:
+            return
+        yield line
+        count, held = count + 1, held + len(line)
+
+
+def _decode(path: Path, line: bytes) -> str:
+    text = line.decode("utf-8-sig", "replace").rstrip("\r\n")
     if "\0" in text or "\ufffd" in text:
         raise DataError(f"{path} is not UTF-8 text. Save it in that encoding.")
+    return text
+
+
+def _parse_names(path: Path, text: str, dialect: Dialect) -> tuple[str, ...]:
     try:
-        names = tuple(next(csv.reader([text], strict=True)))
+        names = tuple(dialect.split(text))
     except csv.Error:
         raise DataError(
             f"{path} has a first line that is not a list of names. Correct it."
         ) from None
-    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and mark in names[0]:
-            raise DataError(f"{path} has {called} between its cells. Write it with commas.")
-    # Names that are all numbers are far more often a row of data: nothing is guessed here.
-    if all(name in MISSING or is_number(name) for name in names):
-        raise DataError(
-            f"{path} has numbers in its first line where the columns' names must be. Add a line "
-            "of names."
-        )
+    if dialect.header is None:
+        check_first_line(path, names, dialect)
     return names
 
 

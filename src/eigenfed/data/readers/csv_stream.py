@@ -1,86 +1,35 @@
 """Rows of numbers in text, read as they arrive from standard input, a pipe or a file.
 
-The dialect is that of `eigenfed.data.readers.csv`, with two liberties, as a stream has no named
-features: it may begin with its first row instead of names, and a row without a comma may have
-blanks or tabs between its numbers. Memory is one batch.
+The dialect is that of `eigenfed.data.readers.csv`, with two liberties: a stream may begin with its
+first row instead of names, and a row without a delimiter may have blanks between its numbers. What
+has arrived goes to pyarrow as it is; only lines that are not plain rows are looked at one by one.
+Memory is one batch.
 """
 
 import codecs
 import csv
 from collections.abc import Iterator
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import IO, NamedTuple
 
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.column_names import find_repeated
+from eigenfed.data.dialect import Dialect, complete_dialect, describe_dialect, looks_like_value
 from eigenfed.data.readers.csv import (
     BROKEN,
     LONGEST_LINE,
-    MISSING,
     damaged_error,
-    is_number,
+    get_usual_delimiter,
     long_line_error,
     to_array,
 )
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, Pass
 
-_BATCH_BYTES = 4 << 20
-
-
-def read_csv_stream(
-    file: IO[bytes], name: str, size: int, *, header: bool = False
-) -> Iterator[Array]:
-    r"""Yield rows as they arrive, in batches that together make up `size` rows at a time.
-
-    A batch ends at each multiple of `size` rows, and earlier where its text exceeds 4 MB.
-
-    Parameters
-    ----------
-    file : binary file
-        Read line by line: standard input, a pipe or a file.
-    name : str
-        Of the stream, for messages.
-    size : int
-    header : bool, default=False
-        Whether the first line names the columns. Without this it does if it holds text and no
-        number.
-
-    Yields
-    ------
-    ndarray of shape (b, d)
-        NaN where an entry is missing.
-
-    Raises
-    ------
-    DataError
-        If a line holds an infinite number, anything other than numbers, or more or fewer cells than
-        the first row. The message has the number of the line and nothing of its content.
-
-    Examples
-    --------
-    >>> from io import BytesIO
-    >>> for rows in read_csv_stream(BytesIO(b"a,b\n1,2\n3,\n\n5,6\n"), "stdin", 2):
-    ...     print(rows.tolist())
-    [[1.0, 2.0], [3.0, nan]]
-    [[5.0, 6.0]]
-    """
-    lines = _number_lines(file, name)
-    names = None
-    first = next(lines, None)
-    if first is not None and (header or _are_names(name, first)):
-        names, first = first, next(lines, None)
-    if first is None:
-        return
-    by_blanks = b"," not in first.text and len(first.text.split()) > 1
-    d = len(_split_cells(name, first, by_blanks))
-    named = d if names is None else len(_split_cells(name, names, by_blanks))
-    if named != d:
-        raise _wrong_count_error(name, first.number, d, named)
-    lines, room = chain([first], lines), size
-    while batch := _take_batch(lines, room):
-        yield _parse_lines(name, batch, d, by_blanks)
-        room = room - len(batch) or size
+_CHUNK_BYTES = 1 << 20
+_SAMPLE_LINES = 50
 
 
 class _Line(NamedTuple):
@@ -90,125 +39,306 @@ class _Line(NamedTuple):
     text: bytes
 
 
-def _number_lines(file: IO[bytes], name: str) -> Iterator[_Line]:
-    """Yield the lines of a stream that are not blank, without their ends."""
-    number, damaged = 0, False
+class _Chunk(NamedTuple):
+    """Whole lines, as they arrived, and the number of the first."""
+
+    number: int
+    text: bytes
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class CsvStream:
+    """A stream whose first lines were read.
+
+    Attributes
+    ----------
+    name : str
+        For messages.
+    names : tuple of str or None
+        Of the columns; None where the stream begins with its first row.
+    d : int
+        Number of columns; 0 where there are no rows.
+    dialect : Dialect
+    note : str or None
+        What was detected about the dialect, if it is not the usual.
+    """
+
+    name: str
+    names: tuple[str, ...] | None
+    d: int
+    dialect: Dialect
+    note: str | None
+    _chunks: Iterator[_Chunk]
+    _by_blanks: bool
+
+    def read_batches(self, size: int | None = None) -> Iterator[Array]:
+        """Yield rows as they arrive, in batches of which one ends at each multiple of `size`.
+
+        Yields
+        ------
+        ndarray of shape (b, d)
+            NaN where an entry is missing.
+
+        Raises
+        ------
+        DataError
+            If a line holds an infinite number, anything other than numbers, or more or fewer cells
+            than the first row. The message has the number of the line and nothing of its content.
+        """
+        room = size
+        for chunk in self._chunks:
+            rows = self._parse_chunk(chunk)
+            while size is not None and room is not None and len(rows) >= room:
+                yield rows[:room]
+                rows, room = rows[room:], size
+            if len(rows):
+                room = None if room is None else room - len(rows)
+                yield rows
+
+    def _parse_chunk(self, chunk: _Chunk) -> Array:
+        # Quotes may hide line breaks, and the numbers of lines must be right in messages.
+        plain = not self._by_blanks and b'"' not in chunk.text
+        rows = _parse_text(chunk.text, self.d, self.dialect) if plain else None
+        lines = chunk.text.count(b"\n") + (not chunk.text.endswith(b"\n"))
+        if rows is None or len(rows) != lines:
+            rows = self._parse_lines(list(_split_lines(chunk)))
+        if np.isinf(rows).any():
+            place = int(np.flatnonzero(np.isinf(rows).any(axis=1))[0])
+            number = list(_split_lines(chunk))[place].number
+            raise DataError(
+                f"{self.name} has an infinite number in line {number}. Correct or drop that line."
+            )
+        return _drop_codes(rows, self.dialect.numeric_codes)
+
+    def _parse_lines(self, lines: list[_Line]) -> Array:
+        mark = (self.dialect.delimiter or ",").encode()
+        texts = [mark.join(line.text.split()) if self._by_blanks else line.text for line in lines]
+        rows = _parse_text(b"\n".join(texts) + b"\n", self.d, self.dialect)
+        # A line break inside quotes joins two lines into one row.
+        if rows is None or len(rows) != len(lines):
+            raise self._diagnose_lines(lines)
+        return rows
+
+    def _diagnose_lines(self, lines: list[_Line]) -> DataError:
+        """Find the first line that is not a row: pyarrow's own message quotes the cell."""
+        for line in lines:
+            try:
+                cells = _split_cells(self.name, line, self.dialect, self._by_blanks)
+            except DataError as error:
+                return error
+            if len(cells) != self.d:
+                return _wrong_count_error(self.name, line.number, len(cells), self.d)
+            if not all(map(self.dialect.holds_value, cells)):
+                return DataError(
+                    f"{self.name} has something other than numbers in line {line.number}",
+                    remedy=(
+                        *("Correct or drop that line, or ", Pass("missing", [...])),
+                        " if it has a code for missing entries.",
+                    ),
+                )
+        return DataError(
+            f"{self.name} cannot be read as rows of numbers in the lines {lines[0].number} to "
+            f"{lines[-1].number}. Check them for quotes and line breaks inside cells."
+        )
+
+
+def open_csv_stream(file: IO[bytes], name: str, dialect: Dialect | None = None) -> CsvStream:
+    r"""Read the first lines of a stream: its names, if it has some, and its dialect.
+
+    Parameters
+    ----------
+    file : binary file
+        Standard input, a pipe or a file.
+    name : str
+        Of the stream, for messages.
+    dialect : Dialect, optional
+        What is known of the dialect. Without `header`, the first line names the columns if it
+        holds text and no number.
+
+    Returns
+    -------
+    CsvStream
+
+    Examples
+    --------
+    >>> from io import BytesIO
+    >>> stream = open_csv_stream(BytesIO(b"a,b\n1,2\n3,\n\n5,6\n"), "stdin")
+    >>> stream.names
+    ('a', 'b')
+    >>> [rows.tolist() for rows in stream.read_batches(2)]
+    [[[1.0, 2.0], [3.0, nan]], [[5.0, 6.0]]]
+    """
+    given = dialect or Dialect()
+    chunks = _read_chunks(file, name)
+    # Of a pipe two lines are awaited, and no more: the next row may come tomorrow.
+    sample, chunks = _take_sample(chunks, _SAMPLE_LINES if _is_seekable(file) else 2)
+    if not sample:
+        return CsvStream(name, None, 0, given, None, iter(()), False)
+    texts = [_decode(name, line) for line in sample]
+    usual = get_usual_delimiter(name)
+    # A first row counts for the decimal mark too.
+    found = complete_dialect(name, [texts[0], *texts], given, usual)
+    by_blanks = (
+        given.delimiter is None and len(found.split(texts[0])) == 1 and len(texts[0].split()) > 1
+    )
+    first = _split_cells(name, sample[0], found, by_blanks)
+    names = tuple(first) if _are_names(name, sample[0].number, first, found) else None
+    if names is not None:
+        chunks = _skip_line(chunks)
+        if len(sample) > 1:
+            width = len(_split_cells(name, sample[1], found, by_blanks))
+            if width != len(names):
+                raise _wrong_count_error(name, sample[1].number, width, len(names))
+    if names is not None and (find_repeated(names) or "" in names):
+        names = None
+    clause = describe_dialect(found, given, usual)
+    note = None if clause is None else f"{name} {clause}, as detected from its first lines."
+    return CsvStream(name, names, len(first), found, note, chunks, by_blanks)
+
+
+def _is_seekable(file: IO[bytes]) -> bool:
+    try:
+        return file.seekable()
+    except (OSError, ValueError):
+        return False
+
+
+def _read_chunks(file: IO[bytes], name: str) -> Iterator[_Chunk]:
+    """Yield whole lines, as many as have arrived."""
+    read = getattr(file, "read1", file.read)
+    number, held, size, damaged = 1, [], 0, False
     while True:
         try:
-            line = file.readline(LONGEST_LINE)
+            part = read(_CHUNK_BYTES)
         except BROKEN:
             damaged = True
             break
-        if not line:
+        if not part:
             break
-        if len(line) == LONGEST_LINE:
-            raise long_line_error(name)
-        number += 1
-        text = line.strip()
+        cut = part.rfind(b"\n") + 1
+        size += len(part)
+        if not cut:
+            held.append(part)
+            if size >= LONGEST_LINE:
+                raise long_line_error(name)
+            continue
+        text = b"".join([*held, part[:cut]])
         if number == 1:
             text = text.removeprefix(codecs.BOM_UTF8)
-        if text:
-            yield _Line(number, text)
+        yield _Chunk(number, text)
+        number += text.count(b"\n")
+        held, size = [part[cut:]], len(part) - cut
     if damaged:
         raise damaged_error(name)
+    rest = b"".join(held)
+    if rest.strip():
+        yield _Chunk(number, rest.removeprefix(codecs.BOM_UTF8) if number == 1 else rest)
 
 
-def _are_names(name: str, line: _Line) -> bool:
+def _take_sample(
+    chunks: Iterator[_Chunk], count: int
+) -> tuple[list[_Line], Iterator[_Chunk]]:
+    """Return the first lines that are not blank, and all chunks."""
+    taken: list[_Chunk] = []
+    lines: list[_Line] = []
+    for chunk in chunks:
+        taken.append(chunk)
+        lines += islice(_split_lines(chunk), count - len(lines))
+        if len(lines) >= count:
+            break
+    return lines, chain(taken, chunks)
+
+
+def _skip_line(chunks: Iterator[_Chunk]) -> Iterator[_Chunk]:
+    """Yield chunks without the first line that is not blank."""
+    for chunk in chunks:
+        first = next(_split_lines(chunk), None)
+        if first is None:
+            continue
+        lines = chunk.text.split(b"\n", first.number - chunk.number + 1)
+        if len(lines) > first.number - chunk.number + 1 and lines[-1].strip():
+            yield _Chunk(first.number + 1, lines[-1])
+        break
+    yield from chunks
+
+
+def _split_lines(chunk: _Chunk) -> Iterator[_Line]:
+    """Yield the lines of a chunk that are not blank, without their ends."""
+    for place, line in enumerate(chunk.text.split(b"\n")):
+        text = line.strip(b" \r\n\v\f")
+        if text.strip():
+            yield _Line(chunk.number + place, text)
+
+
+def _are_names(name: str, number: int, cells: list[str], dialect: Dialect) -> bool:
     """Return whether a first line holds names, and refuse one that holds text beside numbers.
 
     Such a line may be a row with a fault, or names such as "2020": the caller must decide.
     """
-    cells = _split_cells(name, line, by_blanks=b"," not in line.text)
-    numbers = [is_number(cell) for cell in cells]
-    texts = [
-        not number and cell not in MISSING for cell, number in zip(cells, numbers, strict=True)
-    ]
-    if any(texts) and any(numbers):
+    if dialect.header is not None:
+        return dialect.header
+    texts = [not dialect.holds_value(cell) for cell in cells]
+    if any(texts) and any(map(looks_like_value, cells)):
         raise DataError(
-            f"{name} has numbers and text in line {line.number}, the first. Pass --header if the "
-            "line names the columns, and correct it if it is a row."
+            f"{name} has numbers and text in line {number}, the first",
+            remedy=(
+                *(Pass("header", True), " if the line names the columns, and correct it if it is "),
+                "a row.",
+            ),
         )
     return any(texts)
 
 
-def _split_cells(name: str, line: _Line, by_blanks: bool) -> list[str]:
+def _decode(name: str, line: _Line) -> str:
     try:
-        text = line.text.decode("utf-8")
-        return text.split() if by_blanks else next(csv.reader([text], strict=True))
+        return line.text.decode("utf-8")
     except UnicodeDecodeError:
         fault = f"{name} is not UTF-8 text: see line {line.number}. Convert it to that encoding."
+    # Raised out here, the error has no __context__, whose message would quote the line.
+    raise DataError(fault)
+
+
+def _split_cells(name: str, line: _Line, dialect: Dialect, by_blanks: bool) -> list[str]:
+    text = _decode(name, line)
+    try:
+        return text.split() if by_blanks else dialect.split(text)
     except csv.Error:
         fault = (
             f"{name} has an open quote or a line break inside a cell in line {line.number}. "
             "Correct that line."
         )
-    # Raised out here, the error has no __context__, whose message would quote the line.
     raise DataError(fault)
 
 
-def _take_batch(lines: Iterator[_Line], room: int) -> list[_Line]:
-    """Take at most `room` lines, and no more once they exceed 4 MB."""
-    batch, held = [], 0
-    for line in lines:
-        batch.append(line)
-        held += len(line.text)
-        if len(batch) == room or held > _BATCH_BYTES:
-            break
-    return batch
-
-
-def _parse_lines(name: str, batch: list[_Line], d: int, by_blanks: bool) -> Array:
+def _parse_text(text: bytes, d: int, dialect: Dialect) -> Array | None:
+    """Return the rows of whole lines; None where something is not a number."""
     import pyarrow as pa
     from pyarrow import csv as pyarrow_csv
 
-    lines = [b",".join(line.text.split()) if by_blanks else line.text for line in batch]
-    data = b"\n".join(lines) + b"\n"
     columns = [f"c{place}" for place in range(d)]
-    rows = None
     try:
         table = pyarrow_csv.read_csv(
-            pa.BufferReader(data),
+            pa.BufferReader(text),
             # A row must lie in one block.
             read_options=pyarrow_csv.ReadOptions(
-                use_threads=False, block_size=len(data) + 1, column_names=columns
+                use_threads=False, block_size=len(text) + 1, column_names=columns
             ),
+            parse_options=pyarrow_csv.ParseOptions(delimiter=dialect.delimiter),
             convert_options=pyarrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, pa.float64()), null_values=list(MISSING)
+                column_types=dict.fromkeys(columns, pa.float64()),
+                null_values=dialect.null_values,
+                decimal_point=dialect.decimal,
             ),
         )
-        rows = to_array(table, d)
+        return to_array(table, d)
     except (ValueError, pa.ArrowException):
-        pass
-    # A line break inside quotes joins two lines into one row, and would shift the numbers of lines.
-    if rows is None or len(rows) != len(batch):
-        raise _diagnose_lines(name, batch, d, by_blanks)
-    infinite = np.flatnonzero(np.isinf(rows).any(axis=1))
-    if len(infinite):
-        raise DataError(
-            f"{name} has an infinite number in line {batch[infinite[0]].number}. Correct or drop "
-            "that line."
-        )
+        return None
+
+
+def _drop_codes(rows: Array, codes: tuple[float, ...]) -> Array:
+    if codes:
+        rows[np.isin(rows, codes)] = np.nan
     return rows
-
-
-def _diagnose_lines(name: str, batch: list[_Line], d: int, by_blanks: bool) -> DataError:
-    """Find the first line that is not a row: pyarrow's own message quotes the cell."""
-    for line in batch:
-        try:
-            cells = _split_cells(name, line, by_blanks)
-        except DataError as error:
-            return error
-        if len(cells) != d:
-            return _wrong_count_error(name, line.number, len(cells), d)
-        if not all(cell in MISSING or is_number(cell) for cell in cells):
-            return DataError(
-                f"{name} has something other than numbers in line {line.number}. Correct or drop "
-                "that line."
-            )
-    return DataError(
-        f"{name} cannot be read as rows of numbers in the lines {batch[0].number} to "
-        f"{batch[-1].number}. Check them for quotes and line breaks inside cells."
-    )
 
 
 def _wrong_count_error(name: str, number: int, found: int, d: int) -> DataError:

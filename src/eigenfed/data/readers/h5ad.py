@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from eigenfed.data.column_names import quote_names
 from eigenfed.data.readers.npy import check_table, count_block_rows
 from eigenfed.data.row_filter import Condition, filter_blocks
 from eigenfed.data.source import BLOCK_BYTES, Block, guard_blocks, read_csr_rows
@@ -40,11 +41,19 @@ class H5adHeader(NamedTuple):
     names: tuple[str, ...]
 
 
-def read_h5ad_header(path: Path) -> H5adHeader:
+def read_h5ad_header(path: Path, highly_variable: bool = False) -> H5adHeader:
     """Read the names of the features.
+
+    Parameters
+    ----------
+    path : Path
+    highly_variable : bool, default=False
+        Whether to return only those marked in ``var["highly_variable"]``.
 
     Raises
     ------
+    InputError
+        If the file does not mark features.
     DataError
         If the file is damaged.
     """
@@ -52,6 +61,9 @@ def read_h5ad_header(path: Path) -> H5adHeader:
     try:
         with _open_h5ad(path) as file:
             names = tuple(_open_index(file["var"])[:])
+            if highly_variable:
+                marked = _read_marks(path, file["var"])
+                names = tuple(name for name, mark in zip(names, marked, strict=True) if mark)
     except EigenfedError:
         raise
     except _BROKEN:
@@ -59,6 +71,17 @@ def read_h5ad_header(path: Path) -> H5adHeader:
     if names is None:
         raise _damaged_error(path)
     return H5adHeader(names)
+
+
+def _read_marks(path: Path, var: Any) -> list[bool]:
+    if "highly_variable" not in var:
+        raise InputError(
+            f"{path} has no column highly_variable in var. Mark the features, for example with "
+            "scanpy.pp.highly_variable_genes, or use all of them."
+        )
+    stored = var["highly_variable"]
+    values = stored["values"] if hasattr(stored, "keys") else stored
+    return [bool(mark) for mark in values[:]]
 
 
 def read_obs_names(path: Path) -> tuple[str, ...]:
@@ -77,9 +100,12 @@ def read_obs_names(path: Path) -> tuple[str, ...]:
 
 
 def read_h5ad_blocks(
-    path: Path, features: Sequence[str], conditions: Sequence[Condition] = ()
+    path: Path,
+    features: Sequence[str],
+    conditions: Sequence[Condition] = (),
+    layer: str | None = None,
 ) -> Iterator[Block]:
-    """Yield the rows of ``X``, dense or sparse as they are stored, with their names.
+    """Yield the rows of ``X`` or a layer, dense or sparse as stored, with their names.
 
     A table stored by column (csc) is read into memory, up to 64 MB.
 
@@ -90,21 +116,24 @@ def read_h5ad_blocks(
         Features to read, in this order.
     conditions : sequence of Condition
         On columns of ``obs``; rows that do not fulfil all of them are left out.
+    layer : str, optional
+        The layer to read instead of ``X``.
 
     Raises
     ------
     InputError
-        If a condition is on a column that does not hold numbers.
+        If a condition is on a column that does not hold numbers, or there is no such layer.
     DataError
         If the file is damaged, has no ``X``, or is large and stored by column.
     """
-    return guard_blocks(_read_chosen(path, features, conditions), _BROKEN, _damaged_error(path))
+    chosen = _read_chosen(path, features, conditions, layer)
+    return guard_blocks(chosen, _BROKEN, _damaged_error(path))
 
 
 def _read_chosen(
-    path: Path, features: Sequence[str], conditions: Sequence[Condition]
+    path: Path, features: Sequence[str], conditions: Sequence[Condition], layer: str | None
 ) -> Iterator[Block]:
-    blocks = _read_blocks(path, features)
+    blocks = _read_blocks(path, features, layer)
     if not conditions:
         yield from blocks
         return
@@ -140,16 +169,28 @@ def _make_reader(path: Path, obs: Any, name: str) -> Callable[[int, int], npt.ND
     return read
 
 
-def _read_blocks(path: Path, features: Sequence[str]) -> Iterator[Block]:
+def _find_table(path: Path, file: Any, layer: str | None) -> Any:
+    if layer is not None:
+        layers = list(file["layers"]) if "layers" in file else []
+        if layer not in layers:
+            raise InputError(
+                f"{path} has no layer {layer!r}. Its layers: {quote_names(layers) or 'none'}."
+            )
+        return file["layers"][layer]
+    if "X" not in file or file["X"].attrs.get("encoding-type") == "null":
+        raise DataError(f"{path} has no X. Write the file again with the table in X.")
+    return file["X"]
+
+
+def _read_blocks(path: Path, features: Sequence[str], layer: str | None) -> Iterator[Block]:
     with _open_h5ad(path) as file:
-        if "X" not in file or file["X"].attrs.get("encoding-type") == "null":
-            raise DataError(f"{path} has no X. Write the file again with the table in X.")
+        table = _find_table(path, file, layer)
         places = {name: place for place, name in enumerate(_open_index(file["var"])[:])}
         chosen = np.array([places[name] for name in features], np.intp)
         is_all = np.array_equal(chosen, np.arange(len(places)))
         ids = _open_index(file["obs"])
         start = 0
-        for rows in _read_tables(path, file["X"], (len(ids), len(places))):
+        for rows in _read_tables(path, table, (len(ids), len(places))):
             stop = start + rows.shape[0]
             yield Block(rows if is_all else rows[:, chosen], list(ids[start:stop]))
             start = stop
