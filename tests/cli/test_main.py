@@ -43,6 +43,7 @@ def real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 def test_the_commands_are_those_that_work() -> None:
     assert {" ".join(path) for path in commands()} == {
         "init",
+        "cache",
         "plan",
         "fit",
         "project",

@@ -130,11 +130,13 @@ def test_a_pipe_is_read_as_rows_arrive(tmp_path: Path) -> None:
         assert process.wait(60) != 0
 
 
-def test_a_batch_ends_where_its_text_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(csv_stream, "_BATCH_BYTES", 30)
+def test_batches_end_at_multiples_wherever_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(csv_stream, "_CHUNK_BYTES", 30)
     text = "".join(f"{i},{'0' * 9}{i}\n" for i in range(10, 20)).encode()
-    batches = [len(batch) for batch in csv_stream.read_csv_stream(BytesIO(text), "a", 5)]
-    assert batches == [3, 2, 3, 2]
+    batches = list(csv_stream.open_csv_stream(BytesIO(text), "a").read_batches(5))
+    assert np.cumsum([len(batch) for batch in batches]).tolist()[-1] == 10
+    assert 5 in np.cumsum([len(batch) for batch in batches])
+    np.testing.assert_array_equal(np.vstack(batches)[:, 0], np.arange(10, 20))
 
 
 def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

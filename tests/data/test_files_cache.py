@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,9 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed.data import copy_files as parsed_copy
+from command_line import answer, eigenfed
 from eigenfed.data import cache as store
+from eigenfed.data import copy_files as parsed_copy
 from eigenfed.data.cache import CacheSlot, forget_cache
 from eigenfed.data.files import open_source, open_table
 from eigenfed.data.readers import csv
@@ -236,7 +238,9 @@ def test_two_processes_may_build_the_same_copy(path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(path: Path, tmp_path: Path) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(InputError, match=r"a\.csv is large.*file.*Pass cache=\.\.\. that can"):
+    with pytest.raises(
+        InputError, match=r"a\.csv is large.*file.*Pass cache=\.\.\., a folder that can"
+    ):
         open_source(path, cache=blocked)
 
 
@@ -335,3 +339,70 @@ def test_sparse_rows_without_any_entry_can_be_kept(tmp_path: Path) -> None:
     sparse.save_npz(tmp_path / "a.npz", sparse.csr_array((5, 3)))
     source = open_source(tmp_path / "a.npz")
     assert (source.n, source.d, source.X.nnz) == (5, 3, 0)
+
+
+def read_only(path: Path) -> Path:
+    """A file where the folder of copies would be: nobody, not even root, can write into it."""
+    blocked = path.with_name(f"{path.name}.eigenfed")
+    blocked.write_text("")
+    return blocked
+
+
+@pytest.mark.parametrize("spare", [1 << 40, 0])
+def test_beside_a_read_only_file_rows_are_in_memory_or_in_deleted_files(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: int
+) -> None:
+    blocked = read_only(path)
+    monkeypatch.setattr(store, "find_spare_bytes", lambda: spare)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    table = open_table(path)
+    assert table.cache is None
+    assert table.notes == ()
+    assert isinstance(table.source.X, np.memmap) == (spare == 0)
+    assert list((tmp_path / "temporary").iterdir()) == []
+    assert blocked.read_text() == ""
+    np.testing.assert_array_equal(table.source.X, TABLE)
+
+
+def test_a_copy_that_cannot_be_anywhere_is_refused_with_a_remedy(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_only(path)
+    monkeypatch.setattr(store, "find_spare_bytes", lambda: 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(InputError, match=r"a\.csv is large.*Pass cache=\.\.\., a folder"):
+        open_source(path)
+
+
+def test_copies_are_told_of_dropped_by_choice_and_removed_by_a_command(
+    path: Path, tmp_path: Path
+) -> None:
+    kept = tmp_path / "kept"
+    run = eigenfed("fit", path, "-k", 1, "--cache", kept)
+    assert f"A parsed copy of {path} (1 MB) is kept in {kept}" in run.stderr
+    assert f"eigenfed cache {path} --cache {kept} --remove" in run.stderr
+    assert not path.with_name("a.csv.eigenfed").exists()
+    (shown,) = answer("cache", path, "--cache", kept)["files"]
+    assert (len(shown["copies"]), shown["removed"], shown["bytes"] > 0) == (1, 0, True)
+    run = eigenfed("fit", path, "-k", 1, "--cache", kept, "--drop-cache")
+    assert (run.exit_code, run.stderr) == (0, "")
+    assert list(kept.iterdir()) == []
+    eigenfed("fit", path, "-k", 1)
+    assert eigenfed("cache", path, "--remove").stdout.endswith(", removed\n")
+    assert eigenfed("cache", path).stdout == f"{path}: no parsed copies\n"
+    assert not path.with_name("a.csv.eigenfed").exists()
+
+
+def test_rows_that_are_not_kept_have_their_ids(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "find_spare_bytes", lambda: 0)
+    path.write_text("id,a\np1,1\np2,2\n")
+    for _ in range(2):
+        assert open_table(path, id_column="id", keep=False).row_ids == ("p1", "p2")
+    open_table(path, id_column="id")
+    assert open_table(path, id_column="id", keep=False).row_ids == ("p1", "p2")
+    assert forget_cache(path) == 0
+
+
+def test_memory_that_is_left_is_known() -> None:
+    assert 0 < store.find_spare_bytes() < 1 << 60

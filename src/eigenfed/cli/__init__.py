@@ -5,12 +5,13 @@
 - `plan_command`: ``eigenfed plan``: forecast the cost and accuracy of a study.
 - `fit_command`: ``eigenfed fit``: PCA over files as sites, or a rehearsal of a study.
 - `result_commands`: ``eigenfed project`` and ``eigenfed report``: commands on a result.
+- `cache_command`: ``eigenfed cache``: show or remove parsed copies.
 - `stream_command`: ``eigenfed stream``: summarize rows that are read once.
 - `merge_command`: ``eigenfed merge``: combine summaries.
 - `ledger_command`: ``eigenfed ledger``: create, show, verify and unblock a site's ledger.
 - `audit_command`: ``eigenfed audit``: attack a configuration.
 - `demo_command`: ``eigenfed demo``: a complete study on generated data.
-- `options`: options that several commands share.
+- `options`, `input_options`: options that several commands share.
 - `output`: results, notes, error messages and exit codes.
 - `progress`: progress on a terminal.
 - `tables`: results as text.

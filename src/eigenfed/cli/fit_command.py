@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.input_options import Inputs, file_options, note_ids
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import ResultWriter
@@ -66,7 +67,7 @@ _ALLOWED_WITH_STUDY = (
     multiple=True,
     help="A feature to use; may be repeated. By default all features are used.",
 )
-@click.option("--id-column", help="Column of csv and parquet files with the row identifiers.")
+@click.option("--id-column", help="Column with the row identifiers.")
 @options.seed
 @options.transport
 @options.transcript
@@ -78,6 +79,7 @@ _ALLOWED_WITH_STUDY = (
 @options.write_back
 @options.force
 @print_result
+@file_options
 def fit(
     console: Console,
     files: tuple[Path, ...],
@@ -105,6 +107,7 @@ def fit(
     share_scores: tuple[str, ...],
     write_back: bool,
     force: bool,
+    inputs: Inputs,
 ) -> CommandResult:
     """Fit a PCA over FILES as if all rows were in one table.
 
@@ -132,6 +135,7 @@ def fit(
     from eigenfed.estimators.federated import FederatedPCA
 
     writer.check(sites.values())
+    inputs.check(list(sites.values()))
     pca = FederatedPCA(
         k,
         method=chosen,
@@ -144,7 +148,8 @@ def fit(
         random_state=seed,
     )
     with console.rounds(pca.tol) as callback:
-        tables = _open_tables(sites, column, id_column, features)
+        tables = _open_tables(sites, column, id_column, features, inputs)
+        _note_tables(console, tables)
         pca.fit_sites(
             tables,
             features=features,
@@ -171,7 +176,11 @@ def _check_shared(
 
 
 def _open_tables(
-    sites: dict[str, Path], columns: tuple[str, ...], id_column: str | None, features: str
+    sites: dict[str, Path],
+    columns: tuple[str, ...],
+    id_column: str | None,
+    features: str,
+    inputs: Inputs,
 ) -> dict[str, Any]:
     """Open each file once, for the fit and for scores, with the same features in the same order.
 
@@ -185,7 +194,8 @@ def _open_tables(
         names: dict[str, list[str] | None] = {}
         for site in sorted(sites):
             with _naming(site):
-                names[site] = read_feature_names(sites[site], id_column)
+                own = inputs.get_options(sites[site])
+                names[site] = read_feature_names(sites[site], id_column, own)
         known = [found for found in names.values() if found is not None]
         wanted = [name for name in known[0] if all(name in f for f in known)] if known else None
         differ = wanted is not None and any(len(found) > len(wanted) for found in known)
@@ -197,8 +207,26 @@ def _open_tables(
     tables = {}
     for site, path in sites.items():
         with _naming(site):
-            tables[site] = open_table(path, columns=wanted, id_column=id_column)
+            tables[site] = open_table(
+                path,
+                columns=wanted,
+                id_column=id_column,
+                cache=inputs.cache,
+                keep=inputs.keep,
+                options=inputs.get_options(path),
+            )
     return tables
+
+
+def _note_tables(console: Console, tables: dict[str, Any]) -> None:
+    """Tell what was detected about files, and which columns look like identifiers."""
+    from eigenfed.data.files import FileTable
+
+    opened = [table for table in tables.values() if isinstance(table, FileTable)]
+    like_ids = note_ids(opened)
+    notes = [note for table in opened for note in table.notes]
+    for note in notes if like_ids is None else [*notes, like_ids]:
+        console.note(note)
 
 
 @contextmanager
@@ -236,6 +264,7 @@ def _rehearse(
     pca = rehearsal.estimator().set_params(**running)
     with console.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
+    _note_tables(console, dict(run.tables))
     return writer.write(
         console,
         pca,

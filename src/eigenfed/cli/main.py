@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from eigenfed.cli.audit_command import audit
+from eigenfed.cli.cache_command import cache
 from eigenfed.cli.demo_command import demo
 from eigenfed.cli.fit_command import fit
 from eigenfed.cli.init_command import init
@@ -69,7 +70,7 @@ def cli() -> None:
     """
 
 
-for command in (init, plan, fit, project, report, stream, merge, ledger, audit, demo):
+for command in (init, plan, fit, project, report, stream, merge, ledger, cache, audit, demo):
     cli.add_command(command)
 
 

@@ -42,6 +42,7 @@ _OPTIONS = {
         *("method", "features", "epsilon", "delta", "clip", "trust"),
         *("colluders", "dropouts", "count", "transport", "transcript"),
         *("record", "rows", "size", "spectrum", "decay", "trials"),
+        *("exclude", "delimiter", "decimal", "missing", "layer", "cache"),
     )
 }
 """The option for each argument; other arguments keep their name."""
@@ -50,10 +51,20 @@ _FLAGS = {
     "secure": ("--secure", True),
     "scale": ("--scale", True),
     "center": ("--no-center", False),
+    "highly_variable": ("--highly-variable", True),
 }
 """The flag for an argument, and the value that the flag gives it."""
 
-_PLACEHOLDERS = {"columns": "--column NAME --column NAME ...", "id_column": "--id-column NAME"}
+_SWITCHES = {"header": ("--header", "--no-header")}
+"""The flags for an argument that is True or False."""
+
+_PLACEHOLDERS = {
+    "columns": "--column NAME --column NAME ...",
+    "id_column": "--id-column NAME",
+    "exclude": "--exclude NAME",
+    "missing": "--missing CODE",
+    "cache": "--cache FOLDER",
+}
 """How to pass options whose value only the user knows."""
 
 
@@ -71,6 +82,8 @@ class OptionWording(Wording):
 
     def name(self, name: str) -> str:
         """Return the option or flag."""
+        if name in _SWITCHES:
+            return " or ".join(_SWITCHES[name])
         return _FLAGS[name][0] if name in _FLAGS else _OPTIONS.get(name, name)
 
     def setting(self, name: str, value: object) -> str:
@@ -84,6 +97,8 @@ class OptionWording(Wording):
         if name in _FLAGS:
             flag, given = _FLAGS[name]
             return flag if value is given else f"no {flag}"
+        if name in _SWITCHES:
+            return _SWITCHES[name][0 if value else 1]
         if name not in _OPTIONS:
             return super().setting(name, value)
         if name == "method" and not isinstance(value, str):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.input_options import Inputs, file_options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 @options.write_back
 @options.force
 @print_result
+@file_options
 def project(
     console: Console,
     folder: Path,
@@ -38,6 +40,7 @@ def project(
     id_column: str | None,
     write_back: bool,
     force: bool,
+    inputs: Inputs,
 ) -> CommandResult:
     """Project the records of FILE onto the components in FOLDER.
 
@@ -53,12 +56,16 @@ def project(
     if write_back:
         check_annotated([file], force=force)
     from eigenfed.study.results.result_folder import read_result
-    from eigenfed.study.scores import Rows, project_file
+    from eigenfed.study.scores import Rows, open_fitted, project_table
 
     result = read_result(folder)
     pca = result.estimator()
     with console.progress("projecting the records"):
-        projected = project_file(pca, Rows(file, id_column))
+        rows = Rows(file, id_column, (), inputs.options, inputs.cache, inputs.keep)
+        table = open_fitted(pca, rows)
+        projected = project_table(pca, table)
+    for note in table.notes:
+        console.note(note)
     scores = projected.scores
     if result.facts["privacy"] is not None:
         console.note("These scores are not private; only the components are.")

@@ -1,22 +1,20 @@
 """``eigenfed stream``: rows, each read once, into a summary of a few kilobytes."""
 
-import math
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.input_options import dialect_options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
+    from eigenfed.data.dialect import Dialect
     from eigenfed.estimators.streaming import StreamingPCA
-
-
-_BATCH = 1024
 
 
 @click.command(
@@ -40,11 +38,9 @@ _BATCH = 1024
     help="Weight of a row that is t rows old: this to the power of t.",
 )
 @click.option("--no-center", is_flag=True, help="Do not subtract the mean.")
-@click.option(
-    "--header", is_flag=True, help="The first line names the columns, even if it holds numbers."
-)
 @options.force
 @print_result
+@dialect_options
 def stream(
     console: Console,
     file: IO[bytes],
@@ -53,8 +49,8 @@ def stream(
     every: int | None,
     forgetting: float,
     no_center: bool,
-    header: bool,
     force: bool,
+    dialect: "Dialect",
 ) -> CommandResult:
     """Read rows from FILE, or from standard input, and keep only a summary.
 
@@ -70,7 +66,7 @@ def stream(
         raise click.UsageError("--every and --force require -o. Name the file to write.")
     if out is not None:
         options.check_new(out, force=force)
-    from eigenfed.data.readers.csv_stream import read_csv_stream
+    from eigenfed.data.readers.csv_stream import open_csv_stream
     from eigenfed.errors import DataError
     from eigenfed.estimators.streaming import StreamingPCA
 
@@ -79,8 +75,10 @@ def stream(
     written = 0
     with console.progress() as show:
         plain = _decompress(file) if name.lower().endswith(".gz") else file
-        batches = read_csv_stream(plain, name, _choose_batch_size(every), header=header)
-        for rows in batches:
+        rows_in = open_csv_stream(plain, name, dialect)
+        if rows_in.note is not None:
+            console.note(rows_in.note)
+        for rows in rows_in.read_batches(every):
             pca.partial_fit(rows)
             if show is not None:
                 show(f"{pca.n_samples_seen_:,} rows")
@@ -117,14 +115,6 @@ def _decompress(file: IO[bytes]) -> IO[bytes]:
     import gzip
 
     return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-
-
-def _choose_batch_size(every: int | None) -> int:
-    """Return a number of rows to read at once of which `every` is about a multiple."""
-    if every is None:
-        return _BATCH
-    parts = math.ceil(every / _BATCH)
-    return math.ceil(every / parts)
 
 
 def _write(out: Path | None, pca: "StreamingPCA") -> int:

@@ -5,7 +5,9 @@
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.
+- `dialect`: delimiter, decimal mark, missing codes and line of names of text files.
+- `read_options`: columns left out, renamed, or in other units.
 - `column_names`, `row_filter`: which columns and rows of a file are used.
-- `cache`: parsed copies of text files.
+- `cache`, `copy_files`: parsed copies of large files.
 - `safe_files`: strict JSON, bounded reads and atomic writes.
 """

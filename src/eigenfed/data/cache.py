@@ -111,7 +111,7 @@ class CacheSlot:
         return InputError(
             f"{self.path} is large, and its parsed copy cannot be written to {self.folder}: "
             f"{error.strerror or 'input/output error'}",
-            remedy=(Pass("cache", ...), " that can be written and has room."),
+            remedy=(Pass("cache", ...), ", a folder that can be written and has room."),
         )
 
     def _put_in_place(self, part: Path) -> None:
@@ -171,15 +171,22 @@ def forget_cache(
     >>> forget_cache("never_read.csv")
     0
     """
-    folder = cache_folder(Path(path), cache)
-    if not folder.is_dir():
-        return 0
-    entries = [entry for entry in folder.iterdir() if _ENTRY.fullmatch(entry.name)]
+    entries = find_copies(path, cache=cache)
     for entry in entries:
         shutil.rmtree(entry)
     with suppress(OSError):
-        folder.rmdir()
+        cache_folder(Path(path), cache).rmdir()
     return len(entries)
+
+
+def find_copies(
+    path: str | os.PathLike[str], *, cache: str | os.PathLike[str] | None = None
+) -> list[Path]:
+    """Return the folders of the parsed copies of a file, also those left over from a crash."""
+    folder = cache_folder(Path(path), cache)
+    if not folder.is_dir():
+        return []
+    return sorted(entry for entry in folder.iterdir() if _ENTRY.fullmatch(entry.name))
 
 
 def _digest_state(path: Path) -> str:
@@ -248,7 +255,8 @@ def _take_blocks(blocks: Iterator[Block], limit: int) -> tuple[list[Block], bool
 def _store_briefly(held: list[Block], blocks: Iterator[Block], slot: CacheSlot) -> StoredRows:
     """Join blocks in memory if they fit, or else in files that are gone once they are mapped."""
     # Joining them takes as much again.
-    more, fits = _take_blocks(blocks, find_spare_bytes() // 3 - sum(map(_count_bytes, held)))
+    room = find_spare_bytes() // 3 - sum(map(_count_bytes, held))
+    more, fits = _take_blocks(blocks, room) if room >= 0 else ([], False)
     held += more
     if fits:
         return _join(held)

@@ -175,8 +175,8 @@ def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
     if any(map(looks_like_value, set.union(*sets.values()) - common)):
         numeric = [site for site, names in sets.items() if any(map(looks_like_value, names))]
         return (
-            f"the names of their columns, which look like entries of a row at {quote_names(numeric)}"
-            " and are not shown: is the line of names missing?"
+            "the names of their columns, which look like entries of a row at "
+            f"{quote_names(numeric)} and are not shown: is the line of names missing?"
         )
     described = []
     for feature in sorted(set.union(*sets.values()) - common):

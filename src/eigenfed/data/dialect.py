@@ -68,7 +68,7 @@ class Dialect:
                 remedy=f"Pass [{self.missing!r}].",
             )
         mark = _ALIASES.get(self.delimiter or "", self.delimiter)
-        if mark is not None and (len(mark) != 1 or mark.isalnum() or mark in "\"\r\n.+-\0"):
+        if mark is not None and (len(mark) != 1 or mark.isalnum() or mark in '"\r\n.+-\0'):
             raise InputError(
                 Argument("delimiter", self.delimiter),
                 " must be one character that cannot be part of a number",

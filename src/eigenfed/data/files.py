@@ -13,7 +13,8 @@
 
 Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
 copy on disk that is mapped (`eigenfed.data.cache` documents where it lies; ``keep=False`` keeps
-none, and `forget_cache` removes those of a file). A file holds the same numbers whatever its kind. No message quotes a value.
+none, and `forget_cache` removes those of a file). A file holds the same numbers whatever its kind.
+No message quotes a value.
 """
 
 import logging
@@ -192,10 +193,21 @@ def open_table(
     if not keep:
         stored = take_copy(slot, stored)
     note = getattr(header, "note", None)
-    if note is not None:
+    notes = (*(() if note is None else (note,)), *_describe_copy(path, stored.place, cache))
+    for note in notes:
         _LOG.info(note)
-    source = Source(stored.X, None, features)
-    return FileTable(source, path, stored.place, stored.ids, () if note is None else (note,))
+    return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids, notes)
+
+
+def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:
+    if place is None:
+        return ()
+    held = sum(file.stat().st_size for file in place.iterdir())
+    where = "" if cache is None else f" --cache {cache}"
+    return (
+        f"A parsed copy of {path} ({max(1, held // 10**6)} MB) is kept in {place.parent}. Delete "
+        f"it with eigenfed cache {path}{where} --remove.",
+    )
 
 
 def open_source(

@@ -96,6 +96,18 @@ class ReadOptions:
                     remedy="Drop it.",
                 )
 
+    def split(self) -> "Iterator[ReadOptions]":
+        """Yield each option alone."""
+        dialect, none = self.dialect, ReadOptions()
+        for name in ("delimiter", "decimal", "header"):
+            if getattr(dialect, name) is not None:
+                yield replace(none, dialect=replace(Dialect(), **{name: getattr(dialect, name)}))
+        for code in dialect.missing:
+            yield replace(none, dialect=Dialect(missing=[code]))
+        for name in ("exclude", "rename", "units", "layer", "highly_variable"):
+            if getattr(self, name):
+                yield replace(none, **{name: getattr(self, name)})
+
     def restrict_to(self, kind: str) -> "ReadOptions":
         """Return the options that apply to a kind of file, for a command on several files."""
         dialect = self.dialect

@@ -48,9 +48,7 @@ class Rehearsal:
     @property
     def records(self) -> dict[str, Rows]:
         """The data file of each site, and which of its rows are used."""
-        return {
-            name: Rows(site.data, site.id_column, site.where) for name, site in self.sites.items()
-        }
+        return {name: Rows.of_site(site) for name, site in self.sites.items()}
 
     @property
     def sharing(self) -> frozenset[str]:
@@ -127,7 +125,7 @@ class Rehearsal:
         columns = {}
         for name, site in self.sites.items():
             with speaking_of_keys(f"{site.path}: "):
-                features = read_feature_names(site.data, site.id_column)
+                features = read_feature_names(site.data, site.id_column, site.options)
             if features is None:
                 return None
             columns[name] = features

@@ -1,16 +1,18 @@
 """Scores of the rows of a file, and results of a fit in the ``.h5ad`` file of a site."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from eigenfed.data.files import FileTable, column_names, open_table
+from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.h5ad import Slots, write_slots
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.study.config import SiteFile
 
 
 @dataclass(frozen=True)
@@ -24,11 +26,27 @@ class Rows:
         The column of row ids.
     where : tuple of str
         Conditions on the rows, as in `open_table`.
+    options : ReadOptions
+        How columns are read.
+    cache : Path or None
+        Folder for the parsed copy of a large file.
+    keep : bool
+        Whether that copy stays.
     """
 
     path: Path
     id_column: str | None = None
     where: tuple[str, ...] = ()
+    options: ReadOptions = field(default_factory=ReadOptions)
+    cache: Path | None = None
+    keep: bool = True
+
+    @classmethod
+    def of_site(cls, site: SiteFile) -> "Rows":
+        """Return the rows that a site's file describes."""
+        return cls(
+            site.data, site.id_column, site.where, site.options, site.cache, not site.drop_cache
+        )
 
     def table(
         self, columns: Sequence[str] | None = None, n_features: int | None = None
@@ -40,6 +58,9 @@ class Rows:
             id_column=self.id_column,
             n_features=n_features,
             where=self.where or None,
+            cache=self.cache,
+            keep=self.keep,
+            options=self.options,
         )
 
 
@@ -103,8 +124,13 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
     array([[-1.],
            [ 1.]])
     """
+    return project_table(pca, open_fitted(pca, records))
+
+
+def open_fitted(pca: FederatedPCA, records: Rows) -> FileTable:
+    """Open a file with the features of components, in their order; see `project_file`."""
     names, path = getattr(pca, "feature_names_in_", None), records.path
-    if (names is None) != (column_names(path) is None):
+    if (names is None) != (column_names(path, records.options) is None):
         one, other = ("have", "has no") if names is not None else ("have no", "has")
         raise InputError(
             f"The components {one} names of features and {path} {other} names, and features are "
@@ -119,7 +145,7 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
             f"{path} has {table.source.d} features and must have {pca.n_features_in_}, those of "
             "the components. Pass a file with the same features."
         )
-    return project_table(pca, table)
+    return table
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:

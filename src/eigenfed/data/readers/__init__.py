@@ -2,5 +2,5 @@
 
 - `csv`: csv files, and the dialect that all commands share.
 - `csv_stream`: rows of csv that arrive over time.
-- `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
+- `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """

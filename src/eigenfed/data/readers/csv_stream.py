@@ -235,9 +235,7 @@ def _read_chunks(file: IO[bytes], name: str) -> Iterator[_Chunk]:
         yield _Chunk(number, rest.removeprefix(codecs.BOM_UTF8) if number == 1 else rest)
 
 
-def _take_sample(
-    chunks: Iterator[_Chunk], count: int
-) -> tuple[list[_Line], Iterator[_Chunk]]:
+def _take_sample(chunks: Iterator[_Chunk], count: int) -> tuple[list[_Line], Iterator[_Chunk]]:
     """Return the first lines that are not blank, and all chunks."""
     taken: list[_Chunk] = []
     lines: list[_Line] = []

@@ -107,7 +107,8 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
     """Refuse features with cells that are not numbers."""
     nulls = frozenset(header.dialect.null_values)
     places = {name: place for place, name in enumerate(header.names)}
-    text, late = [], []
+    text: list[tuple[str, int]] = []
+    late: list[tuple[str, int]] = []
     for name in features:
         cells = [row[places[name]] for row in header.rows]
         wrong = next((i for i, cell in enumerate(cells) if not _is_value(cell, nulls)), None)

@@ -71,7 +71,7 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
     check_approved(agreed, site)
     with speaking_of_keys(f"{site.path}: "):
         wanted = None if isinstance(agreed.features, str) else list(agreed.features)
-        source = Rows(site.data, site.id_column, site.where).table(wanted).source
+        source = Rows.of_site(site).table(wanted).source
     study = _choose_method(agreed.study, source, site.policy)
     found = attack_site(study, site.name, source, site.policy, filtered=bool(site.where))
     return Audited(

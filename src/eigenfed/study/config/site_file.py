@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from eigenfed.data.dialect import Dialect
+from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.row_filter import PATTERN, parse_conditions
 from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
@@ -52,6 +54,29 @@ Dataset = Annotated[
 Conditions = Annotated[
     UniqueList[Annotated[str, Field(strict=True, pattern=f"^(?:{PATTERN})$")]],
     AfterValidator(_check_conditions),
+]
+
+
+def _check_delimiter(mark: str) -> str:
+    return Dialect(delimiter=mark).delimiter or mark
+
+
+def _check_factors(factors: dict[str, float]) -> dict[str, float]:
+    ReadOptions(units=factors)
+    return factors
+
+
+def _check_renames(names: dict[str, str]) -> dict[str, str]:
+    ReadOptions(rename=names)
+    return names
+
+
+ColumnNames = UniqueList[Annotated[str, Field(strict=True)]]
+Delimiter = Annotated[str, Field(strict=True), AfterValidator(_check_delimiter)]
+NewNames = Annotated[dict[str, Annotated[str, Field(strict=True)]], AfterValidator(_check_renames)]
+Factors = Annotated[
+    dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)]],
+    AfterValidator(_check_factors),
 ]
 
 
@@ -136,12 +161,57 @@ class SiteFile(TomlFile, title="site.toml"):
     )
     """Name of the site, as in the list of sites of the study."""
     data: FilePath = Field(examples=["north.csv"])
-    """File with the rows: csv, parquet, h5ad, npy, npz or svm. The path is relative to this file.
+    """File with the rows: csv, tsv, xlsx, parquet, h5ad, npy, npz or svm. The path is relative to
+    this file.
     """
     id_column: Annotated[str, Field(strict=True)] | None = Field(
         default=None, title="the name of a column, in quotes", examples=["patient"]
     )
-    """Column of a csv or parquet file that identifies the rows. It is not used as a feature."""
+    """Column that identifies the rows. It is not used as a feature."""
+    exclude: ColumnNames = Field(
+        default=(), title="a list of names of columns, each once", examples=[["visit"]]
+    )
+    """Columns that are not used as features."""
+    rename: NewNames = Field(
+        default_factory=dict,
+        title="a table of names of columns and their new names, in quotes",
+        examples=[{"sysbp": "sbp"}],
+    )
+    """New names of columns, as the study has them. All other keys use the new names."""
+    units: Factors = Field(
+        default_factory=dict,
+        title="a table of names of features and numbers other than 0",
+        examples=[{"height": 100.0}],
+    )
+    """Factors by which features are multiplied, to convert them to the units of the study."""
+    missing: ColumnNames = Field(
+        default=(), title="a list of codes in quotes, each once", examples=[["-", "-9"]]
+    )
+    """Codes for missing entries, besides an empty cell, NA, N/A, NaN and null."""
+    delimiter: Delimiter | None = Field(
+        default=None, title='one character that is not part of a number, or "tab"', examples=[";"]
+    )
+    """Character between the cells of a csv file. By default it is detected."""
+    decimal: Literal[".", ","] | None = Field(default=None, examples=[","])
+    """Decimal mark of a csv file. By default it is detected."""
+    header: Flag | None = Field(default=None, examples=[False])
+    """Whether the first line of a csv file names the columns. By default it must name them, and
+    must not hold numbers. Without names, columns are called column1, column2 and so on.
+    """
+    layer: Annotated[str, Field(strict=True)] | None = Field(
+        default=None, title="the name of a layer, in quotes", examples=["lognorm"]
+    )
+    """Layer of an h5ad file to use instead of X."""
+    highly_variable: Flag = Field(default=False, examples=[True])
+    """Whether to use only the features of an h5ad file that are marked in
+    var["highly_variable"].
+    """
+    cache: FilePath | None = Field(
+        default=None, title="the path of a folder, in quotes", examples=["parsed"]
+    )
+    """Folder for the parsed copy of a file over 64 MB. By default it is beside the file."""
+    drop_cache: Flag = Field(default=False, examples=[True])
+    """Whether to keep no parsed copy."""
     where: Conditions = Field(
         default=(),
         title="a list of conditions, each once, of a column, one of < <= == != >= >, and a "
@@ -174,6 +244,18 @@ class SiteFile(TomlFile, title="site.toml"):
     study has [privacy].
     """
     policy: Annotated[Policy, read_as(PolicyTable, _build_policy)]
+
+    @property
+    def options(self) -> ReadOptions:
+        """How the columns of the file are read."""
+        return ReadOptions(
+            Dialect(self.delimiter, self.decimal, self.missing, self.header),
+            self.exclude,
+            self.rename,
+            self.units,
+            self.layer,
+            self.highly_variable,
+        )
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that require a ledger, if there is none."""

@@ -34,6 +34,9 @@ _MOST_SHOWN = 3
 _READERS_CHOICE = {
     "columns": "list the features to use in the study file",
     "id_column": "set id_column in the site's file",
+    "exclude": "list names under exclude in the site's file",
+    "missing": "list it under missing in the site's file",
+    "cache": "set cache in the site's file",
 }
 """Advice about keys with a value that the reader must choose."""
 
