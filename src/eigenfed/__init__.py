@@ -20,6 +20,7 @@ from eigenfed.errors import (
 )
 
 if TYPE_CHECKING:
+    from eigenfed.data.steps import Log1p, NormalizeCounts, SelectVariable, Standardize
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.estimators.streaming import StreamingPCA
     from eigenfed.linalg.summary import Summary
@@ -47,7 +48,9 @@ __all__ = [
     "FederatedPCA",
     "InputError",
     "Krylov",
+    "Log1p",
     "Merge",
+    "NormalizeCounts",
     "Policy",
     "Power",
     "Privacy",
@@ -56,8 +59,10 @@ __all__ = [
     "Randomized",
     "Region",
     "RegionReport",
+    "SelectVariable",
     "SiteLost",
     "SiteRefused",
+    "Standardize",
     "StreamingPCA",
     "Subspace",
     "Summary",
@@ -65,6 +70,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Log1p": "data.steps",
+    "NormalizeCounts": "data.steps",
+    "SelectVariable": "data.steps",
+    "Standardize": "data.steps",
     "FederatedPCA": "estimators.federated",
     "StreamingPCA": "estimators.streaming",
     "Summary": "linalg.summary",

@@ -1,6 +1,8 @@
 """How a site's records become blocks and products. The only reader of data files.
 
 - `source`: rows as blocks, dense or sparse.
+- `steps`: the steps that prepare rows, as values: normalise, logarithm, select, standardise.
+- `prepared_rows`: rows after those steps, block by block or sparse.
 - `prepared`: products with rows that are centred and scaled on the way.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.

@@ -204,7 +204,7 @@ class Source:
             raise InputError(f"X has shape {table.shape} and must be rows x features. Reshape it.")
         if table.dtype not in (np.float64, np.float32):
             table = table.astype(np.float64)
-        if any(np.isinf(part).any() for part in _split(stored(table))):
+        if any(np.isinf(part).any() for part in split_entries(stored(table))):
             raise InputError("X holds infinity and must be finite or NaN. Drop those entries.")
         if names is not None and len(names) != table.shape[1]:
             raise InputError(
@@ -296,6 +296,14 @@ class Source:
             total += np.bincount(columns, held, minlength=self.d)
         return n, count, total
 
+    def largest(self) -> float:
+        """Return the largest magnitude of an entry; 0 without one."""
+        found = 0.0
+        for part in split_entries(stored(self.X)):
+            low, high = np.nanmin(part, initial=0.0), np.nanmax(part, initial=0.0)
+            found = max(found, -float(low), float(high))
+        return found
+
     def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array]]:
         """Yield the stored entries of sparse rows: values, columns, and weights of their rows."""
         X = self.X
@@ -311,14 +319,14 @@ class Source:
         # A NaN makes its feature's total NaN, and the totals are needed anyway.
         if not self.is_sparse and not np.isnan(self._dense_totals).any():
             return False
-        return any(_has_nan(part) for part in _split(stored(self.X)))
+        return any(_has_nan(part) for part in split_entries(stored(self.X)))
 
     @cached_property
     def _dense_totals(self) -> Array:
         """Unweighted sums by feature, (d,); NaN where any entry is NaN."""
         total = np.zeros(self.d)
         with np.errstate(over="ignore", invalid="ignore"):
-            for part in _split(self.X):
+            for part in split_entries(self.X):
                 total += _sum_rows(part)
         return total
 
@@ -356,7 +364,7 @@ def _has_nan(part: npt.NDArray[Any]) -> bool:
     return bool(np.isnan(total)) and bool(np.isnan(part).any())
 
 
-def _split(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
+def split_entries(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield parts along the first axis: a check of one needs little memory for temporaries."""
     step = max(1, _BLOCK_BYTES // max(1, entries[:1].nbytes))
     for start in range(0, len(entries), step):

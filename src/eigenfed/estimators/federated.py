@@ -1,12 +1,15 @@
 """Federated PCA with the contract of scikit-learn: all sites belong to this program."""
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepared_rows import Preparation
+from eigenfed.data.steps import PrepareStep
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
 from eigenfed.privacy.guarantee import Privacy, Statement
@@ -38,6 +41,11 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         Subtract the mean of all rows.
     scale : bool, default=False
         Divide by the standard deviation of each feature over all sites.
+    prepare : list of steps or None, default=None
+        Steps that prepare the rows before all else, in their order: `NormalizeCounts`, `Log1p`,
+        `SelectVariable` and `Standardize`, as values or as text such as "select:2000". Mean and
+        components are then those of prepared rows, and `transform` prepares new rows alike. With
+        `privacy` only steps within a row can be used: `NormalizeCounts` and `Log1p`.
     secure : bool, default=False
         Secure aggregation: sites mask their replies, so that only sums over all of them can be
         read, and release nothing else but the magnitude of their entries and weights. It requires
@@ -77,13 +85,19 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Orthonormal, by decreasing variance, the largest entry of each positive.
+        Orthonormal, by decreasing variance, the largest entry of each positive. If `prepare`
+        selects features, their columns are those of `selected_features_`, as are the entries of
+        `mean_` and `scale_`.
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray (n_components,)
         With ``center=False`` variances are mean squares: sums of squares about 0, divided by
         ``n_samples_ - 1``. `FederatedSVD` has those about the mean, as `TruncatedSVD` does.
     total_variance_ : float
         Of all features together.
     mean_, scale_ : ndarray of shape (n_features,)
+    selected_features_ : ndarray of shape (n_selected,) or None
+        Positions of the features that `prepare` has selected; None if it keeps all.
+    preparation_ : Preparation
+        The steps of `prepare`, with their figures over all sites.
     noise_variance_ : float
         Mean of the ``min(n_samples_, n_features)`` variances beyond those of the components.
     n_samples_ : int
@@ -138,6 +152,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         split: str = "samples",
         center: bool = True,
         scale: bool = False,
+        prepare: Sequence[PrepareStep | str] | None = None,
         secure: bool = False,
         privacy: Privacy | Published | None = None,
         whiten: bool = False,
@@ -154,6 +169,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         self.split = split
         self.center = center
         self.scale = scale
+        self.prepare = prepare
         self.secure = secure
         self.privacy = privacy
         self.whiten = whiten
@@ -178,9 +194,11 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         self.explained_variance_ratio_ = np.minimum(ratio, 1.0).astype(dtype)
         self.singular_values_ = np.sqrt(found.variances * max(found.n - 1.0, 0.0)).astype(dtype)
         self.mean_, self.scale_ = found.mean.astype(dtype), found.scale.astype(dtype)
+        self.preparation_: Preparation = found.preparation
+        self.selected_features_ = found.preparation.selected
         self.total_variance_ = total
         self.noise_variance_ = mean_unexplained(
-            total, found.variances, self.n_samples_, self.n_features_in_
+            total, found.variances, self.n_samples_, len(found.mean)
         )
         self.certificate_: Certificate | None = found.certificate
         self.method_, self.reason_ = found.method, found.why

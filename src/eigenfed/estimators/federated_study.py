@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from eigenfed.data.source import Source
+from eigenfed.data.steps import as_steps, count_features
 from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.estimators.in_process import (
     check_by_site,
+    check_prepared,
     check_private,
     check_recordable,
     check_scaled,
@@ -54,7 +56,8 @@ def make_study(
         Whether sites report where their rows lie on the components.
     wire : {"float64", "float32"}
     """
-    method = _check_parameters(parameters, n, d)
+    steps = as_steps(parameters["prepare"])
+    method = _check_parameters(parameters, n, count_features(steps, d))
     secure, privacy, split = (parameters[name] for name in ("secure", "privacy", "split"))
     if secure:
         check_secure(len(sources), split, method)
@@ -79,7 +82,9 @@ def make_study(
         max_rounds=int(parameters["max_rounds"]),
         certify=parameters["certify"],
         wire=wire,
+        prepare=steps,
     )
+    check_prepared(study, sources)
     check_wire_use(study)
     if parameters["transcript"] is not None:
         check_recordable(privacy)

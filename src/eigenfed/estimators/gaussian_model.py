@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
@@ -17,7 +16,6 @@ from eigenfed.errors import InputError, Name
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.validation import stored_values, validate_rows
 
-_ROWS = 4096
 _SINGULAR = float(np.finfo(float).eps)
 
 
@@ -51,8 +49,8 @@ def mean_unexplained(total: float, variances: Array, n: float, d: int) -> float:
 class GaussianModel(Projection):
     """Adds `get_covariance`, `get_precision`, `score_samples` and `score` to an estimator.
 
-    With ``scale=True`` the model is that of the scaled rows, as for a `PCA` that follows a
-    `StandardScaler` in a pipeline.
+    With ``scale=True`` or `prepare` the model is that of the scaled or prepared rows, as for a
+    `PCA` that follows a `StandardScaler` in a pipeline.
     """
 
     def _variances(self) -> tuple[Array, float]:
@@ -117,11 +115,9 @@ class GaussianModel(Projection):
         d, k = components.shape[1], len(variances)
         logdet = float(np.log(variances).sum()) + (math.log(noise) * (d - k) if d > k else 0.0)
         constant = d * math.log(2.0 * math.pi) + logdet
-        is_sparse: bool = issparse(X)
         likelihood = np.empty(X.shape[0], dtype=X.dtype)
-        for start in range(0, X.shape[0], _ROWS):
-            rows = X[start : start + _ROWS]
-            centred = (rows.toarray() if is_sparse else rows) - mean
+        for span, rows in self._blocks(X):
+            centred = rows - mean
             centred = centred if scale is None else centred / scale
             scores = centred @ components.T
             distances = (scores**2 / variances).sum(axis=1)
@@ -129,7 +125,7 @@ class GaussianModel(Projection):
                 # The part outside the components itself, not a difference of squares.
                 outside = centred - scores @ components
                 distances += (outside**2).sum(axis=1) / noise
-            likelihood[start : start + _ROWS] = -0.5 * (constant + distances)
+            likelihood[span] = -0.5 * (constant + distances)
         return likelihood
 
     def score(self, X: Any, y: Any = None) -> float:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eigenfed.data.prepared_rows import is_negative, make_count_error
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
@@ -142,6 +143,24 @@ def _check_private_method(method: Method) -> None:
             " has options that do not apply under privacy",
             remedy=(Pass("method", method.name), "."),
         )
+
+
+def check_prepared(study: Study, sources: Mapping[str, Source]) -> None:
+    """Refuse a preparation that the study or the rows do not allow."""
+    conflict = study.step_conflict
+    if conflict:
+        setting, reason = conflict
+        kind = InputError if study.privacy is None else PrivacyError
+        raise kind(
+            Name("prepare"),
+            " cannot be combined with ",
+            setting,
+            reason,
+            remedy="Change one of them.",
+        )
+    for name, source in sources.items():
+        if is_negative(source.X, study.prepare):
+            raise make_count_error(f"Site {name!r}")
 
 
 def check_scaled(study: Study) -> None:
@@ -334,7 +353,7 @@ def choose_study_method(
         return study, ""
     shape = Shape(
         rows=max(source.n for source in sources.values()),
-        features=max(source.d for source in sources.values()),
+        features=study.width(max(source.d for source in sources.values())),
         components=study.components,
         sites=len(sources),
         secure=study.masked,

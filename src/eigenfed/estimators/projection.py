@@ -1,6 +1,7 @@
 """Projection of new rows by a fitted PCA, however it was fitted."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepared_rows import Preparation, is_negative, make_count_error
 from eigenfed.errors import InputError
 from eigenfed.estimators.validation import validate_aligned_rows, validate_rows
 
 _ROWS = 4096
+_BLOCK_BYTES = 64 << 20
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -29,6 +32,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @abstractmethod
     def _projection(self) -> tuple[Array, Array, Array | None]:
         """Return components (k, d), mean (d,), and scale (d,) where there is one."""
+
+    def _preparation(self) -> Preparation:
+        """Return the steps that rows go through first, with their figures."""
+        return Preparation()
 
     def transform(self, X: Any) -> npt.NDArray[Any]:
         """Project rows onto the components.
@@ -66,14 +73,26 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         scaled = components if scale is None else components / scale
         if self.whiten:
             scaled = scaled / self._deviations()[:, None]
-        sparse: bool = issparse(X)
         scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
-        for start in range(0, X.shape[0], _ROWS):
-            rows = X[start : start + _ROWS]
-            centred = (rows.toarray() if sparse else rows) - mean
+        for span, rows in self._blocks(X):
+            centred = rows - mean
             centred[np.isnan(centred)] = 0.0
-            scores[start : start + _ROWS] = centred @ scaled.T
+            scores[span] = centred @ scaled.T
         return scores
+
+    def _blocks(self, X: Any) -> Iterator[tuple[slice, npt.NDArray[Any]]]:
+        """Yield the rows as dense blocks, prepared as those that were fitted, and their places."""
+        preparation = self._preparation()
+        if is_negative(X, preparation.steps):
+            raise make_count_error("X")
+        is_sparse: bool = issparse(X)
+        size = min(_ROWS, max(1, _BLOCK_BYTES // (8 * X.shape[1])))
+        for start in range(0, X.shape[0], size):
+            span = slice(start, start + size)
+            if preparation.steps:
+                yield span, preparation.transform(X[span])
+            else:
+                yield span, X[span].toarray() if is_sparse else X[span]
 
     def _deviations(self) -> Array:
         """Return the standard deviations of the scores, (k,), with a floor for those of 0."""
@@ -92,8 +111,19 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_features)
+
+        Raises
+        ------
+        InputError
+            If rows were prepared by steps, which cannot be undone.
         """
         check_is_fitted(self)
+        if self._preparation().steps:
+            raise InputError(
+                "inverse_transform would have to undo the steps of prepare, which lose what they "
+                "scale, clip or leave out. Compute X @ pca.components_ + pca.mean_ for prepared "
+                "rows."
+            )
         scores: npt.NDArray[Any] = check_array(X, dtype=[np.float64, np.float32], input_name="X")
         components, mean, scale = self._projection()
         if scores.shape[1] != len(components):

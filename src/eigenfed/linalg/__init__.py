@@ -2,6 +2,7 @@
 
 - `checks`: argument checks shared by the public functions and classes.
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
+- `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
 - `lanczos`: block Lanczos with full reorthogonalisation.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.

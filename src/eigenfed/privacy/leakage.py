@@ -18,8 +18,9 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from eigenfed.arrays import Array, Container
+from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Reveals
 
@@ -55,6 +56,22 @@ class RevealedProducts(NamedTuple):
     trace: float
     scale: Array | None = None
     shift: Array | None = None
+
+    def embedded(self, d: int, selected: npt.NDArray[np.int64]) -> "RevealedProducts":
+        """Return the same about all d features, where it is about the selected ones."""
+
+        def embed(values: Array, fill: float = 0.0) -> Array:
+            whole = np.full((d, *values.shape[1:]), fill)
+            whole[selected] = values
+            return whole
+
+        return RevealedProducts(
+            embed(self.directions),
+            embed(self.images),
+            self.trace,
+            None if self.scale is None else embed(self.scale, 1.0),
+            None if self.shift is None else embed(self.shift),
+        )
 
     @property
     def is_finite(self) -> bool:
@@ -105,6 +122,14 @@ class Meter:
         rounding: the difference of two images may still reveal something.
     pending : tuple of Answered
         Replies that have not been merged into the basis; they are when the meter is read.
+    preparation : str
+        How the rows were prepared whose scatter this is; empty if they were not.
+    width : int
+        Number of features that a preparation keeps, to which fractions relate; 0 if it keeps all.
+    other_rank : int
+        Rank of the directions revealed about the same rows prepared in other ways.
+    other_variance : float
+        Largest fraction of the variance revealed about rows prepared in one of those ways.
 
     Examples
     --------
@@ -127,6 +152,10 @@ class Meter:
     numbers: int = 0
     settled_faint: int = 0
     pending: tuple[RevealedProducts, ...] = ()
+    preparation: str = ""
+    width: int = 0
+    other_rank: int = 0
+    other_variance: float = 0.0
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -144,17 +173,59 @@ class Meter:
         return self._settled[1]
 
     @property
+    def size(self) -> int:
+        """Number of features that fractions relate to."""
+        return self.width or self.d
+
+    @property
     def rank(self) -> int:
         """Rank of all revealed directions."""
         if self.whole:
-            return self.d
-        rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2]
-        return min(rank, self.d)
+            return self.size
+        rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2] + self.other_rank
+        return min(rank, self.size)
 
     @property
     def rank_fraction(self) -> float:
         """Rank of all revealed directions over the number of features."""
-        return self.rank / self.d
+        return self.rank / self.size
+
+    def about(self, preparation: str, width: int) -> "Meter":
+        """Return the meter for rows that are prepared in some way.
+
+        Rows that are prepared in another way have another scatter, about which the same directions
+        reveal something new. Ranks therefore add up over preparations, and of fractions of the
+        variance the largest counts. Whoever prepares rows in turns is counted in full every time.
+
+        Parameters
+        ----------
+        preparation : str
+            Empty for rows as they are.
+        width : int
+            Number of features that the preparation keeps.
+
+        Examples
+        --------
+        >>> meter = Meter.empty(4).answered(RevealedProducts(np.eye(4)[:, :1], np.eye(4)[:, :1], 4))
+        >>> meter.about("log1p", 4).rank, meter.about("log1p", 2).rank_fraction
+        (1, 0.5)
+        """
+        width = 0 if width == self.d else width
+        if preparation == self.preparation:
+            return self if width == self.width else replace(self, width=width)
+        settled = self.settled()
+        rank = settled.basis.shape[1] + settled.settled_faint + settled.uncounted
+        return replace(
+            settled,
+            settled_basis=np.zeros((self.d, 0)),
+            settled_images=np.zeros((self.d, 0)),
+            settled_faint=0,
+            uncounted=0,
+            preparation=preparation,
+            width=width,
+            other_rank=settled.other_rank + int(rank),
+            other_variance=settled.variance_fraction,
+        )
 
     def raise_rank(self, rank: int) -> "Meter":
         """Return the meter with its rank raised to at least `rank`.
@@ -164,7 +235,7 @@ class Meter:
         >>> Meter.empty(4).raise_rank(2).rank
         2
         """
-        missing = min(rank, self.d) - self.rank
+        missing = min(rank, self.size) - self.rank
         if missing <= 0:
             return self
         settled = self.settled()
@@ -179,14 +250,15 @@ class Meter:
         if self.whole or self.uncounted:
             return 1.0
         if not (self.trace > 0 and self.basis.shape[1]):
-            return 0.0
+            return self.other_variance
         inner = self.basis.T @ self.images
         values, vectors = np.linalg.eigh((inner + inner.T) / 2)
         # The image of a nearly repeated direction is a small difference of large numbers: rounding
         # errors divided by its tiny Ritz value would dominate, so such values are left out.
         firm = values > _FIRM * max(float(values[-1]), 0.0)
         factor = self.images @ (vectors[:, firm] / np.sqrt(values[firm]))
-        return min(float(np.vdot(factor, factor)) / self.trace, 1.0)
+        found = min(float(np.vdot(factor, factor)) / self.trace, 1.0)
+        return max(found, self.other_variance)
 
     def answered(self, answer: RevealedProducts) -> "Meter":
         """Return the meter after a reply ``images = M @ directions``.
@@ -288,7 +360,7 @@ class Meter:
         outside = self._outside(units / np.where(lengths > 0, lengths, 1.0))
         sizes = np.linalg.svd(outside, compute_uv=False)
         added = int(np.count_nonzero(sizes > _INDEPENDENT))
-        return min(self.rank_fraction + added / self.d, 1.0)
+        return min(self.rank_fraction + added / self.size, 1.0)
 
     def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
         """Return whether directions are orthogonal to all revealed ones; cheap, without a basis."""
@@ -334,7 +406,7 @@ class Meter:
 
     def to_bytes(self) -> bytes:
         """Serialise the meter, for the site's ledger."""
-        scalars = {
+        scalars: dict[str, Scalar] = {
             "d": self.d,
             "trace": self.trace,
             "uncounted": self.uncounted,
@@ -344,6 +416,13 @@ class Meter:
             "numbers": self.numbers,
             "settled_faint": self._settled[2],
         }
+        if self.preparation or self.other_rank or self.other_variance:
+            scalars |= {
+                "preparation": self.preparation,
+                "width": self.width,
+                "other_rank": self.other_rank,
+                "other_variance": self.other_variance,
+            }
         arrays = {"settled_basis": self.basis, "settled_images": self.images}
         return Container(_KIND, _VERSION, scalars, arrays).to_bytes()
 

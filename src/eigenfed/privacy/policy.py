@@ -1,5 +1,6 @@
 """A site's policy: the limits it enforces against every coordinator."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eigenfed.privacy.ledger.entries import Budget
@@ -24,6 +25,8 @@ class Policy:
         file must state it; the default is for sites within one process.
     methods : frozenset of str or None
         The methods that the site takes part in; None allows all of them.
+    steps : frozenset of str or None
+        The steps of a preparation that the site takes part in, such as "log1p"; None allows all.
     max_runs : int
         Largest number of runs on the data set.
     secure_only : bool
@@ -54,6 +57,7 @@ class Policy:
     max_rounds: int | None = None
     min_rows: int = 1
     methods: frozenset[str] | None = None
+    steps: frozenset[str] | None = None
     max_runs: int = 1000
     secure_only: bool = False
     least_roster_change: int = 3
@@ -65,6 +69,16 @@ class Policy:
     def allows(self, method: str) -> bool:
         """Return whether the site takes part in a method."""
         return self.methods is None or method in self.methods
+
+    def allows_steps(self, names: Iterable[str]) -> bool:
+        """Return whether the site takes part in a preparation by these steps.
+
+        Examples
+        --------
+        >>> Policy(steps=frozenset({"log1p"})).allows_steps(["log1p", "standardize"])
+        False
+        """
+        return self.steps is None or self.steps.issuperset(names)
 
     @property
     def limits_leakage(self) -> bool:

@@ -1,11 +1,12 @@
 """Result types of a decomposition."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.privacy.guarantee import Statement
 
 
@@ -84,6 +85,8 @@ class Decomposition:
         covariance; None if it cannot be estimated.
     by_site : dict of str to SiteLevel, or None
         Scores of each site, if the study requests them.
+    preparation : Preparation
+        How the rows were prepared; `mean` is that of prepared rows.
     """
 
     components: Array
@@ -99,3 +102,4 @@ class Decomposition:
     privacy: Statement | None = None
     signal: Array | None = None
     by_site: dict[str, SiteLevel] | None = None
+    preparation: Preparation = field(default_factory=Preparation)

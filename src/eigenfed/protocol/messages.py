@@ -126,6 +126,8 @@ REFUSAL_TEXTS: dict[str, str] = {
     "unapproved": "The study is not among those that the site has approved.",
     "other_sites": "The study's sites differ from the site's roster, or do not include this site.",
     "method": "The policy does not allow the study's method.",
+    "prepare": "The policy does not allow a step of the study's preparation, or its other settings "
+    "do not.",
     "not_a_sum": "The study requires secure aggregation, which its method does not support.",
     "unmasked": "The policy lets replies leave only inside secure aggregation.",
     "exact": "The rows have a privacy budget, and this study adds no noise. Add [privacy] to it.",

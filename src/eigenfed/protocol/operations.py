@@ -8,13 +8,14 @@ none is taken from the message.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_type_hints
 
 import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
@@ -100,6 +101,8 @@ class State:
 
     Attributes
     ----------
+    preparation : Preparation
+        The steps of the study, with the figures received so far.
     totals : tuple or None
         Reply to `moments`: weight, observed weight and total of each feature.
     scatter : OwnScatter or None
@@ -118,6 +121,7 @@ class State:
         State of the method's own operations.
     """
 
+    preparation: Preparation = field(default_factory=Preparation)
     totals: tuple[float, Array, Array] | None = None
     scatter: OwnScatter | None = None
     declared: tuple[int, int] | None = None
@@ -144,7 +148,7 @@ class Terms:
     study : Study
         The study that the site approved, with the method of the run.
     n, d : int
-        Numbers of the site's rows and features.
+        Numbers of the site's rows, and of their features after the steps applied so far.
     parties : int
         Number of sites in secure aggregation; 0 without it.
     narrow : bool

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
@@ -11,6 +12,7 @@ from eigenfed.protocol.core import Protocol, Total, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.by_site import request_levels
 from eigenfed.protocol.exact.moments import collect_moments
+from eigenfed.protocol.exact.preparation import collect_preparation
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
@@ -66,6 +68,7 @@ def pca(
         return (yield from published_pca(study, rng=rng))
     if isinstance(study.privacy, Privacy):
         found = yield from private_pca(study, rng=rng, total=total)
+        found = replace(found, preparation=Preparation(study.prepare))
     elif study.split == "features":
         if rows is None:
             raise InputError("split='features' requires the number of rows. Pass rows.")
@@ -78,9 +81,12 @@ def pca(
 def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
     if total.bounded:
         check_summable(study.chosen)
-    moments = yield from collect_moments(total, study)
+    known, figures = yield from collect_preparation(total, study)
+    moments = yield from collect_moments(total, study, figures)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
     found = yield from study.chosen.run(run)
-    return (
-        replace(found, by_site=(yield from request_levels(run, found))) if study.by_site else found
-    )
+    if study.by_site:
+        found = replace(found, by_site=(yield from request_levels(run, found)))
+    if known.origin is not None:
+        found = replace(found, mean=found.mean + known.origin)
+    return replace(found, preparation=known)

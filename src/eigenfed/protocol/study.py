@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.errors import DataError, EigenfedError, InputError
+from eigenfed.data.steps import PrepareStep, as_steps, build_step, count_features
+from eigenfed.errors import Argument, DataError, EigenfedError, InputError, Part
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published
 from eigenfed.privacy.secagg.identity import Identity
@@ -54,6 +55,8 @@ class Study:
         Precision of the floats in messages.
     features : str
         Digest of the feature names, if they are agreed on; otherwise empty.
+    prepare : tuple of PrepareStep
+        Steps that prepare the rows before all else.
 
     Examples
     --------
@@ -78,9 +81,11 @@ class Study:
     certify: bool = True
     wire: str = "float64"
     features: str = ""
+    prepare: tuple[PrepareStep, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_method(self.method))
+        object.__setattr__(self, "prepare", as_steps(self.prepare))
         for kind, names in _TYPES.items():
             if any(type(getattr(self, name)) is not kind for name in names):
                 raise InputError(f"{', '.join(names)} of a study must be of type {kind.__name__}.")
@@ -102,6 +107,38 @@ class Study:
         )
 
     @property
+    def federated_steps(self) -> tuple[PrepareStep, ...]:
+        """The steps of the preparation that need figures over all sites."""
+        return tuple(step for step in self.prepare if step.federated)
+
+    @property
+    def step_conflict(self) -> tuple[Part, ...]:
+        """What the preparation cannot be combined with, and why, for a message; or nothing."""
+        federated = [step.name for step in self.federated_steps]
+        standardizes = "standardize" in federated
+        if not self.prepare:
+            return ()
+        if self.split == "features":
+            return Argument("split", "features"), ": a row is not at one site"
+        if isinstance(self.privacy, Published):
+            return "a published mechanism, which is run as its paper prints it", ""
+        if self.privacy is not None and federated:
+            return (
+                "privacy",
+                f": {federated[0]!r} needs means and variances without noise; steps within a row "
+                "can be combined with it",
+            )
+        if standardizes and self.scale:
+            return Argument("scale", True), ": 'standardize' divides by the standard deviation"
+        if standardizes and not self.center:
+            return Argument("center", False), ": 'standardize' subtracts the mean"
+        return ()
+
+    def width(self, d: int) -> int:
+        """Return the number of features, of d, that rows have after the preparation."""
+        return count_features(self.prepare, d)
+
+    @property
     def chosen(self) -> Method:
         """The method; InputError if it is still "auto"."""
         if isinstance(self.method, str):
@@ -119,6 +156,7 @@ class Study:
         record |= {
             "method": _describe_method(self.method),
             "privacy": _describe_privacy(self.privacy),
+            "prepare": [{"name": step.name, "options": step.options} for step in self.prepare],
         }
         return json.dumps(record, sort_keys=True, separators=(",", ":")).encode("ascii")
 
@@ -140,6 +178,7 @@ class Study:
             record["sites"] = tuple(record["sites"])
             record["method"] = _parse_method(record["method"])
             record["privacy"] = _parse_privacy(record["privacy"])
+            record["prepare"] = [build_step(**step) for step in record["prepare"]]
             study = cls(**record)
             # One study, one digest: another spelling of the same JSON is refused.
             same = study.to_bytes() == data

@@ -1,6 +1,8 @@
 """Exact methods: what the sites compute, what the coordinator computes, and the certificate.
 
 - `moments`: counts, means and variances over all sites, which every method starts with.
+- `preparation`: figures for steps that prepare rows: features to select, means and deviations.
+- `figures`: how requests bring those figures to the sites.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
 - `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
 - `covariance`: `Covariance`: the whole covariance in one round.

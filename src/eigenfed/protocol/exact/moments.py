@@ -22,12 +22,13 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
-from eigenfed.data.source import Source, stored
+from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
+from eigenfed.protocol.exact.figures import LEAST_SCALE, StageRequest
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import (
     Answer,
@@ -41,6 +42,9 @@ from eigenfed.protocol.operations import (
     op,
 )
 from eigenfed.protocol.study import Study
+
+Figures = dict[str, Any]
+"""Fields of a request that bring the figures of a preparation."""
 
 _NONE = -1074
 """The declared power of two of a site without nonzero numbers: that of the least float64."""
@@ -64,22 +68,27 @@ class MagnitudeReply:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class MagnitudeRequest(Request[MagnitudeReply]):
+class MagnitudeRequest(StageRequest):
     """Request the magnitude of a site's numbers."""
 
     op, reply = "magnitude", MagnitudeReply
+
+    def begins_stage(self, terms: Terms, state: State) -> bool:
+        """Return whether magnitudes were declared before."""
+        return state.declared is not None
 
 
 @op(Release("magnitude of entries and of the weight", "2", Leaves.EXACT, Reveals.RANGE))
 def magnitude(
     source: Source, request: MagnitudeRequest, state: State, terms: Terms
 ) -> Answer[MagnitudeReply]:
-    """Return the exponents of the least powers of two that bound the entries, and the weight."""
-    entries = stored(source.X)
+    """Return the exponents of the least powers of two that bound the entries, and the weight.
+
+    Clipped entries have a bound that is known without them.
+    """
     weight = float(source.n if source.weights is None else source.weights.sum())
-    largest = max(
-        -float(np.nanmin(entries, initial=0.0)), float(np.nanmax(entries, initial=0.0)), 0.0
-    )
+    clip = state.preparation.clip
+    largest = source.largest() if clip is None else 2.0 * clip
     declared = _round_up_to_power(largest), _round_up_to_power(weight)
     reply = MagnitudeReply(entry=declared[0], weight=declared[1])
     return Answer(reply, replace(state, declared=declared))
@@ -95,7 +104,7 @@ class MomentsReply:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class MomentsRequest(Request[MomentsReply]):
+class MomentsRequest(StageRequest):
     """Request weights and totals; with secure aggregation, announce the largest magnitudes.
 
     Attributes
@@ -109,8 +118,13 @@ class MomentsRequest(Request[MomentsReply]):
 
     op, reply = "moments", MomentsReply
 
+    def begins_stage(self, terms: Terms, state: State) -> bool:
+        """Return whether totals were sent before; with secure aggregation `magnitude` begins."""
+        return not terms.parties and state.totals is not None
+
     def check(self, terms: Terms, state: State) -> None:
         """Refuse magnitudes that are missing, below those the site declared, or far above."""
+        super().check(terms, state)
         if not terms.parties:
             if (self.entry, self.weight) != (None, None):
                 raise InputError("Plain sums need no magnitudes.")
@@ -127,7 +141,8 @@ class MomentsRequest(Request[MomentsReply]):
             raise InputError("The magnitudes are so large that this site's numbers are lost.")
 
     def apply_to(self, terms: Terms, state: State) -> State:
-        """Return the state with the limits that follow from the magnitudes."""
+        """Return the state with figures, or with the limits that follow from the magnitudes."""
+        state = super().apply_to(terms, state)
         if self.entry is None or self.weight is None:
             return state
         return replace(
@@ -149,7 +164,8 @@ def moments(
     If the method will request the scatter, the site computes and keeps it here, so that it reads
     its rows once.
     """
-    keeps = not isinstance(terms.study.method, str) and terms.study.method.keeps_scatter()
+    method, is_last = terms.study.method, state.preparation.missing is None
+    keeps = is_last and not isinstance(method, str) and method.keeps_scatter()
     own = OwnScatter.of(source) if keeps else None
     if own is not None:
         n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
@@ -185,7 +201,11 @@ class SquaresRequest(Request[SquaresReply]):
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean or sums of another shape or out of range."""
-        check_mean(terms, self.mean, state.limits)
+        if state.preparation.missing is None:
+            check_mean(terms, self.mean, state.limits)
+        else:
+            # Steps of a preparation need variances, also of rows that are not centred later.
+            _check_reach(terms, self.mean, state.limits)
         if self.found is None:
             return
         check_finite("found", self.found, (terms.d,))
@@ -294,7 +314,14 @@ def _compute_frame(source: Source, state: State) -> Frame:
 
 
 def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
-    """Refuse a mean of another shape, or one other than 0 if rows are not centred.
+    """Refuse a mean of another shape, or one other than 0 if rows are not centred."""
+    _check_reach(terms, mean, limits)
+    if not terms.study.center and mean.any():
+        raise InputError("The study does not centre rows, so the mean must be 0.")
+
+
+def _check_reach(terms: Terms, mean: Array, limits: Limits | None) -> None:
+    """Refuse a mean of another shape, or out of reach.
 
     With secure aggregation the mean must lie within the agreed magnitudes: with any other mean,
     whether a reply exceeds its bounds would reveal something about the rows.
@@ -302,14 +329,12 @@ def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
     terms.check_vector("mean", mean)
     if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / _REACH:
         raise InputError("mean must lie within the largest entry that a site has declared.")
-    if not terms.study.center and mean.any():
-        raise InputError("The study does not centre rows, so the mean must be 0.")
 
 
 def check_scale(terms: Terms, scale: Array) -> None:
     """Refuse a scale of another shape or not above 0, or other than 1 if rows are not scaled."""
     terms.check_vector("scale", scale)
-    if not (scale > 1e-150).all():
+    if not (scale > LEAST_SCALE).all():
         raise InputError("scale must be above 0.")
     if not terms.study.scale and (scale != 1.0).any():
         raise InputError("The study does not scale rows, so the scale must be 1.")
@@ -350,11 +375,23 @@ OPS = (magnitude, moments, squares, spread)
 
 
 def moments_script(study: Study) -> Script:
-    """Return the script of the requests before the method begins."""
+    """Return the script of the requests before the method begins.
+
+    Each step of the preparation that needs figures over all sites has a stage of its own.
+    """
+    stages = [_stage_script(study)] * len(study.federated_steps)
     if not study.masked:
-        return sequence("moments", optional("squares") if study.scale else sequence())
-    last = repeat("squares", 1, 2) if study.scale else sequence("spread")
-    return sequence("magnitude", "moments", last)
+        last = sequence("moments", optional("squares") if study.scale else sequence())
+    else:
+        sums = repeat("squares", 1, 2) if study.scale else sequence("spread")
+        last = sequence("magnitude", "moments", sums)
+    return sequence(*stages, last)
+
+
+def _stage_script(study: Study) -> Script:
+    if not study.masked:
+        return sequence("moments", "squares")
+    return sequence("magnitude", "moments", repeat("squares", 1, 2))
 
 
 def compute_limits(entry: int, weight: int, parties: int, d: int) -> Limits:
@@ -413,7 +450,9 @@ class Moments:
         return fields
 
 
-def collect_moments(total: Total, study: Study) -> Protocol[Moments]:
+def collect_moments(
+    total: Total, study: Study, figures: Figures | None = None
+) -> Protocol[Moments]:
     """Collect counts and means of all sites, and standard deviations if rows are scaled.
 
     Parameters
@@ -422,24 +461,17 @@ def collect_moments(total: Total, study: Study) -> Protocol[Moments]:
         How sums over sites are made.
     study : Study
         Whether rows are centred and scaled, and the precision of messages.
+    figures : dict, optional
+        Figures of a preparation that the first request brings to the sites.
     """
-    first, limits = yield from _request_totals(total, study)
-    n, count = first.n, first.count
-    if not n > 0.0:
-        raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
-    observed = np.where(count > 0, count, 1.0)
-    mean = first.total / observed
-    if limits is not None:
-        # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
-        mean = np.clip(mean, -limits.entry / _REACH, limits.entry / _REACH)
+    first, limits = yield from _request_totals(total, study, figures or {})
+    mean = _compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
     scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
     if study.scale:
         sums = yield from _request_squares(total, center_at, limits)
-        scale = np.sqrt(sums / observed)
-        # The rounding error of a constant feature must not be mistaken for its spread.
-        rounding = 10 * np.finfo(float).eps * np.abs(mean)
-        scale = np.where(scale > rounding, scale, 1.0)
+        scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
+    n = first.n
     result = Moments(n, center_at, scale, wire=study.wire)
     if limits is None:
         return result
@@ -448,11 +480,55 @@ def collect_moments(total: Total, study: Study) -> Protocol[Moments]:
     return result
 
 
-def _request_totals(total: Total, study: Study) -> Protocol[tuple[MomentsReply, Limits | None]]:
+@dataclass(frozen=True, eq=False)
+class StageMoments:
+    """Moments of all rows as far as they are prepared.
+
+    Attributes
+    ----------
+    count, mean, squares : ndarray of shape (d,)
+        Observed weight, mean, and sum of squares about the mean of each feature.
+    """
+
+    count: Array
+    mean: Array
+    squares: Array
+
+
+def collect_stage(total: Total, study: Study, figures: Figures) -> Protocol[StageMoments]:
+    """Collect the moments from which the next step of a preparation takes its figures."""
+    first, limits = yield from _request_totals(total, study, figures)
+    mean = _compute_mean(first, limits)
+    squares = yield from _request_squares(total, mean, limits)
+    return StageMoments(first.count, mean, np.maximum(squares, 0.0))
+
+
+def find_scale(mean: Array, variance: Array) -> Array:
+    """Return standard deviations, and 1 for features that are constant up to rounding."""
+    scale = np.sqrt(variance)
+    # The rounding error of a constant feature must not be mistaken for its spread.
+    rounding = 10 * np.finfo(float).eps * np.abs(mean)
+    found: Array = np.where(scale > rounding, scale, 1.0)
+    return found
+
+
+def _compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
+    if not first.n > 0.0:
+        raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
+    mean: Array = first.total / np.where(first.count > 0, first.count, 1.0)
+    if limits is not None:
+        # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
+        mean = np.clip(mean, -limits.entry / _REACH, limits.entry / _REACH)
+    return mean
+
+
+def _request_totals(
+    total: Total, study: Study, figures: Figures
+) -> Protocol[tuple[MomentsReply, Limits | None]]:
     """Request totals, and with secure aggregation first the magnitudes that bound them."""
     if not total.bounded:
-        return (yield from total(Call(MomentsRequest()))), None
-    replies = yield from call_each(Call(MagnitudeRequest()))
+        return (yield from total(Call(MomentsRequest(**figures)))), None
+    replies = yield from call_each(Call(MagnitudeRequest(**figures)))
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
     # The number of features is known only after the totals, whose bounds do not depend on it.

@@ -85,6 +85,8 @@ def check_study(
     """
     _check_sites(study, site, roster)
     chosen = _check_method(study, method, policy)
+    if not policy.allows_steps(step.name for step in study.prepare) or study.step_conflict:
+        raise refusal("prepare")
     if source.n < policy.min_rows and not _hides_number(study, filtered):
         raise refusal("few_rows")
     if policy.secure_only and not study.masked:

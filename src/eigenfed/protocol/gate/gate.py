@@ -312,11 +312,12 @@ class Site:
         try:
             # 5. Compute. An overflow is detected in the reply and not by a warning on the way.
             with np.errstate(all="ignore"):
-                answer = admitted.op.run(self._source, request, state, run.terms)
+                rows = run.rows_at(state, self._source)
+                answer = admitted.op.run(rows, request, state, run.terms_at(state))
             reply = pack(answer.reply)
             _check_finite(reply)
             # 6. Count what the reply reveals, before it leaves.
-            self._count_in_meter(admitted.op, answer, own)
+            self._count_in_meter(run, admitted.op, answer, own)
             # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
             if charge is not None and charge.parties:
                 reply = charge.noise.add_to(reply, charge.mu, charge.parties)
@@ -352,7 +353,7 @@ class Site:
         if most is not None and run.answered >= most:
             raise refusal("rounds")
         try:
-            request.check(run.terms, run.state)
+            request.check(run.terms_at(run.state), run.state)
         except EigenfedError:
             _log.info("a field of %s is not valid for the run", message.label, exc_info=True)
             raise refusal("invalid") from None
@@ -371,25 +372,33 @@ class Site:
             Number of directions to be revealed that the site computes from its rows.
         """
         request = admitted.request
-        state, directions = request.apply_to(run.terms, run.state), request.directions()
-        if directions is not None and len(directions) != self.meter.d:
-            raise refusal("invalid")
+        state = request.apply_to(run.terms_at(run.state), run.state)
+        known, selected = state.preparation, state.preparation.selected
+        directions = request.directions()
+        if directions is not None:
+            directions = known.embed(directions, self.meter.d)
+            if len(directions) != self.meter.d:
+                raise refusal("invalid")
         if not self._policy.limits_leakage:
             return request, state, 0
         self.meter = self.meter.settled()
-        scale, own = None if state.sent is None else state.sent[1], 0
+        meter, own = run.meter_of(self.meter), 0
+        scale = None if state.sent is None else known.embed(state.sent[1], self.meter.d, 1.0)
         if directions is not None:
             # Directions that almost repeat known ones would pass as rounding errors, and yet the
             # difference of the two replies would reveal a new one. That part is removed.
-            counted = self.meter.counted(directions, scale)
-            request = request if counted is directions else request.with_directions(counted)
-            rank = self.meter.rank_with(counted, scale)
+            counted = meter.counted(directions, scale)
+            if counted is not directions:
+                kept = counted if selected is None else counted[selected]
+                request = request.with_directions(kept)
+                counted = known.embed(kept, self.meter.d)
+            rank = meter.rank_with(counted, scale)
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
         else:
             # The directions are not known yet: all of them are assumed to be new.
-            own = request.own_directions(run.terms, state)
-            rank = min(self.meter.rank_fraction + own / self.meter.d, 1.0) if own else 0.0
+            own = request.own_directions(run.terms_at(state), state)
+            rank = min(meter.rank_fraction + own / meter.size, 1.0) if own else 0.0
         if rank > self._policy.max_rank_fraction:
             raise refusal("leakage")
         return request, state, own
@@ -408,7 +417,7 @@ class Site:
         if op.release.leaves is Leaves.PUBLISHED:
             self._records.spend_unproven(key)
             return None
-        noise = request.noise(run.terms, run.state)
+        noise = request.noise(run.terms_at(run.state), run.state)
         if op.release.leaves is not Leaves.NOISED:
             return None
         if noise is None or not isinstance(privacy, Privacy):
@@ -418,13 +427,19 @@ class Site:
         run.charged += 1
         return Charge(noise, mu, privacy.parties(len(run.terms.study.sites)))
 
-    def _count_in_meter(self, op: Op[Any, Any], answer: Answer[Any], own: int) -> None:
+    def _count_in_meter(
+        self, run: OpenRun, op: Op[Any, Any], answer: Answer[Any], own: int
+    ) -> None:
         """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
-        meter, policy = self.meter.count_reply(op.release.reveals, answer.revealed), self._policy
+        before, policy, revealed = run.meter_of(self.meter), self._policy, answer.revealed
+        selected = answer.state.preparation.selected
+        if revealed is not None and selected is not None:
+            revealed = revealed.embedded(before.d, selected)
+        meter = before.count_reply(op.release.reveals, revealed)
         if own:
             # Counted as promised in step 2, whatever the rank of the rows: later refusals depend
             # on this count, and must not depend on the rows.
-            meter = meter.raise_rank(self.meter.rank + own)
+            meter = meter.raise_rank(before.rank + own)
         if meter is not self.meter and policy.max_variance_fraction < 1.0:
             meter = meter.settled()
             if meter.variance_fraction > policy.max_variance_fraction:

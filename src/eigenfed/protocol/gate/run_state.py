@@ -1,10 +1,13 @@
 """What a site remembers about an open run, and what it has settled about one request of it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from eigenfed.data.prepared_rows import Preparation, prepare_source
+from eigenfed.data.source import Source
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.leakage import Meter
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations
 from eigenfed.protocol.operations import Op, Request, State, Terms
@@ -20,7 +23,7 @@ class OpenRun:
     Attributes
     ----------
     terms : Terms
-        The study, and the sizes of the site's data.
+        The study, and the sizes of the site's data before any preparation.
     script : Script
         Operations that may come next.
     ops : dict of str to Op
@@ -60,6 +63,7 @@ class OpenRun:
     refused: int = 0
     key_messages: int = 0
     is_aborted: bool = False
+    _prepared: tuple[Preparation, Source] | None = None
 
     @classmethod
     def start(cls, study: Study, *, n: int, d: int) -> "OpenRun":
@@ -67,7 +71,26 @@ class OpenRun:
         parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
         spends = list_spends(study) if isinstance(study.privacy, Privacy) else ()
         terms = Terms(study, n, d, parties, narrow)
-        return cls(terms, build_script(study, d), list_operations(study), spends)
+        state = State(preparation=Preparation(study.prepare))
+        return cls(
+            terms, build_script(study, study.width(d)), list_operations(study), spends, state
+        )
+
+    def terms_at(self, state: State) -> Terms:
+        """Return the terms with the number of features that rows have in this state."""
+        d = state.preparation.width(self.terms.d)
+        return self.terms if d == self.terms.d else replace(self.terms, d=d)
+
+    def meter_of(self, meter: Meter) -> Meter:
+        """Return the leakage meter of a data set for rows as this run prepares them."""
+        prepare, d = self.state.preparation, self.terms.d
+        return meter.about(prepare.key, self.terms.study.width(d)) if meter.d == d else meter
+
+    def rows_at(self, state: State, source: Source) -> Source:
+        """Return the rows as far as this state prepares them; they are kept for later requests."""
+        if self._prepared is None or self._prepared[0] is not state.preparation:
+            self._prepared = state.preparation, prepare_source(source, state.preparation)
+        return self._prepared[1]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -1,0 +1,76 @@
+"""Figures of a preparation, as requests bring them to the sites.
+
+A study may prepare rows by steps that depend on all sites: which features vary most, and their
+means and standard deviations. Each such step ends a stage of the run. The first request of the next
+stage brings the step's figures, and from then on the site's rows are those after that step. How
+many features are selected, and the clip, are the study's and not the request's.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.data.steps import SelectVariable, Standardize, count_features
+from eigenfed.errors import InputError
+from eigenfed.protocol.messages import Integers
+from eigenfed.protocol.operations import Request, State, Terms
+
+LEAST_SCALE = 1e-150
+"""Least divisor of features: squares of smaller numbers would vanish."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StageRequest(Request[Any]):
+    """Base of requests that may begin a stage, and then bring figures.
+
+    Attributes
+    ----------
+    selected : ndarray of int64 or None
+        Positions of the selected features, in increasing order.
+    center, spread : ndarray of shape (d,) or None
+        Mean and standard deviation of each feature, for a standardisation.
+    """
+
+    selected: Integers | None = None
+    center: Array | None = None
+    spread: Array | None = None
+
+    def begins_stage(self, terms: Terms, state: State) -> bool:
+        """Return whether this request begins another stage than the first."""
+        raise NotImplementedError
+
+    def check(self, terms: Terms, state: State) -> None:
+        """Refuse figures unless they are due, and those that the study does not allow."""
+        due = state.preparation.missing if self.begins_stage(terms, state) else None
+        selects, standardizes = isinstance(due, SelectVariable), isinstance(due, Standardize)
+        given = self.center is not None, self.spread is not None
+        if (self.selected is not None) != selects or given != (standardizes, standardizes):
+            raise InputError("Figures are sent once, by the first request that relies on them.")
+        if self.selected is not None:
+            _check_selected(terms, self.selected)
+        if self.center is not None and self.spread is not None:
+            terms.check_vector("center", self.center)
+            terms.check_vector("spread", self.spread)
+            if not (self.spread > LEAST_SCALE).all():
+                raise InputError("spread must be above 0.")
+
+    def apply_to(self, terms: Terms, state: State) -> State:
+        """Return the state with the figures: with some, a new stage begins."""
+        known = state.preparation
+        if self.selected is not None:
+            return State(preparation=known.with_selected(self.selected))
+        if self.center is not None and self.spread is not None:
+            return State(preparation=known.with_moments(self.center, self.spread))
+        return state
+
+
+def _check_selected(terms: Terms, selected: Integers) -> None:
+    count = count_features(terms.study.prepare, terms.d)
+    if selected.shape != (count,):
+        raise InputError(f"selected must name {count} features.")
+    # All entries are compared with the range first: differences of others could overflow.
+    in_range = selected.min() >= 0 and selected.max() < terms.d
+    if not in_range or not (np.diff(selected) > 0).all():
+        raise InputError("selected must be distinct features in increasing order.")

@@ -1,0 +1,66 @@
+"""Preparation of rows: the coordinator's half of steps that need figures over all sites.
+
+===========  ==================================================================================
+coordinator  for each such step, sums over sites: weight, observed weight, total and sum of
+             squares about the mean of each feature, of the rows after the steps before it
+site         the positions of the selected features; means and standard deviations
+===========  ==================================================================================
+
+The site's half is that of `moments`, with the figures that `figures` describes. Steps within a row
+need no round.
+"""
+
+import numpy as np
+
+from eigenfed.data.prepared_rows import Preparation
+from eigenfed.data.steps import SelectVariable, Standardize
+from eigenfed.errors import InputError, ProtocolError
+from eigenfed.linalg.dispersion import select_variable
+from eigenfed.protocol.core import Protocol, Total
+from eigenfed.protocol.exact.moments import Figures, StageMoments, collect_stage, find_scale
+from eigenfed.protocol.study import Study
+
+
+def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparation, Figures]]:
+    """Collect the figures of all steps of a study.
+
+    Parameters
+    ----------
+    total : Total
+        How sums over sites are made.
+    study : Study
+
+    Returns
+    -------
+    preparation : Preparation
+        With all figures.
+    figures : dict
+        Those of the last step, which the next request must bring to the sites.
+    """
+    known, figures = Preparation(study.prepare), Figures()
+    while (step := known.missing) is not None:
+        moments = yield from collect_stage(total, study, figures)
+        if isinstance(step, SelectVariable):
+            known = known.with_selected(_choose_features(step, moments))
+            figures = {"selected": known.selected}
+        elif isinstance(step, Standardize):
+            known = _standardize(known, step, moments)
+            figures = {"center": known.center, "spread": known.spread}
+    return known, figures
+
+
+def _choose_features(step: SelectVariable, moments: StageMoments) -> np.ndarray:
+    variance = moments.squares / np.where(moments.count > 0, moments.count, 1.0)
+    # The rounding error of a constant feature must not be ranked as if the feature varied.
+    rounding = 10 * np.finfo(float).eps * np.abs(moments.mean)
+    varying = np.where(np.sqrt(variance) > rounding, variance, 0.0)
+    try:
+        return select_variable(moments.mean, varying, step.n_features, step.flavor)
+    except InputError as error:
+        raise ProtocolError(str(error)) from None
+
+
+def _standardize(known: Preparation, step: Standardize, moments: StageMoments) -> Preparation:
+    divisor = moments.count - step.ddof
+    variance = moments.squares / np.where(divisor > 0, divisor, 1.0)
+    return known.with_moments(moments.mean, find_scale(moments.mean, variance))
