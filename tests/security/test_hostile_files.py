@@ -28,7 +28,8 @@ from eigenfed.data.files import open_source
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.privacy.ledger.events import Event
 from eigenfed.protocol.core import TOTAL, Call
-from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.magnitude import MagnitudeRequest
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
 from eigenfed.report.html import write_pages
 from eigenfed.study.config import read_site, read_study
 from eigenfed.study.results.result_folder import read_result

@@ -34,6 +34,10 @@ PLAIN: dict[str, dict[str, Any]] = {name: {"method": name} for name in all_metho
         )
     },
     "features": {"method": "krylov", "split": "features"},
+    "prepared": {
+        "method": "krylov",
+        "prepare": ["normalize:6", "select:3:variance", "log1p", "standardize:1"],
+    },
 }
 SECURE: dict[str, dict[str, Any]] = {
     "covariance": {"method": "covariance", "secure": True},
@@ -42,9 +46,18 @@ SECURE: dict[str, dict[str, Any]] = {
     "scaled": {"method": "covariance", "secure": True, "scale": True},
     "subspace": {"method": "subspace", "secure": True, "max_rounds": 2},
     "power": {"method": find_method("power", {"local_steps": 1}), "secure": True},
+    "prepared": {
+        "method": "covariance",
+        "secure": True,
+        "prepare": ["select:3:variance", "standardize:1"],
+    },
 }
 PRIVATE: dict[str, dict[str, Any]] = {
-    "local": {"method": "covariance", "privacy": Privacy(9.0, 1e-3, trust="local")},
+    "local": {
+        "method": "covariance",
+        "privacy": Privacy(9.0, 1e-3, trust="local"),
+        "prepare": ["log1p"],
+    },
     "central power": {
         "method": "power",
         "privacy": Privacy(9.0, 1e-3, trust="central", clip=3.0),

@@ -2,14 +2,10 @@
 
 Dense rows are prepared block by block whenever they are read, unless the result is small. Sparse
 rows stay sparse: their entries that are not stored stay 0 through every step, and only the values
-of the others are computed, once. For the last step that needs a change of origin:
-
-    z = clip((x - mean) / sd, -c, c)                     what the step is defined as
-    u = (clip(x, low, high) - clip(0, low, high)) / sd   with low, high = mean -+ c sd
-
-differ by a number for each feature, and u is 0 where x is 0. Components do not depend on the
-origin, so sites work with u, and `Preparation.origin` is added to the mean at the end. Rounding
-does not suffer: if the mean is large compared with sd, u lies between -2 c and 2 c.
+of the others are computed, once. For the last step that needs a change of origin: the standardised
+entry ``z = clip((x - mean) / sd, -c, c)`` of a 0 is a number ``z0`` for each feature. Components do
+not depend on the origin, so sites work with ``z - z0``, which is 0 where x is 0 and lies between
+-2 c and 2 c, and `Preparation.origin` is added to the mean at the end.
 
 A step is defined for every row, so that none fails at a site, where failing would reveal something:
 of negative entries, which estimators refuse, totals and logarithms are those of the magnitudes.
@@ -114,22 +110,19 @@ class Preparation:
 
     @cached_property
     def origin(self) -> Array | None:
-        """What to add to prepared rows to get their standardised entries; None for nothing."""
-        if self.center is None:
-            return None
-        _, _, base, spread = self._bounds
-        origin: Array = (base - self.center) / spread
-        return origin
+        """Standardised entries of 0, to be added to prepared rows; None for nothing."""
+        return None if self.center is None else self._standardize(0.0, *self._moments)
 
-    @cached_property
-    def _bounds(self) -> tuple[Array, Array, Array, Array]:
-        """Bounds of the last step in units of the rows, 0 within them, and the divisor."""
-        last = self.steps[-1]
-        if self.center is None or self.spread is None or not isinstance(last, Standardize):
+    @property
+    def _moments(self) -> tuple[Array, Array]:
+        if self.center is None or self.spread is None:
             raise InputError("The figures of the last step are not known.")
-        reach = last.clip * self.spread
-        low, high = self.center - reach, self.center + reach
-        return low, high, np.clip(0.0, low, high), self.spread
+        return self.center, self.spread
+
+    def _standardize(self, values: Any, center: Array, spread: Array) -> Array:
+        clip = next(step.clip for step in self.steps if isinstance(step, Standardize))
+        found: Array = np.clip((values - center) / spread, -clip, clip)
+        return found
 
     def apply(self, rows: npt.NDArray[Any]) -> Array:
         """Return dense rows after the steps, (m, width)."""
@@ -144,8 +137,8 @@ class Preparation:
                 case SelectVariable():
                     found = found[:, self.selected]
                 case Standardize():
-                    low, high, base, spread = self._bounds
-                    found = (np.clip(found, low, high) - base) / spread
+                    zero = self._standardize(0.0, *self._moments)
+                    found = self._standardize(found, *self._moments) - zero
         return found
 
     def transform(self, rows: Any) -> Array:
@@ -174,8 +167,9 @@ class Preparation:
                     found = found[:, self.selected]
                     continue
                 case Standardize():
-                    low, high, base, spread = (figure[found.indices] for figure in self._bounds)
-                    values = (np.clip(values, low, high) - base) / spread
+                    center, spread = (figure[found.indices] for figure in self._moments)
+                    values = self._standardize(values, center, spread)
+                    values -= self._standardize(0.0, center, spread)
             found = sparse.csr_array((values, found.indices, found.indptr), shape=found.shape)
         return found
 

@@ -2,7 +2,8 @@
 
 - `moments`: counts, means and variances over all sites, which every method starts with.
 - `preparation`: figures for steps that prepare rows: features to select, means and deviations.
-- `figures`: how requests bring those figures to the sites.
+- `stages`: how requests bring those figures to the sites.
+- `magnitude`: the magnitude of a site's numbers, for secure sums.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
 - `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
 - `covariance`: `Covariance`: the whole covariance in one round.

@@ -28,7 +28,15 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
-from eigenfed.protocol.exact.figures import LEAST_SCALE, StageRequest
+from eigenfed.protocol.exact.magnitude import (
+    LARGEST_POWER,
+    NO_ENTRY,
+    REACH,
+    MagnitudeRequest,
+    compute_limits,
+    magnitude,
+)
+from eigenfed.protocol.exact.stages import LEAST_SCALE, Figures, StageRequest, find_scale
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import (
     Answer,
@@ -43,55 +51,12 @@ from eigenfed.protocol.operations import (
 )
 from eigenfed.protocol.study import Study
 
-Figures = dict[str, Any]
-"""Fields of a request that bring the figures of a preparation."""
-
-_NONE = -1074
-"""The declared power of two of a site without nonzero numbers: that of the least float64."""
-_LARGEST_POWER = 1023
 _FINE = 1e-13
 """Relative fixed-point error up to which sums of squares are not requested a second time."""
-_REACH = 2.1
-"""Means are no larger than entries, up to rounding: centred entries are within this factor."""
 _ROUNDED = 1.01
 _COARSEST = 40
 """By how many powers of two the agreed magnitudes may exceed those this site declared. More would
 round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class MagnitudeReply:
-    """Exponents of the least powers of two that bound the entries, and the weight."""
-
-    entry: int
-    weight: int
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class MagnitudeRequest(StageRequest):
-    """Request the magnitude of a site's numbers."""
-
-    op, reply = "magnitude", MagnitudeReply
-
-    def begins_stage(self, terms: Terms, state: State) -> bool:
-        """Return whether magnitudes were declared before."""
-        return state.declared is not None
-
-
-@op(Release("magnitude of entries and of the weight", "2", Leaves.EXACT, Reveals.RANGE))
-def magnitude(
-    source: Source, request: MagnitudeRequest, state: State, terms: Terms
-) -> Answer[MagnitudeReply]:
-    """Return the exponents of the least powers of two that bound the entries, and the weight.
-
-    Clipped entries have a bound that is known without them.
-    """
-    weight = float(source.n if source.weights is None else source.weights.sum())
-    clip = state.preparation.clip
-    largest = source.largest() if clip is None else 2.0 * clip
-    declared = _round_up_to_power(largest), _round_up_to_power(weight)
-    reply = MagnitudeReply(entry=declared[0], weight=declared[1])
-    return Answer(reply, replace(state, declared=declared))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -132,12 +97,12 @@ class MomentsRequest(StageRequest):
         if state.declared is None or self.entry is None or self.weight is None:
             raise InputError("Magnitudes must be requested first, and sent.")
         own_entry, own_weight = state.declared
-        check_integer("entry", self.entry, max(own_entry, _NONE), _LARGEST_POWER)
-        check_integer("weight", self.weight, max(own_weight, _NONE), _LARGEST_POWER)
+        check_integer("entry", self.entry, max(own_entry, NO_ENTRY), LARGEST_POWER)
+        check_integer("weight", self.weight, max(own_weight, NO_ENTRY), LARGEST_POWER)
         # Squares are the largest numbers of a run: their step grows with weight times entry^2. A
         # site whose entries are all 0 has nothing that rounding could show.
         excess = 2 * (self.entry - own_entry) + self.weight - own_weight
-        if own_entry > _NONE and excess > _COARSEST:
+        if own_entry > NO_ENTRY and excess > _COARSEST:
             raise InputError("The magnitudes are so large that this site's numbers are lost.")
 
     def apply_to(self, terms: Terms, state: State) -> State:
@@ -327,7 +292,7 @@ def _check_reach(terms: Terms, mean: Array, limits: Limits | None) -> None:
     whether a reply exceeds its bounds would reveal something about the rows.
     """
     terms.check_vector("mean", mean)
-    if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / _REACH:
+    if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / REACH:
         raise InputError("mean must lie within the largest entry that a site has declared.")
 
 
@@ -394,17 +359,6 @@ def _stage_script(study: Study) -> Script:
     return sequence("magnitude", "moments", repeat("squares", 1, 2))
 
 
-def compute_limits(entry: int, weight: int, parties: int, d: int) -> Limits:
-    """Compute the limits of a run from the largest exponents declared."""
-    return Limits(_REACH * math.ldexp(1.0, entry), math.ldexp(1.0, weight), parties, d)
-
-
-def _round_up_to_power(value: float) -> int:
-    """Return the exponent of the least power of two that is at least `value`."""
-    mantissa, exponent = math.frexp(value)
-    return exponent - (mantissa == 0.5) if value > 0 else _NONE
-
-
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Moments of all rows, known before a method begins.
@@ -464,12 +418,12 @@ def collect_moments(
     figures : dict, optional
         Figures of a preparation that the first request brings to the sites.
     """
-    first, limits = yield from _request_totals(total, study, figures or {})
-    mean = _compute_mean(first, limits)
+    first, limits = yield from request_totals(total, study, figures or {})
+    mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
     scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
     if study.scale:
-        sums = yield from _request_squares(total, center_at, limits)
+        sums = yield from request_squares(total, center_at, limits)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
     n = first.n
     result = Moments(n, center_at, scale, wire=study.wire)
@@ -480,49 +434,18 @@ def collect_moments(
     return result
 
 
-@dataclass(frozen=True, eq=False)
-class StageMoments:
-    """Moments of all rows as far as they are prepared.
-
-    Attributes
-    ----------
-    count, mean, squares : ndarray of shape (d,)
-        Observed weight, mean, and sum of squares about the mean of each feature.
-    """
-
-    count: Array
-    mean: Array
-    squares: Array
-
-
-def collect_stage(total: Total, study: Study, figures: Figures) -> Protocol[StageMoments]:
-    """Collect the moments from which the next step of a preparation takes its figures."""
-    first, limits = yield from _request_totals(total, study, figures)
-    mean = _compute_mean(first, limits)
-    squares = yield from _request_squares(total, mean, limits)
-    return StageMoments(first.count, mean, np.maximum(squares, 0.0))
-
-
-def find_scale(mean: Array, variance: Array) -> Array:
-    """Return standard deviations, and 1 for features that are constant up to rounding."""
-    scale = np.sqrt(variance)
-    # The rounding error of a constant feature must not be mistaken for its spread.
-    rounding = 10 * np.finfo(float).eps * np.abs(mean)
-    found: Array = np.where(scale > rounding, scale, 1.0)
-    return found
-
-
-def _compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
+def compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
+    """Return the means over observed entries."""
     if not first.n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
     mean: Array = first.total / np.where(first.count > 0, first.count, 1.0)
     if limits is not None:
         # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
-        mean = np.clip(mean, -limits.entry / _REACH, limits.entry / _REACH)
+        mean = np.clip(mean, -limits.entry / REACH, limits.entry / REACH)
     return mean
 
 
-def _request_totals(
+def request_totals(
     total: Total, study: Study, figures: Figures
 ) -> Protocol[tuple[MomentsReply, Limits | None]]:
     """Request totals, and with secure aggregation first the magnitudes that bound them."""
@@ -551,7 +474,7 @@ def _add_bound(
     return replace(known, most=_round_up(answer.spread, error), sent=True)
 
 
-def _request_squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
+def request_squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
     """Return the sums of squares by feature, over all sites.
 
     In fixed point, one bound for all features leaves small sums few digits. They are then

@@ -6,19 +6,51 @@ coordinator  for each such step, sums over sites: weight, observed weight, total
 site         the positions of the selected features; means and standard deviations
 ===========  ==================================================================================
 
-The site's half is that of `moments`, with the figures that `figures` describes. Steps within a row
+The site's half is that of `moments`, with the figures that `stages` describes. Steps within a row
 need no round.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
+from eigenfed.arrays import Array
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.steps import SelectVariable, Standardize
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.dispersion import select_variable
 from eigenfed.protocol.core import Protocol, Total
-from eigenfed.protocol.exact.moments import Figures, StageMoments, collect_stage, find_scale
+from eigenfed.protocol.exact.moments import (
+    compute_mean,
+    request_squares,
+    request_totals,
+)
+from eigenfed.protocol.exact.stages import Figures, find_scale
+from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.study import Study
+
+
+@dataclass(frozen=True, eq=False)
+class StageMoments:
+    """Moments of all rows as far as they are prepared.
+
+    Attributes
+    ----------
+    count, mean, squares : ndarray of shape (d,)
+        Observed weight, mean, and sum of squares about the mean of each feature.
+    """
+
+    count: Array
+    mean: Array
+    squares: Array
+
+
+def collect_stage(total: Total, study: Study, figures: Figures) -> Protocol[StageMoments]:
+    """Collect the moments from which the next step of a preparation takes its figures."""
+    first, limits = yield from request_totals(total, study, figures)
+    mean = compute_mean(first, limits)
+    squares = yield from request_squares(total, mean, limits)
+    return StageMoments(first.count, mean, np.maximum(squares, 0.0))
 
 
 def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparation, Figures]]:
@@ -49,7 +81,7 @@ def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparatio
     return known, figures
 
 
-def _choose_features(step: SelectVariable, moments: StageMoments) -> np.ndarray:
+def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
     variance = moments.squares / np.where(moments.count > 0, moments.count, 1.0)
     # The rounding error of a constant feature must not be ranked as if the feature varied.
     rounding = 10 * np.finfo(float).eps * np.abs(moments.mean)

@@ -17,6 +17,9 @@ from eigenfed.errors import InputError
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Request, State, Terms
 
+Figures = dict[str, Any]
+"""Fields of a request that bring the figures of a preparation."""
+
 LEAST_SCALE = 1e-150
 """Least divisor of features: squares of smaller numbers would vanish."""
 
@@ -74,3 +77,12 @@ def _check_selected(terms: Terms, selected: Integers) -> None:
     in_range = selected.min() >= 0 and selected.max() < terms.d
     if not in_range or not (np.diff(selected) > 0).all():
         raise InputError("selected must be distinct features in increasing order.")
+
+
+def find_scale(mean: Array, variance: Array) -> Array:
+    """Return standard deviations, and 1 for features that are constant up to rounding."""
+    scale = np.sqrt(variance)
+    # The rounding error of a constant feature must not be mistaken for its spread.
+    rounding = 10 * np.finfo(float).eps * np.abs(mean)
+    found: Array = np.where(scale > rounding, scale, 1.0)
+    return found
