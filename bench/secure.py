@@ -12,7 +12,8 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.secagg.fixed_point import error
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import Call, Protocol, Total, call_each, drive, plain_sum
-from eigenfed.protocol.exact.moments import MagnitudeRequest, MomentsRequest, compute_limits
+from eigenfed.protocol.exact.magnitude import MagnitudeRequest, compute_limits
+from eigenfed.protocol.exact.moments import MomentsRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.secure.aggregation import SecureSum

@@ -12,13 +12,12 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import Call, Protocol, call_each, drive
+from eigenfed.protocol.exact.magnitude import MagnitudeRequest, compute_limits
 from eigenfed.protocol.exact.moments import (
-    MagnitudeRequest,
     MomentsReply,
     MomentsRequest,
     SpreadRequest,
     collect_moments,
-    compute_limits,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.gate.gate import Site

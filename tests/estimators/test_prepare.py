@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 import pytest
 from scipy import sparse
@@ -29,7 +30,7 @@ RECIPE: list[PrepareStep | str] = [
 class Pooled(NamedTuple):
     """The same steps on all rows, written out in numpy."""
 
-    selected: Array
+    selected: npt.NDArray[np.int64]
     mean: Array
     variances: Array
     components: Array

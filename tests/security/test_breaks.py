@@ -22,14 +22,9 @@ from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.exact.by_site import LevelRequest
 from eigenfed.protocol.exact.certificate import RemainderRequest
 from eigenfed.protocol.exact.covariance import ScatterRequest
+from eigenfed.protocol.exact.magnitude import MagnitudeRequest, compute_limits
 from eigenfed.protocol.exact.merge import SummaryRequest
-from eigenfed.protocol.exact.moments import (
-    MagnitudeRequest,
-    MomentsRequest,
-    SpreadRequest,
-    SquaresRequest,
-    compute_limits,
-)
+from eigenfed.protocol.exact.moments import MomentsRequest, SpreadRequest, SquaresRequest
 from eigenfed.protocol.exact.power_site import WalkRequest, WeightRequest
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest

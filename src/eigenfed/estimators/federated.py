@@ -206,6 +206,9 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         self.signal_: Array | None = found.signal
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
 
+    def _preparation(self) -> Preparation:
+        return self.preparation_
+
     def _projection(self) -> tuple[Array, Array, Array | None]:
         return self.components_, self.mean_, self.scale_ if self.scale else None
 

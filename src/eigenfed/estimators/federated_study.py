@@ -56,7 +56,7 @@ def make_study(
         Whether sites report where their rows lie on the components.
     wire : {"float64", "float32"}
     """
-    steps = as_steps(parameters["prepare"])
+    steps = as_steps(parameters.get("prepare"))
     method = _check_parameters(parameters, n, count_features(steps, d))
     secure, privacy, split = (parameters[name] for name in ("secure", "privacy", "split"))
     if secure:

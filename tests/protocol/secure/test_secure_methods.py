@@ -15,14 +15,9 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.core import Call, Protocol, Total, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.magnitude import MagnitudeReply, MagnitudeRequest, magnitude
 from eigenfed.protocol.exact.merge import Merge
-from eigenfed.protocol.exact.moments import (
-    MagnitudeReply,
-    MagnitudeRequest,
-    SpreadRequest,
-    collect_moments,
-    magnitude,
-)
+from eigenfed.protocol.exact.moments import SpreadRequest, collect_moments
 from eigenfed.protocol.exact.orthonormalise import cholesky_steps, close_vectors, gram_schmidt_steps
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.subspace import Subspace

@@ -30,7 +30,7 @@ class MagnitudeReply:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class MagnitudeRequest(StageRequest):
+class MagnitudeRequest(StageRequest[MagnitudeReply]):
     """Request the magnitude of a site's numbers."""
 
     op, reply = "magnitude", MagnitudeReply

@@ -69,7 +69,7 @@ class MomentsReply:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class MomentsRequest(StageRequest):
+class MomentsRequest(StageRequest[MomentsReply]):
     """Request weights and totals; with secure aggregation, announce the largest magnitudes.
 
     Attributes

@@ -15,7 +15,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
 from eigenfed.errors import InputError
 from eigenfed.protocol.messages import Integers
-from eigenfed.protocol.operations import Request, State, Terms
+from eigenfed.protocol.operations import R, Request, State, Terms
 
 Figures = dict[str, Any]
 """Fields of a request that bring the figures of a preparation."""
@@ -25,7 +25,7 @@ LEAST_SCALE = 1e-150
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StageRequest(Request[Any]):
+class StageRequest(Request[R]):
     """Base of requests that may begin a stage, and then bring figures.
 
     Attributes
