@@ -43,6 +43,7 @@ OTHERS: dict[str, Any] = {
     "certify": False,
     "wire": "float32",
     "features": "9f86d081",
+    "prepare": ("normalize:500", "log1p", "select:9:variance", "standardize:3"),
 }
 STUDIES = [
     PLAIN,

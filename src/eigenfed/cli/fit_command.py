@@ -28,6 +28,9 @@ _ALLOWED_WITH_STUDY = (
         "  eigenfed fit north.csv south.csv island.csv -k 4 --secure",
         "Differentially private:",
         "  eigenfed fit north.csv south.csv island.csv -k 4 --epsilon 1 --delta 1e-6",
+        "Counts of single cells, prepared by the usual recipe:",
+        "  eigenfed fit a.h5ad b.h5ad c.h5ad -k 50 --prepare normalize:10000 \\",
+        "    --prepare select:2000 --prepare log1p --prepare standardize:10",
         "Rehearse a study of eigenfed init with the files of its sites:",
         "  eigenfed fit --study study.toml sites/*/site.toml -o result",
     ),
@@ -53,6 +56,7 @@ _ALLOWED_WITH_STUDY = (
 @options.count
 @options.trust
 @options.scale
+@options.prepare
 @click.option("--no-center", is_flag=True, help="Do not subtract the mean from the rows.")
 @click.option(
     "--features",
@@ -97,6 +101,7 @@ def fit(
     count: str | None,
     trust: str | None,
     scale: bool,
+    prepare: tuple[str, ...],
     no_center: bool,
     features: str,
     column: tuple[str, ...],
@@ -141,6 +146,7 @@ def fit(
         method=chosen,
         center=not no_center,
         scale=scale,
+        prepare=prepare or None,
         secure=secure,
         privacy=privacy,
         transport=transport,

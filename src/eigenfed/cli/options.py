@@ -91,6 +91,14 @@ scale: _Decorator = click.option(
     is_flag=True,
     help="Divide each feature by its standard deviation over all sites.",
 )
+prepare: _Decorator = click.option(
+    "--prepare",
+    "prepare",
+    multiple=True,
+    metavar="STEP",
+    help="A step that prepares the rows: normalize:10000, log1p, select:2000 or standardize:10, "
+    "for example; may be repeated, in the order of the steps.",
+)
 force: _Decorator = click.option(
     "--force", is_flag=True, help="Overwrite the output of an earlier run."
 )

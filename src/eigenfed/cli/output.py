@@ -40,7 +40,7 @@ _OPTIONS = {
     name: f"--{name}"
     for name in (
         *("method", "features", "epsilon", "delta", "clip", "trust"),
-        *("colluders", "dropouts", "count", "transport", "transcript"),
+        *("colluders", "dropouts", "count", "prepare", "transport", "transcript"),
         *("record", "rows", "size", "spectrum", "decay", "trials"),
         *("exclude", "delimiter", "decimal", "missing", "layer", "cache"),
     )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 @options.count
 @options.trust
 @options.scale
+@options.prepare
 @click.option(
     "--spectrum", type=options.FILE, help="File with the expected eigenvalues, one per line."
 )
@@ -79,6 +80,7 @@ def plan(
     count: str | None,
     trust: str | None,
     scale: bool,
+    prepare: tuple[str, ...],
     spectrum: Path | None,
     decay: float | None,
     latency_ms: float | None,
@@ -114,6 +116,7 @@ def plan(
         "secure": secure or None,
         "privacy": _parse_privacy(file, epsilon, delta, terms),
         "scale": scale or None,
+        "prepare": prepare or None,
         "spectrum": None if spectrum is None else read_spectrum(spectrum),
         "decay": decay,
         "latency_ms": latency_ms,
@@ -207,7 +210,9 @@ def _list_facts(found: "Forecast") -> dict[str, Any]:
     return {
         "sites": question.rows,
         "n": question.n,
-        "d": question.features,
+        "d": question.width,
+        "prepare": [step.text for step in question.prepare],
+        "features": question.features,
         "k": question.components,
         "method": found.method.name,
         "options": found.method.options,
@@ -224,7 +229,7 @@ def _format_page(found: "Forecast", verdict: str, digest: str | None) -> str:
     from textwrap import fill
 
     question = found.question
-    head = study_size(question.components, question.n, question.features, len(question.rows))
+    head = study_size(question.components, question.n, question.width, len(question.rows))
     table = columns(list(zip(*_list_columns(found), strict=True)))
     notes = (fill(note, 90) for note in [*_write_notes(found), verdict])
     approve = [] if digest is None else [f"Digest to approve: {digest}"]
@@ -282,6 +287,12 @@ def _write_notes(found: "Forecast") -> list[str]:
         "Rounds and bytes come from a run of the real protocol on simulated sites, scaled up to "
         "this number of features."
     ]
+    if question.prepare:
+        steps = ", ".join(step.text for step in question.prepare)
+        notes.append(
+            f"Rows are prepared by {steps}; the eigenvalues are those of prepared rows. The rounds "
+            "of the preparation are included."
+        )
     if _depends_on_spectrum(found):
         notes.append(
             "The eigenvalues are unknown, so three spectra are assumed: steep (no variance outside "

@@ -28,6 +28,8 @@ def fit_text(facts: dict[str, Any]) -> str:
         f"leakage      {_describe_leakage(facts)}",
         f"privacy      {_describe_privacy(facts)}",
     ]
+    if facts["prepare"] is not None:
+        lines.insert(-5, f"prepared     {_describe_preparation(facts)}")
     if facts["by_site"] is not None and len(facts["sites"]) > 1:
         lines.insert(-2, f"sites        {_describe_sites(facts['by_site']['explained'])}")
     if facts["privacy"] is not None:
@@ -47,6 +49,13 @@ def study_size(k: int, n: float, d: int, sites: int) -> str:
         f"{things(k, 'component')} of {n} row{'s' * (n != 1)} x {d} feature{'s' * (d != 1)} at "
         f"{things(sites, 'site')}"
     )
+
+
+def _describe_preparation(facts: dict[str, Any]) -> str:
+    """List the steps, and how many features a selection has kept."""
+    steps, features = facts["prepare"]["steps"], facts["prepare"]["features"]
+    kept = f"; {facts['d']} of {features} features kept" if features != facts["d"] else ""
+    return ", ".join(steps) + kept
 
 
 def _describe_signal(signal: list[float] | None) -> str:

@@ -43,11 +43,11 @@ class PrepareStep(ABC):
     def text(self) -> str:
         """The step as text, for example ``"select:2000:variance"``.
 
-        Trailing options that have their defaults are left out.
+        Options after the first are left out if they have their defaults.
         """
         values = [getattr(self, field.name) for field in fields(self)]
         defaults = [field.default for field in fields(self)]
-        while values and values[-1] == defaults[len(values) - 1]:
+        while len(values) > 1 and values[-1] == defaults[len(values) - 1]:
             values.pop()
         return ":".join([self.name, *(_write(value) for value in values)])
 

@@ -5,6 +5,7 @@
 - `model`: the content of a report, read from the result folder (`read_report`).
 - `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
 - `sections`: verdicts, results and accuracy.
+- `prepared_section`: how the rows were prepared.
 - `site_sections`: differences between sites, and rows as points.
 - `egress`: what left each site, and privacy.
 - `repeat`: commands and Python code that repeat the run.

@@ -143,6 +143,7 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "sites": _list(_text, least=1),
         "n": _number,
         "secure": _flag,
+        "prepare": _maybe(_table(steps=_list(_text, least=1), features=_count)),
         "split": _text,
         "engine": _text,
         "seed": _maybe(_count),

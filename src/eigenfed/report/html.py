@@ -21,6 +21,7 @@ from eigenfed.report.egress import show_egress, show_privacy
 from eigenfed.report.export import format_exports
 from eigenfed.report.model import Report, read_report, refuse_incomplete
 from eigenfed.report.page_elements import Page, PageVerdict, format_cell, format_full
+from eigenfed.report.prepared_section import show_preparation
 from eigenfed.report.repeat import show_commands
 from eigenfed.report.sections import (
     judge_accuracy,
@@ -126,6 +127,7 @@ def make_shared_page(report: Report) -> Page:
         judge_run(report),
         (
             show_run(report),
+            *show_preparation(report),
             show_variance(report),
             show_loadings(report),
             compare_sites(report),

@@ -318,7 +318,7 @@ def _list_loadings(result: Result) -> Iterable[Loadings]:
         weights = np.abs(row)
         most = np.argpartition(-weights, min(FEATURES_SHOWN, d) - 1)[:FEATURES_SHOWN]
         order = most[np.lexsort((most, -weights[most]))]
-        names = [f"x{i}" if result.names is None else result.names[i] for i in order]
+        names = [result.labels[i] for i in order]
         yield Loadings(place, tuple(zip(names, row[order].tolist(), strict=True)))
 
 

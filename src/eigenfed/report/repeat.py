@@ -81,6 +81,8 @@ def write_command(facts: dict[str, Any]) -> str | None:
     flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
     words += [flag for flag, given in flags.items() if given]
     words += [] if facts["center"] else ["--no-center"]
+    for step in _list_steps(facts):
+        words += ["--prepare", step]
     if terms is not None:
         words += ["--epsilon", f"{terms['epsilon']:g}", "--delta", f"{terms['delta']:g}"]
         for name, option in _OPTIONS.items():
@@ -88,6 +90,11 @@ def write_command(facts: dict[str, Any]) -> str | None:
                 words += [option, str(terms[name])]
     words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
     return shlex.join([*words, "-o", "result"])
+
+
+def _list_steps(facts: dict[str, Any]) -> list[str]:
+    prepare = facts.get("prepare")
+    return [] if prepare is None else prepare["steps"]
 
 
 def _format_option(value: Any) -> str:
@@ -129,6 +136,8 @@ def write_python(facts: dict[str, Any]) -> str:
     arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
     arguments += [] if facts["center"] else ["center=False"]
     arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
+    if steps := _list_steps(facts):
+        arguments.append(f"prepare={steps!r}")
     if terms is not None:
         given = {name: value for name, value in terms.items() if name != "name"}
         shown = ", ".join(f"{n}={v!r}" for n, v in given.items() if v != _TERMS.get(n, ...))

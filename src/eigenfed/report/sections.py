@@ -167,7 +167,7 @@ def show_run(report: Report) -> Section:
         *([] if facts["study"] is None else [("Study", facts["study"])]),
         ("Sites", f"{len(facts['sites'])}: {join_names(facts['sites'], most=60)}"),
         ("Rows", count(facts["n"])),
-        ("Features", count(facts["d"]) + ("" if facts["named"] else ", without names")),
+        ("Features", _describe_features(facts)),
         ("Components", str(facts["k"])),
         ("Method", _describe_method(facts)),
         ("Centred", "yes, by the mean of all rows" if facts["center"] else "no"),
@@ -197,6 +197,14 @@ def show_run(report: Report) -> Section:
         "rest of this page is about other data.",
     )
     return Section("computed", "What was computed", words, (Facts(tuple(items)), table))
+
+
+def _describe_features(facts: dict[str, Any]) -> str:
+    """Return the number of features, and of how many they were selected."""
+    prepare, found = facts["prepare"], count(facts["d"])
+    if prepare is not None and prepare["features"] != facts["d"]:
+        found += f" of {count(prepare['features'])}"
+    return found + ("" if facts["named"] else ", without names")
 
 
 def _describe_method(facts: dict[str, Any]) -> str:

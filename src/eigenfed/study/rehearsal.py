@@ -63,6 +63,7 @@ class Rehearsal:
             method=study.method,
             center=study.center,
             scale=study.scale,
+            prepare=study.prepare or None,
             secure=study.secure,
             privacy=study.privacy,
             random_state=study.seed,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from eigenfed.data.files import FileTable, column_names, open_table
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.h5ad import Slots, write_slots
+from eigenfed.data.steps import write_steps
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.study.config import SiteFile
@@ -169,12 +170,16 @@ def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
         "method": str(pca.method_),
         "program": "eigenfed",
     }
+    if pca.prepare:
+        params["prepare"] = " ".join(write_steps(pca.preparation_.steps))
+    names = pca.feature_names_in_
+    selected = slice(None) if pca.selected_features_ is None else pca.selected_features_
     write_slots(
         path,
         Slots(
             scores,
             pca.components_,
-            [str(name) for name in pca.feature_names_in_],
+            [str(name) for name in names[selected]],
             pca.explained_variance_,
             pca.explained_variance_ratio_,
             params,

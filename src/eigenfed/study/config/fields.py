@@ -34,6 +34,7 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
+from eigenfed.data.steps import MOST_STEPS, STEPS, PrepareStep, as_steps
 from eigenfed.protocol.method import AUTO, Method, all_methods, find_method, option_types
 from eigenfed.study.config.toml_text import KeyPath, format_value
 
@@ -229,6 +230,18 @@ def read_method(value: Any) -> Method | str:
     return find_method(name, options)
 
 
+def _check_step_name(name: str) -> str:
+    if name not in STEPS:
+        raise ValueError
+    return name
+
+
+def _read_steps(value: Any) -> tuple[PrepareStep, ...]:
+    if not isinstance(value, list) or not all(isinstance(step, str) for step in value):
+        raise ValueError
+    return as_steps(value)
+
+
 def _add_name_schema(schema: Schema) -> None:
     schema["enum"] = list(all_methods())
 
@@ -259,6 +272,21 @@ MethodName = Annotated[
 ]
 MethodOption = Annotated[
     Method | str, PlainValidator(read_method), Field(json_schema_extra=_add_method_schema)
+]
+
+
+_STEP_SCHEMA: Schema = {
+    "type": "array",
+    "items": {"type": "string", "pattern": f"^({'|'.join(STEPS)})(:[^:]+){{0,2}}$"},
+    "maxItems": MOST_STEPS,
+}
+Steps = Annotated[
+    tuple[PrepareStep, ...],
+    PlainValidator(_read_steps),
+    Field(json_schema_extra=_STEP_SCHEMA, title='a list of steps in quotes, such as "select:2000"'),
+]
+StepName = Annotated[
+    str, Field(strict=True, json_schema_extra={"enum": [*STEPS]}), AfterValidator(_check_step_name)
 ]
 
 

@@ -23,6 +23,7 @@ from eigenfed.study.config.fields import (
     NotNegative,
     Positive,
     Relation,
+    StepName,
     TomlFile,
     TomlTable,
     UniqueList,
@@ -127,6 +128,18 @@ class PolicyTable(TomlTable, title="[policy]"):
     """Methods in which the site takes part. The method covariance reveals the whole covariance
     matrix, the others reveal less. By default all methods are allowed.
     """
+    steps: UniqueList[StepName] | None = Field(
+        default=None,
+        title="a list of names of steps, each once",
+        examples=[["normalize", "log1p"]],
+        json_schema_extra={
+            "$comment": 'Set steps = ["log1p"], for example, or leave it out to allow all.'
+        },
+    )
+    """Steps of a preparation in which the site takes part. The steps select and standardize reveal
+    means and variances; standardize also lets the coordinator choose where entries are clipped. By
+    default all steps are allowed.
+    """
     secure_only: Flag = Field(default=_OPEN.secure_only, examples=[True])
     """Whether replies leave the site by secure aggregation only."""
     least_roster_change: NotNegative = Field(default=_OPEN.least_roster_change, examples=[3])
@@ -146,8 +159,14 @@ class PolicyTable(TomlTable, title="[policy]"):
     budget: Annotated[Budget, read_as(BudgetTable, Budget)] | None = None
 
 
-def _build_policy(methods: tuple[str, ...] | None, **values: Any) -> Policy:
-    return Policy(methods=None if methods is None else frozenset(methods), **values)
+def _build_policy(
+    methods: tuple[str, ...] | None, steps: tuple[str, ...] | None, **values: Any
+) -> Policy:
+    return Policy(
+        methods=None if methods is None else frozenset(methods),
+        steps=None if steps is None else frozenset(steps),
+        **values,
+    )
 
 
 class SiteFile(TomlFile, title="site.toml"):

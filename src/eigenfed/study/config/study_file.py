@@ -31,6 +31,7 @@ from eigenfed.study.config.fields import (
     Ratio,
     Relation,
     Seed,
+    Steps,
     TomlFile,
     TomlTable,
     read_as,
@@ -179,6 +180,14 @@ class StudyFile(TomlFile, title="study.toml"):
     """Whether to subtract the mean over all sites from the features."""
     scale: Flag = False
     """Whether to divide the features by their standard deviation over all sites."""
+    prepare: Steps = Field(
+        default=(), examples=[["normalize:10000", "select:2000", "log1p", "standardize:10"]]
+    )
+    """Steps that prepare the rows before all else, in this order. normalize:10000 divides each row
+    by its total, times 10000; log1p takes log(1 + x) of each entry; select:2000 keeps the features
+    that vary most over all sites; standardize:10 comes last, standardises features over all sites
+    and clips them at 10 standard deviations.
+    """
     secure: Flag = False
     """Whether to use secure aggregation: the coordinator sees sums over sites and no reply of a
     single site.
@@ -226,6 +235,7 @@ class StudyFile(TomlFile, title="study.toml"):
             secure=self.secure,
             by_site=self.by_site,
             privacy=self.privacy,
+            prepare=self.prepare,
             features=hashlib.sha256("\n".join(names).encode()).hexdigest() if names else "",
         )
 
@@ -250,6 +260,11 @@ class StudyFile(TomlFile, title="study.toml"):
                 "by_site = true cannot be combined with [privacy]: it reports statistics of single "
                 "sites without noise. Set by_site = false."
             )
+        conflict = self.study.step_conflict
+        if conflict:
+            setting, reason = ("[privacy]", conflict[1]) if conflict[0] == "privacy" else conflict
+            shown = setting if isinstance(setting, str) else setting.worded(STUDY_KEYS)
+            yield f"prepare cannot be combined with {shown}{reason}. Change one of them."
         if self.secure and method and not method.sums_only():
             yield (
                 "method must be one that needs only sums over sites if secure = true; this one "

@@ -11,8 +11,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.data.source import Source
+from eigenfed.data.steps import PrepareStep, as_steps, count_features
 from eigenfed.errors import Argument, InputError, Name
-from eigenfed.estimators.in_process import check_private, check_scaled, check_secure
+from eigenfed.estimators.in_process import (
+    check_prepared,
+    check_private,
+    check_scaled,
+    check_secure,
+)
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.method import (
@@ -37,6 +43,7 @@ from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
 from eigenfed.study.planning.traffic import TrafficTrace
 from eigenfed.study.planning.trial_runs import (
     Traffic,
+    forecast_preparation,
     forecast_secure_traffic,
     trace_exact_run,
     trace_private_run,
@@ -125,6 +132,7 @@ class Question:
     rows : dict of str to int
         Number of rows of each site.
     features, components : int
+        Features are counted before a preparation.
     method : Method or str
         A method, its name, or "auto".
     center, scale, secure, by_site : bool
@@ -138,6 +146,8 @@ class Question:
     spectrum : tuple of float, or None
         Decreasing eigenvalues, followed by zeros. Without `decay` and `spectrum`, three spectra are
         assumed.
+    prepare : tuple of PrepareStep
+        Steps that prepare the rows; the eigenvalues are those of prepared rows.
 
     Examples
     --------
@@ -158,14 +168,21 @@ class Question:
     bandwidth_mbps: float | None = None
     decay: float | None = None
     spectrum: tuple[float, ...] | None = None
+    prepare: tuple[PrepareStep, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_method(self.method))
+        object.__setattr__(self, "prepare", as_steps(self.prepare))
 
     @property
     def n(self) -> int:
         """Number of rows of all sites."""
         return sum(self.rows.values())
+
+    @property
+    def width(self) -> int:
+        """Number of features after the preparation."""
+        return count_features(self.prepare, self.features)
 
     @property
     def study(self) -> Study:
@@ -179,6 +196,7 @@ class Question:
             secure=self.secure,
             by_site=self.by_site,
             privacy=self.privacy,
+            prepare=self.prepare,
         )
 
     @property
@@ -186,7 +204,7 @@ class Question:
         """The sizes that costs depend on."""
         return Shape(
             rows=max(self.rows.values()),
-            features=self.features,
+            features=self.width,
             components=self.components,
             sites=len(self.rows),
             secure=self.study.masked,
@@ -279,7 +297,12 @@ def forecast(question: Question) -> Forecast:
         check_scaled(study)
     spectra = _list_spectra(question)
     if question.privacy is None:
-        runs = [_trace_run(study, question.rows, spectrum) for spectrum in spectra]
+        added = forecast_preparation(study, question.rows, question.features)
+        plain = replace(study, prepare=())
+        runs = [
+            (trace, traffic.plus(added))
+            for trace, traffic in (_trace_run(plain, question.rows, found) for found in spectra)
+        ]
     else:
         # The traffic of a private run does not depend on the spectrum.
         runs = [trace_private_run(study, question.rows, question.features)] * len(spectra)
@@ -323,14 +346,14 @@ def _forecast_case(
         seconds,
         cost.site_bytes,
         cost.coordinator_bytes,
-        min(trace.directions / question.features, 1.0),
+        min(trace.directions / question.width, 1.0),
         1.0 if few else trace.variance_fraction,
         effect,
     )
 
 
 def _list_spectra(question: Question) -> tuple[Spectrum, ...]:
-    n, d = question.n, question.features
+    n, d = question.n, question.width
     rank = max(min(n - 1 if question.center else n, d), 1)
     if question.spectrum is not None:
         return (make_spectrum(question.spectrum, d, rank),)
@@ -346,15 +369,16 @@ def _check(question: Question) -> None:
     for site, n in question.rows.items():
         check_count(f"rows[{site!r}]", n, "Leave out sites without rows.")
     check_count("features", question.features, "Give the number of features.")
-    k, most = question.components, min(question.n, question.features)
+    k, most = question.components, min(question.n, question.width)
     check_count("n_components", k, "Request at least one component.")
     if k > most:
         raise InputError(
             Argument("n_components", k),
             f" must be at most {most}, the smaller of the numbers of rows ({question.n}) and "
-            f"features ({question.features})",
+            f"features ({question.width})",
             remedy=("Lower ", Name("n_components"), "."),
         )
+    check_prepared(question.study, {})
     if question.secure:
         check_secure(len(question.rows), "samples", question.method)
     _check_spectrum(question, k)

@@ -42,6 +42,7 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
         "method": study.method,
         "center": study.center,
         "scale": study.scale,
+        "prepare": study.prepare,
         "secure": study.secure,
         "by_site": study.by_site and not study.secure and study.privacy is None,
         "privacy": study.privacy,
@@ -142,7 +143,7 @@ def _describe_private(found: Forecast) -> str:
     captured = [effect.captured for effect in effects if effect.captured is not None]
     ratio = min(effect.ratio for effect in effects if effect.ratio is not None)
     low, high = min(captured), max(captured)
-    size = f"d={found.question.features} and n={found.question.n}"
+    size = f"d={found.question.width} and n={found.question.n}"
     if high < _POOR:
         loss = (
             f"the noise is {ratio:.{0 if ratio >= 10.0 else 1}f} times the signal"

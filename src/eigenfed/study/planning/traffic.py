@@ -8,7 +8,7 @@ A model has fewer features than the real study. An array dimension as long as th
 features is counted as the real number of features.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -85,8 +85,7 @@ class _MeasuredSite:
 
     name: str
     site: Answering
-    features: int
-    real: int
+    real: Mapping[int, int]
     exchanges: list[Exchange]
 
     def answer(self, data: bytes) -> bytes:
@@ -101,24 +100,28 @@ class _MeasuredSite:
         return reply
 
     def _measure(self, data: bytes, message: Message) -> int:
-        if self.features == self.real:
-            return len(data)
         more = (
-            _count_entries(array.shape, self.features, self.real) * array.itemsize - array.nbytes
+            _count_entries(array.shape, self.real) * array.itemsize - array.nbytes
             for array in message.arrays.values()
         )
         return len(data) + sum(more)
 
 
-def _count_entries(shape: Sequence[int], features: int, real: int) -> int:
+def _count_entries(shape: Sequence[int], real: Mapping[int, int]) -> int:
     """Return the number of entries of an array with the real number of features.
+
+    Parameters
+    ----------
+    shape : sequence of int
+    real : mapping of int to int
+        The real number of features for each number of features of the model.
 
     Examples
     --------
-    >>> _count_entries((101, 8), features=101, real=1000), _count_entries((5151,), 101, 1000)
+    >>> _count_entries((101, 8), {101: 1000}), _count_entries((5151,), {101: 1000})
     (8000, 500500)
     """
-    lengths = {features: real, features * (features + 1) // 2: real * (real + 1) // 2}
+    lengths = {m * (m + 1) // 2: d * (d + 1) // 2 for m, d in real.items()} | dict(real)
     count = 1
     for length in shape:
         count *= lengths.get(length, length)
@@ -162,6 +165,28 @@ def simulate_traffic(
         name: _draw_source(values, n, rng) if drawn else _make_source(values, n)
         for name, n in rows.items()
     }
+    return _run(study, sources, {len(values): real})
+
+
+def simulate_preparation(
+    study: Study, sites: Sequence[str], real: Mapping[int, int], features: int
+) -> TrafficTrace:
+    """Run a study that prepares rows on model sites, for the messages of the preparation.
+
+    Parameters
+    ----------
+    study : Study
+        With its method and with steps that the model can have.
+    sites : sequence of str
+    real : mapping of int to int
+        The real number of features for each number of features of the model.
+    features : int
+        Number of features of the model, before the preparation.
+    """
+    rng = np.random.default_rng(0)
+    # Features differ in scale, as they mostly do: secure sums then request small ones again.
+    scales = np.logspace(0.0, -8.0, features)
+    sources = {name: Source(rng.uniform(0.0, scales, (8, features))) for name in sites}
     return _run(study, sources, real)
 
 
@@ -174,16 +199,14 @@ def simulate_private_traffic(
     privacy = replace(require_privacy(study), epsilon=1e4, colluders=0, dropouts=0)
     shape = (max(_LEAST_MODEL_ROWS, 2 * study.components), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
-    return _run(replace(study, privacy=privacy), sources, real)
+    return _run(replace(study, privacy=privacy), sources, {features: real})
 
 
-def _run(study: Study, sources: dict[str, Source], real: int) -> TrafficTrace:
+def _run(study: Study, sources: dict[str, Source], real: Mapping[int, int]) -> TrafficTrace:
     run = federation(replace(study, sites=tuple(sorted(sources))), sources, Conditions())
-    features = next(iter(sources.values())).d
     exchanges: list[Exchange] = []
     measured = {
-        name: _MeasuredSite(name, site, features, real, exchanges)
-        for name, site in run.sites.items()
+        name: _MeasuredSite(name, site, real, exchanges) for name, site in run.sites.items()
     }
     transport = LocalTransport(measured, run=run.transport.run)
     transport.open_with(run.opening)

@@ -3,10 +3,17 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from eigenfed.data.steps import SelectVariable
+from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.secure.aggregation import AHEAD
 from eigenfed.protocol.study import Study
 from eigenfed.study.planning.assumed_spectra import Spectrum
-from eigenfed.study.planning.traffic import TrafficTrace, simulate_private_traffic, simulate_traffic
+from eigenfed.study.planning.traffic import (
+    TrafficTrace,
+    simulate_preparation,
+    simulate_private_traffic,
+    simulate_traffic,
+)
 
 _FEATURES, _FEW_FEATURES, _MOST_FEATURES = 1000, 200, 12_000
 _LEAST_BLOCK = 8
@@ -48,6 +55,33 @@ class Traffic:
             max(down for _, down in sites.values()),
             sum(map(sum, sites.values())) + others,
             trace.largest,
+        )
+
+    def plus(self, more: "Traffic") -> "Traffic":
+        """Return the traffic of two runs, one after the other."""
+        return replace(
+            self,
+            rounds=self.rounds + more.rounds,
+            up=self.up + more.up,
+            down=self.down + more.down,
+            all_bytes=self.all_bytes + more.all_bytes,
+            largest=max(self.largest, more.largest),
+        )
+
+    def minus(self, part: "Traffic") -> "Traffic":
+        """Return the traffic without that of a part; nothing is said of the largest message.
+
+        Examples
+        --------
+        >>> Traffic(5, 14, 20, 110, 9).minus(Traffic(3, 10, 20, 90, 8))
+        Traffic(rounds=2, up=4, down=0, all_bytes=20, largest=0)
+        """
+        return Traffic(
+            self.rounds - part.rounds,
+            self.up - part.up,
+            self.down - part.down,
+            self.all_bytes - part.all_bytes,
+            0,
         )
 
     def extrapolate(self, later: "Traffic", times: float) -> "Traffic":
@@ -123,6 +157,53 @@ def forecast_secure_traffic(
             measure(sites, first + 2 + AHEAD), periods
         ),
     )
+
+
+def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
+    """Forecast what the preparation of rows adds to the traffic of a run.
+
+    It is the difference between model runs with and without the steps over all sites. Steps within
+    a row cause no traffic.
+
+    Parameters
+    ----------
+    study : Study
+    rows : dict of str to int
+        Number of rows of each site.
+    d : int
+        Number of features before the preparation.
+
+    Examples
+    --------
+    >>> study = Study(("a", "b"), 2, prepare=["log1p", "select:100", "standardize"])
+    >>> forecast_preparation(study, {"a": 90, "b": 50}, 1000).rounds
+    4
+    """
+    if not study.federated_steps:
+        return Traffic(0, 0, 0, 0, 0)
+    width, features = study.width(d), _choose_features(d, _FEW_FEATURES)
+    # Primes again, and fewer than before the selection.
+    kept = features if width == d else _choose_features(width, features // 2)
+    steps = tuple(
+        replace(step, n_features=kept, flavor="variance")
+        if isinstance(step, SelectVariable)
+        else step
+        for step in study.federated_steps
+    )
+    # The covariance of one component is the shortest run.
+    bare = replace(study, method=Covariance(), components=1, scale=False, by_site=False, prepare=())
+
+    real = {features: d, kept: width}
+
+    def measure(sites: dict[str, int], counted: dict[str, int]) -> Traffic:
+        names = list(sites)
+        whole = simulate_preparation(replace(bare, prepare=steps), names, real, features)
+        alone = simulate_preparation(bare, names, real, kept)
+        return Traffic.of(whole, counted).minus(Traffic.of(alone, counted))
+
+    if study.secure:
+        return _extrapolate_sites(rows, lambda sites: measure(sites, sites))
+    return measure(_select_largest(rows, 1), rows)
 
 
 def trace_private_run(study: Study, rows: dict[str, int], d: int) -> tuple[TrafficTrace, Traffic]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from eigenfed.data.steps import write_steps
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
@@ -50,6 +51,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "k": k,
         "center": pca.center,
         "scale": pca.scale,
+        "prepare": _describe_preparation(pca),
         "secure": pca.secure,
         "split": pca.split,
         "engine": "in_process",
@@ -99,6 +101,12 @@ def _describe_method(method: Method | str) -> dict[str, Any]:
 
 def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | None:
     return None if privacy is None else {"name": type(privacy).__name__} | asdict(privacy)
+
+
+def _describe_preparation(pca: FederatedPCA) -> dict[str, Any] | None:
+    """Return the steps as text, and the number of features before them."""
+    steps = pca.preparation_.steps
+    return {"steps": write_steps(steps), "features": pca.n_features_in_} if steps else None
 
 
 def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:

@@ -6,6 +6,10 @@ components.npy      k x d, orthonormal rows in order of decreasing variance
 mean.npy            d, subtracted from each row
 scale.npy           d, by which each centred row was divided; only if features were scaled
 features.txt        d lines, one name each; x0, x1, ... if the features have no names
+inputs.txt          the names of all features before a preparation; only if it selects some
+selected.npy        d, the positions of the selected features among those; likewise
+center.npy          d, the mean of each feature in a standardisation; only if there is one
+spread.npy          d, the standard deviation of each feature; likewise
 scores/*.npy        n x k for each site, its projected rows; not written by private runs, as
                     projections of records are not private
 scores/*.rows.json  the identifiers of those rows, if the data file has them
@@ -34,8 +38,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import parse_strict_json, read_part
+from eigenfed.data.steps import SelectVariable, Standardize, as_steps
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger_state import Totals
@@ -55,6 +61,10 @@ _PARTS = {
     "mean.npy",
     "scale.npy",
     "features.txt",
+    "inputs.txt",
+    "selected.npy",
+    "center.npy",
+    "spread.npy",
     "loadings.csv",
     "variances.csv",
     "scores",
@@ -77,15 +87,20 @@ class Result:
     components : ndarray of shape (k, d)
     mean : ndarray of shape (d,)
     scale : ndarray of shape (d,) or None
+    labels : tuple of str
+        Names of the features, or x0, x1, ... if they have none.
     names : tuple of str or None
-        Names of the features; None if they have none.
+        Names of all features before a preparation; None if they have none.
+    preparation : Preparation
     """
 
     facts: dict[str, Any]
     components: npt.NDArray[Any]
     mean: npt.NDArray[Any]
     scale: npt.NDArray[Any] | None
+    labels: tuple[str, ...]
     names: tuple[str, ...] | None
+    preparation: Preparation
 
     def estimator(self) -> FederatedPCA:
         """Return an estimator whose `transform` equals that of the fitted one."""
@@ -93,7 +108,11 @@ class Result:
         pca = FederatedPCA(k, center=self.facts["center"], scale=self.scale is not None)
         pca.components_, pca.mean_ = self.components, self.mean
         pca.scale_ = np.ones(d) if self.scale is None else self.scale
-        pca.n_features_in_ = d
+        prepare = self.facts["prepare"]
+        pca.n_features_in_ = d if prepare is None else prepare["features"]
+        pca.prepare = list(self.preparation.steps) or None
+        pca.preparation_ = self.preparation
+        pca.selected_features_ = self.preparation.selected
         pca.method_ = self.facts["method"]
         for name, kept in (("variance", "eigenvalues"), ("variance_ratio", "ratios")):
             setattr(pca, f"explained_{name}_", np.array(self.facts[kept], dtype=np.float64))
@@ -174,7 +193,7 @@ def write_result(
     """
     if rows is not None and pca.privacy_ is not None:
         raise InputError("Scores of records are not private. Leave them out of a private result.")
-    names = _feature_names(pca)
+    names = _select_names(pca, _feature_names(pca))
     sites = sorted(sites)
     accounts = {s: _describe_totals(t) for s, t in (ledgers or {}).items()}
     facts = describe_fit(pca, sites) | {
@@ -191,7 +210,8 @@ def write_result(
         np.save(new / "mean.npy", pca.mean_)
         if pca.scale:
             np.save(new / "scale.npy", pca.scale_)
-        (new / "features.txt").write_text("".join(f"{name}\n" for name in names), "utf-8")
+        _write_names(new / "features.txt", names)
+        _write_preparation(new, pca)
         (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
         variances = format_variances(pca.explained_variance_, pca.explained_variance_ratio_)
         (new / "variances.csv").write_text(variances, "utf-8")
@@ -242,6 +262,26 @@ def _feature_names(pca: FederatedPCA) -> list[str]:
     return [str(name) for name in names]
 
 
+def _select_names(pca: FederatedPCA, names: list[str]) -> list[str]:
+    """Return the names of the features that the components are about."""
+    selected = pca.selected_features_
+    return names if selected is None else [names[place] for place in selected]
+
+
+def _write_names(path: Path, names: Iterable[str]) -> None:
+    path.write_text("".join(f"{name}\n" for name in names), "utf-8")
+
+
+def _write_preparation(folder: Path, pca: FederatedPCA) -> None:
+    known = pca.preparation_
+    if known.selected is not None:
+        _write_names(folder / "inputs.txt", _feature_names(pca))
+        np.save(folder / "selected.npy", known.selected)
+    if known.center is not None and known.spread is not None:
+        np.save(folder / "center.npy", known.center)
+        np.save(folder / "spread.npy", known.spread)
+
+
 def _check_file_name(site: str) -> str:
     if site in ("", ".", "..") or not site.isprintable() or "/" in site or "\\" in site:
         raise InputError(f"The site name {site!r} is not a valid file name. Rename the site.")
@@ -282,15 +322,53 @@ def read_result(folder: Path) -> Result:
     facts = _read_facts(folder)
     components, mean = _read_array(folder, "components.npy"), _read_array(folder, "mean.npy")
     scale = _read_array(folder, "scale.npy") if facts["scale"] else None
-    names = _read_text(folder, "features.txt").split("\n")[:-1]
+    labels = tuple(_read_text(folder, "features.txt").split("\n")[:-1])
+    known, inputs = _read_preparation(folder, facts, labels)
     k, d = facts["k"], facts["d"]
     shapes = [(components, (k, d)), (mean, (d,))] + ([] if scale is None else [(scale, (d,))])
-    if any(array.shape != shape for array, shape in shapes) or len(names) != d:
+    if any(array.shape != shape for array, shape in shapes) or len(labels) != d:
         raise DataError(
             f"The files of the result in {folder} do not match: result.json says {k} components "
             f"of {d} features. Fit again, or get a complete copy."
         )
-    return Result(facts, components, mean, scale, tuple(names) if facts["named"] else None)
+    names = inputs if facts["named"] else None
+    return Result(facts, components, mean, scale, labels, names, known)
+
+
+def _read_preparation(
+    folder: Path, facts: dict[str, Any], labels: tuple[str, ...]
+) -> tuple[Preparation, tuple[str, ...]]:
+    """Read the steps with their figures, and the names of the features before them."""
+    if facts["prepare"] is None:
+        return Preparation(), labels
+    d, inputs = facts["prepare"]["features"], labels
+    try:
+        known = Preparation(as_steps(facts["prepare"]["steps"]))
+    except InputError:
+        raise _unreadable(folder, "result.json") from None
+    if any(isinstance(step, SelectVariable) for step in known.steps):
+        known = known.with_selected(_read_selected(folder, d))
+        inputs = tuple(_read_text(folder, "inputs.txt").split("\n")[:-1])
+    if any(isinstance(step, Standardize) for step in known.steps):
+        center, spread = (_read_array(folder, f"{part}.npy") for part in ("center", "spread"))
+        shapes = center.shape == spread.shape == (known.width(d),)
+        if not shapes or not (spread > 0.0).all():
+            raise _unreadable(folder, "spread.npy")
+        known = known.with_moments(center, spread)
+    if len(inputs) != d or known.width(d) != facts["d"]:
+        raise _unreadable(folder, "inputs.txt")
+    return known, inputs
+
+
+def _read_selected(folder: Path, d: int) -> npt.NDArray[np.int64]:
+    try:
+        found = np.array(map_npy(folder / "selected.npy"))
+    except (OSError, DataError):
+        raise _unreadable(folder, "selected.npy") from None
+    is_valid = found.dtype == np.int64 and found.ndim == 1 and 0 < len(found) <= d
+    if not is_valid or found.min() < 0 or found.max() >= d or not (np.diff(found) > 0).all():
+        raise _unreadable(folder, "selected.npy")
+    return found
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:
@@ -323,6 +401,7 @@ def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
     for name, added in _LATER.items():
         if isinstance(upgraded.get(name), dict):
             upgraded[name] = added | upgraded[name]
+    upgraded.setdefault("prepare", None)
     asked = upgraded.get("asked")
     terms = asked.get("privacy") if isinstance(asked, dict) else None
     if isinstance(terms, dict) and "tolerate" in terms:
@@ -344,6 +423,18 @@ def _is_result(facts: Any) -> bool:
         and 1 <= k <= d
         and all(_are_numbers(facts.get(name), k) for name in ("eigenvalues", "ratios"))
         and isinstance(facts.get("privacy", ""), dict | NoneType)
+        and _is_preparation(facts.get("prepare"), d)
+    )
+
+
+def _is_preparation(prepare: Any, d: int) -> bool:
+    if prepare is None:
+        return True
+    return (
+        isinstance(prepare, dict)
+        and isinstance(prepare.get("steps"), list)
+        and type(prepare.get("features")) is int
+        and prepare["features"] >= d
     )
 
 
