@@ -13,6 +13,7 @@ of negative entries, which estimators refuse, totals and logarithms are those of
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -84,6 +85,13 @@ class Preparation:
         last = self.steps[-1] if self.steps else None
         known = isinstance(last, Standardize) and self.center is not None
         return last.clip if known and isinstance(last, Standardize) else None
+
+    @cached_property
+    def bounds_digest(self) -> str:
+        """Digest of the bounds at which entries are clipped; empty while there are none."""
+        if self.center is None or self.spread is None:
+            return ""
+        return sha256(self.center.tobytes() + self.spread.tobytes()).hexdigest()
 
     def width(self, d: int) -> int:
         """Return the number of features, of d, that rows have as far as figures are known."""

@@ -18,7 +18,6 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
@@ -56,22 +55,6 @@ class RevealedProducts(NamedTuple):
     trace: float
     scale: Array | None = None
     shift: Array | None = None
-
-    def embedded(self, d: int, selected: npt.NDArray[np.int64]) -> "RevealedProducts":
-        """Return the same about all d features, where it is about the selected ones."""
-
-        def embed(values: Array, fill: float = 0.0) -> Array:
-            whole = np.full((d, *values.shape[1:]), fill)
-            whole[selected] = values
-            return whole
-
-        return RevealedProducts(
-            embed(self.directions),
-            embed(self.images),
-            self.trace,
-            None if self.scale is None else embed(self.scale, 1.0),
-            None if self.shift is None else embed(self.shift),
-        )
 
     @property
     def is_finite(self) -> bool:
@@ -130,6 +113,8 @@ class Meter:
         Rank of the directions revealed about the same rows prepared in other ways.
     other_variance : float
         Largest fraction of the variance revealed about rows prepared in one of those ways.
+    clips : str
+        Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
     Examples
     --------
@@ -156,6 +141,7 @@ class Meter:
     width: int = 0
     other_rank: int = 0
     other_variance: float = 0.0
+    clips: str = ""
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -281,6 +267,31 @@ class Meter:
         for _ in range(2):
             units = units - self.basis @ (self.basis.T @ units)
         return units
+
+    def count_clip(self, bounds: str) -> "Meter":
+        """Return the meter after a reply about entries that were clipped at some bounds.
+
+        Bounds come from the coordinator. Sums of entries that are clipped at many different bounds
+        would tell where single entries are.
+
+        Parameters
+        ----------
+        bounds : str
+            Digest of the bounds; empty if nothing is clipped.
+
+        Examples
+        --------
+        >>> Meter.empty(2).count_clip("one").count_clip("other").count_clip("one").clip_count
+        2
+        """
+        if not bounds or bounds in self.clips.split():
+            return self
+        return replace(self, clips=f"{self.clips} {bounds}".strip())
+
+    @property
+    def clip_count(self) -> int:
+        """At how many different bounds entries were clipped."""
+        return len(self.clips.split())
 
     def count_reply(self, reveals: Reveals, answer: RevealedProducts | None) -> "Meter":
         """Return the meter after a reply; replies with noise are charged to the ledger instead.
@@ -416,6 +427,8 @@ class Meter:
             "numbers": self.numbers,
             "settled_faint": self._settled[2],
         }
+        if self.clips:
+            scalars["clips"] = self.clips
         if self.preparation or self.other_rank or self.other_variance:
             scalars |= {
                 "preparation": self.preparation,

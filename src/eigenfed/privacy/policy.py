@@ -27,6 +27,9 @@ class Policy:
         The methods that the site takes part in; None allows all of them.
     steps : frozenset of str or None
         The steps of a preparation that the site takes part in, such as "log1p"; None allows all.
+    max_clips : int
+        Largest number of different bounds at which entries are clipped, over all runs. The
+        coordinator sends the bounds, and many of them would tell where single entries are.
     max_runs : int
         Largest number of runs on the data set.
     secure_only : bool
@@ -58,6 +61,7 @@ class Policy:
     min_rows: int = 1
     methods: frozenset[str] | None = None
     steps: frozenset[str] | None = None
+    max_clips: int = 8
     max_runs: int = 1000
     secure_only: bool = False
     least_roster_change: int = 3

@@ -10,6 +10,7 @@ from eigenfed.data.steps import as_steps
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter, RevealedProducts
+from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.exact.magnitude import MagnitudeRequest
@@ -213,6 +214,23 @@ def test_ranks_add_up_over_preparations() -> None:
     assert raw.about("", 4) is raw
     assert raw.about("", 2).rank_fraction == 0.5
     assert b"other_rank" not in raw.to_bytes()
+
+
+def test_a_site_clips_at_few_bounds() -> None:
+    """Sums of entries clipped at bounds of the coordinator's choice would find single entries."""
+    ledger = Ledger(None)
+    site = gate("a", counts(), policy=Policy(max_clips=2), ledger=ledger)
+    codes = []
+    for place, low in enumerate([1.0, 2.0, 1.0, 3.0, 2.0]):
+        asked = talk(site, 1, "krylov", run=f"r{place}", prepare=["standardize:1"])
+        mean = asked.reply(MomentsRequest()).total / 31
+        asked.reply(SquaresRequest(mean=mean))
+        reply = asked.request(MomentsRequest(center=np.full(D, low), spread=np.ones(D)))
+        codes.append(reply.label if reply.kind == "refusal" else "")
+    assert codes == ["", "", "", "leakage", ""]
+    kept = ledger.meter("data")
+    assert kept is not None
+    assert Meter.from_bytes(kept).clip_count == site.meter.clip_count == 2
 
 
 def test_counts_below_zero_are_found_by_the_coordinator() -> None:

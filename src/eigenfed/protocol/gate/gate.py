@@ -36,7 +36,7 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.admission import check_study, read_opening
 from eigenfed.protocol.gate.records import Egress, Records
-from eigenfed.protocol.gate.run_state import Admitted, Charge, OpenRun
+from eigenfed.protocol.gate.run_state import Admitted, Charge, OpenRun, embed_revealed
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
 from eigenfed.protocol.operations import Answer, Op, Request, State
 from eigenfed.protocol.secure.participant import RELEASES, Participant, Place
@@ -374,6 +374,8 @@ class Site:
         request = admitted.request
         state = request.apply_to(run.terms_at(run.state), run.state)
         known, selected = state.preparation, state.preparation.selected
+        if self.meter.count_clip(known.bounds_digest).clip_count > self._policy.max_clips:
+            raise refusal("leakage")
         directions = request.directions()
         if directions is not None:
             directions = known.embed(directions, self.meter.d)
@@ -431,11 +433,9 @@ class Site:
         self, run: OpenRun, op: Op[Any, Any], answer: Answer[Any], own: int
     ) -> None:
         """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
-        before, policy, revealed = run.meter_of(self.meter), self._policy, answer.revealed
-        selected = answer.state.preparation.selected
-        if revealed is not None and selected is not None:
-            revealed = revealed.embedded(before.d, selected)
-        meter = before.count_reply(op.release.reveals, revealed)
+        before, policy = run.meter_of(self.meter), self._policy
+        meter = before.count_clip(answer.state.preparation.bounds_digest)
+        meter = meter.count_reply(op.release.reveals, embed_revealed(answer, before.d))
         if own:
             # Counted as promised in step 2, whatever the rank of the rows: later refusals depend
             # on this count, and must not depend on the rows.

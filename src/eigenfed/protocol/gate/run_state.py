@@ -7,10 +7,10 @@ from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.leakage import Meter, RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations
-from eigenfed.protocol.operations import Op, Request, State, Terms
+from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import Spend, list_spends
 from eigenfed.protocol.secure.sum_format import Envelope
 from eigenfed.protocol.study import Study
@@ -91,6 +91,20 @@ class OpenRun:
         if self._prepared is None or self._prepared[0] is not state.preparation:
             self._prepared = state.preparation, prepare_source(source, state.preparation)
         return self._prepared[1]
+
+
+def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | None:
+    """Return what a reply reveals about all d features, where rows have only selected ones."""
+    found, embed = answer.revealed, answer.state.preparation.embed
+    if found is None or answer.state.preparation.selected is None:
+        return found
+    return RevealedProducts(
+        embed(found.directions, d),
+        embed(found.images, d),
+        found.trace,
+        None if found.scale is None else embed(found.scale, d, 1.0),
+        None if found.shift is None else embed(found.shift, d),
+    )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

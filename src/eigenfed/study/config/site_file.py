@@ -137,8 +137,13 @@ class PolicyTable(TomlTable, title="[policy]"):
         },
     )
     """Steps of a preparation in which the site takes part. The steps select and standardize reveal
-    means and variances; standardize also lets the coordinator choose where entries are clipped. By
-    default all steps are allowed.
+    means and variances; standardize also lets the coordinator choose where entries are clipped.
+    By default all steps are allowed.
+    """
+    max_clips: NotNegative = Field(default=_OPEN.max_clips, examples=[8])
+    """Largest number of different bounds at which the step standardize clips entries, over all runs
+    in the ledger. The coordinator sends the bounds, and many of them would tell where single
+    entries are.
     """
     secure_only: Flag = Field(default=_OPEN.secure_only, examples=[True])
     """Whether replies leave the site by secure aggregation only."""
