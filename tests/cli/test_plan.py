@@ -68,6 +68,8 @@ def test_a_file_of_eigenvalues_is_a_spectrum(tmp_path: Path) -> None:
     given = answer(*THREE, "--method", "krylov", "--spectrum", path)
     same = answer(*THREE, "--method", "krylov", "--decay", 0.5)
     assert given["rounds"] == same["rounds"]
+    assert given["above_noise"] == same["above_noise"] == 6
+    assert 1 / 120 < given["noise_share"] < 2 / 120
 
 
 def test_the_link_makes_time(study: Path) -> None:

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.sampling import estimate_turns, find_noise_edge, largest_by_chance
+from eigenfed.linalg.sampling import (
+    compare_with_independent,
+    estimate_turns,
+    find_noise_edge,
+    largest_by_chance,
+)
 
 
 def samples(population: Array, n: int, times: int) -> tuple[Array, Array]:
@@ -25,6 +30,8 @@ def test_noise_alone_passes_the_edge_in_five_of_a_hundred_samples(n: int, d: int
     assert 0.02 <= passed <= 0.09
     counts = [find_noise_edge(v[:6], v.sum(), n - 1.0, d).above for v in values]
     assert np.mean(np.array(counts) > 0) <= 0.09
+    parallel = [compare_with_independent(v[:6], v.sum(), n - 1.0, d).above for v in values]
+    assert np.mean(np.array(parallel) > 0) <= 0.09
 
 
 @pytest.mark.parametrize(("n", "d"), [(50, 30), (300, 8), (60, 70)])
@@ -45,6 +52,8 @@ def test_all_known_components_above_the_edge_leave_the_count_open() -> None:
     variances = np.array([9.0, 5.0, 3.0])
     edge = find_noise_edge(variances, 27.0, 500.0, 13)
     assert (edge.above, edge.all_above) == (3, True)
+    parallel = compare_with_independent(variances, 27.0, 500.0, 13)
+    assert (parallel.above, parallel.all_above) == (3, True)
     complete = find_noise_edge(np.array([9.0, 5.0, 3.0, 1.0]), 18.0, 500.0, 4)
     assert (complete.above, complete.all_above) == (3, False)
 

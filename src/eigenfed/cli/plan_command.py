@@ -9,7 +9,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, study_size
-from eigenfed.report.wording import size
+from eigenfed.report.wording import size, things
 
 if TYPE_CHECKING:
     from eigenfed.privacy.guarantee import Privacy
@@ -221,6 +221,8 @@ def _list_facts(found: "Forecast") -> dict[str, Any]:
         "privacy": question.privacy,
         "rounds": found.rounds,
         "rows_bytes": found.rows_bytes,
+        "noise_share": found.noise_share,
+        "above_noise": found.above_noise,
         "cases": found.cases,
     }
 
@@ -310,12 +312,27 @@ def _write_notes(found: "Forecast") -> list[str]:
         f"Time {network}. Memory at a site does not include its rows, which take at most "
         f"{size(found.rows_bytes)} if they are dense and held in memory."
     )
+    notes.append(_describe_edge(found))
     if question.privacy is not None:
         notes.append(
             "Captured variance is the variance along the noisy components relative to that along "
             "the best components. Noise limits what is revealed, so no directions are counted."
         )
     return notes
+
+
+def _describe_edge(found: "Forecast") -> str:
+    """Return how much a component must explain to stand above noise, and how many would."""
+    count = found.above_noise
+    text = (
+        "Edge of noise: with so many rows, a component of independent features explains up to "
+        f"{100 * found.noise_share:.2g}% of the variance in 95 of 100 samples. Components below "
+        "that may be noise."
+    )
+    if count is None:
+        return text
+    verb = "explains" if count == 1 else "explain"
+    return f"{text} With these eigenvalues {things(count, 'component')} {verb} more."
 
 
 def _format_duration(seconds: float) -> str:

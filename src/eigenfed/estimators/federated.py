@@ -91,6 +91,9 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
     explained_variance_, explained_variance_ratio_, singular_values_ : ndarray (n_components,)
         With ``center=False`` variances are mean squares: sums of squares about 0, divided by
         ``n_samples_ - 1``. `FederatedSVD` has those about the mean, as `TruncatedSVD` does.
+    further_variance_ : ndarray of shape (m,)
+        Variances of at most ten components after the last, as far as the run knows them: lower
+        bounds, and exact with "covariance". Empty where nothing is known.
     total_variance_ : float
         Of all features together.
     mean_, scale_ : ndarray of shape (n_features,)
@@ -188,6 +191,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
     def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
         self.components_ = found.components.astype(dtype)
         self.explained_variance_ = found.variances.astype(dtype)
+        self.further_variance_ = found.further.astype(dtype)
         total = found.total_variance
         # A published mechanism may not know the total, which is NaN then, as are the ratios.
         ratio = np.zeros_like(found.variances) if total <= 0 else found.variances / total

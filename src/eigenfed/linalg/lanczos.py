@@ -97,6 +97,10 @@ class BlockLanczos:
         values, vectors = top_eigh(self._inner, min(k + 1, self._size))
         return values, vectors[:, :k]
 
+    def ritz_values(self, count: int) -> Array:
+        """Compute the largest Ritz values: at most `count`, and at most all there are."""
+        return np.asarray(np.linalg.eigvalsh(self._inner)[::-1][:count], dtype=np.float64)
+
     def residuals(self, vectors: Array) -> Array:
         """Return ``M v - value v`` of Ritz vectors in the basis of the next block, (r, k)."""
         return self.coefficients @ vectors[self._size - self.coefficients.shape[1] :]

@@ -2,12 +2,13 @@
 
 The model is the spiked covariance: a few directions of large variance, and noise of one variance in
 all others, in independent rows that are roughly normal. Under it the largest eigenvalue of noise
-alone follows a Tracy-Widom law (Johnstone 2001), which is the Marchenko-Pastur edge
-``noise * (1 + sqrt(d / n))**2`` with its fluctuations. Components are tested one after the other,
-each against the noise that remains, as Kritchman and Nadler (2008) do; their estimate of the noise
-undoes the upward bias of the leading eigenvalues. Directions of a sample differ from those of the
-population by the angles of Anderson (1963), with the correction of the spiked model where features
-are not few beside rows (Paul 2007).
+alone follows a Tracy-Widom law (Johnstone 2001), which is the Marchenko-Pastur edge ``noise * (1 +
+sqrt(d / n))**2`` with its fluctuations. With the mean variance of all features as noise this is
+Horn's (1965) parallel analysis without drawing rows: what independent features would give.
+Kritchman and Nadler (2008) test components one after the other instead, each against the noise that
+remains; their estimate of it undoes the upward bias of the leading eigenvalues. Directions of a
+sample differ from those of the population by the angles of Anderson (1963), with the correction of
+the spiked model where features are not few beside rows (Paul 2007).
 
 All of it uses variances and counts only, never a row.
 """
@@ -34,7 +35,7 @@ class NoiseEdge:
     variance : float
         The edge.
     noise : float
-        Estimated variance of the noise in each direction.
+        Variance of the noise in each direction.
     above : int
         Number of leading components above the edge.
     all_above : bool
@@ -68,8 +69,29 @@ def largest_by_chance(n: float, d: int) -> float:
     return (centre + _QUANTILE * spread) / n
 
 
+def compare_with_independent(variances: Array, total: float, n: float, d: int) -> NoiseEdge:
+    """Count the components with more variance than any of independent features: parallel analysis.
+
+    Parameters
+    ----------
+    variances, total, n, d
+        As for `find_noise_edge`.
+
+    Examples
+    --------
+    >>> variances = np.array([3.0, 2.2, 1.4, 0.3])
+    >>> edge = compare_with_independent(variances, total=7.0, n=2099.0, d=7)
+    >>> edge.above, round(edge.variance, 2)
+    (3, 1.13)
+    """
+    noise = total / d
+    edge = noise * largest_by_chance(n, d)
+    above = int(np.count_nonzero(variances > edge))
+    return NoiseEdge(edge, noise, above, above == len(variances) < d)
+
+
 def find_noise_edge(variances: Array, total: float, n: float, d: int) -> NoiseEdge:
-    """Count the components that stand above noise.
+    """Count the components that stand above noise, each against the noise that remains.
 
     Parameters
     ----------

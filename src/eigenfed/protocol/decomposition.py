@@ -9,6 +9,9 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.privacy.guarantee import Statement
 
+FURTHER = 10
+"""Most variances after those of the components that a decomposition has."""
+
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
@@ -87,6 +90,9 @@ class Decomposition:
         Scores of each site, if the study requests them.
     preparation : Preparation
         How the rows were prepared; `mean` is that of prepared rows.
+    further : ndarray of shape (m,)
+        Variances of some components after the last, as far as the run knows them: lower bounds, and
+        exact where the whole covariance is known.
     """
 
     components: Array
@@ -103,3 +109,4 @@ class Decomposition:
     signal: Array | None = None
     by_site: dict[str, SiteLevel] | None = None
     preparation: Preparation = field(default_factory=Preparation)
+    further: Array = field(default_factory=lambda: np.zeros(0))

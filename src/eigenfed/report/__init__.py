@@ -6,6 +6,7 @@
 - `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
 - `sections`: verdicts, results and accuracy.
 - `prepared_section`: how the rows were prepared.
+- `sampling_section`: components above noise, and turns in another sample.
 - `site_sections`: differences between sites, and rows as points.
 - `egress`: what left each site, and privacy.
 - `repeat`: commands and Python code that repeat the run.

@@ -137,6 +137,7 @@ def _terms(value: Any) -> bool:
 def _list_rules(k: int) -> dict[str, Rule]:
     by_component = _list(_number, k)
     known = _maybe(_number)
+    edge = _table(variance=_number, noise=_number, above=_count, all_above=_flag)
     return {
         "method": _text,
         "reason": _text,
@@ -151,6 +152,11 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "command": _maybe(_list(_text)),
         "eigenvalues": by_component,
         "total_variance": known,
+        "further": _list(_number),
+        "further_exact": _flag,
+        "noise_edge": _maybe(edge),
+        "remaining_noise_edge": _maybe(edge),
+        "sampling_angles": _maybe(by_component),
         "rounds": _count,
         "bytes_up": _count,
         "bytes_down": _count,

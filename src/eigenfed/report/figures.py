@@ -34,46 +34,103 @@ class Bar:
     tip: str
 
 
-def draw_scree(components: Sequence[Component], total: float | None) -> Drawing:
-    """Draw the variances as bars, and below them the cumulative fraction of the total."""
-    high = max(max(c.variance for c in components), 1e-300)
+def draw_scree(
+    components: Sequence[Component],
+    total: float | None,
+    *,
+    further: Sequence[float] = (),
+    exact: bool = True,
+    edge: float | None = None,
+) -> Drawing:
+    """Draw the variances as bars, and below them the cumulative fraction of the total.
+
+    Parameters
+    ----------
+    components : sequence of Component
+    total : float or None
+        Total variance.
+    further : sequence of float
+        Variances of the components after these, drawn in a paler colour.
+    exact : bool
+        Whether these are known, or only lower bounds.
+    edge : float, optional
+        Variance of a dashed line, the largest that noise alone would give.
+    """
+    high = max([c.variance for c in components] + [edge or 0.0, 1e-300])
     marks = ticks(0.0, high, 5)
     fractions = [c.cumulative for c in components if c.cumulative is not None]
     left = max(room(map(label, marks)), room(["100 %"])) + 14
-    places = Scale(0.5, len(components) + 0.5, left, _RIGHT)
+    bars = len(components) + len(further)
+    places = Scale(0.5, bars + 0.5, left, _RIGHT)
     up, lower = Scale(0.0, high, 200, 24), Scale(0.0, 1.0, 366, 252)
     bottom = 366 if fractions else 200
-    width = min((_RIGHT - left) / len(components) * 0.72, 60)
     parts = [text(left, 10, "variance", "axis-name")]
     parts += [line(left, up(mark), _RIGHT, up(mark), "grid") for mark in marks]
     parts += [text(left - 6, up(mark), label(mark), anchor="end") for mark in marks]
+    tips = [
+        (c.variance, f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of the total")
+        for c in components
+    ]
+    least = "" if exact else "at least "
+    tips += [
+        (value, f"PC{place}, not requested: variance {least}{number(value)}")
+        for place, value in enumerate(further, start=len(components) + 1)
+    ]
+    width = min((_RIGHT - left) / bars * 0.72, 60)
     parts += [
         tag(
             "rect",
-            x=places(c.place) - width / 2,
-            y=up(max(c.variance, 0.0)),
+            x=places(place) - width / 2,
+            y=up(max(value, 0.0)),
             width=width,
-            height=200 - up(max(c.variance, 0.0)),
-            class_="bar mark",
-            data_tip=f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of the total",
+            height=200 - up(max(value, 0.0)),
+            class_=f"{'bar' if place <= len(components) else 'bar further'} mark",
+            data_tip=tip,
         )
-        for c in components
+        for place, (value, tip) in enumerate(tips, start=1)
     ]
+    if edge is not None:
+        parts += [
+            line(left, up(edge), _RIGHT, up(edge), "limit"),
+            text(_RIGHT, up(edge) - 10, "edge of noise", anchor="end"),
+        ]
     if fractions:
         parts += _draw_cumulative(components, places, lower, left)
-    parts += _draw_labels(len(components), places, bottom + 14)
-    of = f" The total variance is {number(total)}." if total is not None else ""
-    caption = (
-        f"Bars: variances of PC1 to PC{len(components)}, from "
-        f"{number(components[0].variance)} to {number(components[-1].variance)}.{of}"
-    )
-    if len(components) == 1:
-        caption = f"Bar: the variance of PC1, {number(components[0].variance)}.{of}"
-    if fractions:
-        caption += f" Line: cumulative fraction of it, {percent(fractions[-1])} in the end."
+    parts += _draw_labels(bars, places, bottom + 14)
+    caption = _caption_scree(components, total, further=len(further), exact=exact, edge=edge)
     return make_drawing(
         "scree", bottom + 30, title="Variance by component", caption=caption, parts=parts
     )
+
+
+def _caption_scree(
+    components: Sequence[Component],
+    total: float | None,
+    *,
+    further: int,
+    exact: bool,
+    edge: float | None,
+) -> str:
+    k = len(components)
+    caption = (
+        f"Bars: variances of PC1 to PC{k}, from {number(components[0].variance)} to "
+        f"{number(components[-1].variance)}."
+    )
+    if k == 1:
+        caption = f"Bar: the variance of PC1, {number(components[0].variance)}."
+    if further:
+        known = "" if exact else ", as far as the run knows them: lower bounds"
+        names = f"PC{k + 1}" if further == 1 else f"PC{k + 1} to PC{k + further}"
+        caption += f" Pale: {names}, which were not requested{known}."
+    if edge is not None:
+        caption += f" Dashed: the edge of noise, {number(edge)}."
+    if total is not None:
+        caption += f" The total variance is {number(total)}."
+    if components[-1].cumulative is not None:
+        caption += (
+            f" Line: cumulative fraction of it, {percent(components[-1].cumulative)} in the end."
+        )
+    return caption
 
 
 def _draw_cumulative(

@@ -16,6 +16,7 @@ from eigenfed.report.page_elements import (
     Section,
     Tone,
 )
+from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.wording import (
     MOSTLY,
     PARTLY,
@@ -232,7 +233,8 @@ def show_variance(report: Report) -> Section:
     words = [
         f"The total variance is {number(total)}. The first component explains "
         f"{percent(first.share)} of it{together}. Where the bars level off, further components are "
-        "hardly more than noise. If the last bar is still tall, request more components."
+        "hardly more than noise. If the last bar is still tall, request more components.",
+        *describe_edge(report.facts),
     ]
     if report.facts["privacy"] is not None:
         words.append("These are the released variances, with noise.")
@@ -243,8 +245,26 @@ def show_variance(report: Report) -> Section:
         tuple((f"PC{c.place}", c.variance, c.share, c.cumulative) for c in report.components),
         folded=True,
     )
-    figure = Figure(draw_scree(report.components, total), (table,))
+    edge = report.facts["noise_edge"]
+    scree = draw_scree(
+        report.components,
+        total,
+        further=report.facts["further"],
+        exact=report.facts["further_exact"],
+        edge=None if edge is None else edge["variance"],
+    )
+    figure = Figure(scree, (table, *_list_further(report.facts)))
     return Section("variance", "Explained variance", tuple(words), (figure,))
+
+
+def _list_further(facts: dict[str, Any]) -> list[PageTable]:
+    """Return the table of variances after those of the components, if some are known."""
+    if not facts["further"]:
+        return []
+    kind = "" if facts["further_exact"] else ", lower bounds"
+    rows = tuple((f"PC{p}", v) for p, v in enumerate(facts["further"], start=facts["k"] + 1))
+    caption = f"Variances of further components{kind}"
+    return [PageTable("further-table", caption, ("component", "variance"), rows, folded=True)]
 
 
 def show_loadings(report: Report) -> Section:
@@ -306,6 +326,8 @@ def show_accuracy(report: Report) -> Section:
                 else "How far noise has moved the components is not part of them."
             )
         )
+    turns = describe_turns(facts)
+    words += [] if turns is None else [turns]
     final = None if certificate is None else max(certificate["residuals"])
     curve = draw_residuals(report.rounds, final, facts["asked"]["tol"])
     if curve is None:
@@ -316,6 +338,7 @@ def show_accuracy(report: Report) -> Section:
     parts: list[Part] = [] if facts["signal"] is None else [_draw_signal(facts["signal"])]
     if certificate is not None:
         parts += [_list_bounds(certificate), _make_residual_table(certificate)]
+    parts += list_turns(facts)
     table = _make_round_table(report)
     parts.append(table if curve is None else Figure(curve, (table,)))
     return Section("convergence", "Convergence and accuracy", tuple(words), tuple(parts))

@@ -26,7 +26,7 @@ from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
-from eigenfed.protocol.decomposition import Certificate, Decomposition
+from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.moments import FramedRequest, Moments, prepare_rows
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.method import Run
@@ -314,4 +314,5 @@ def rayleigh_ritz(
         products.trace / products.divisor,
         products.rounds,
         grade,
+        further=np.maximum(values[k : k + FURTHER], 0.0),
     )

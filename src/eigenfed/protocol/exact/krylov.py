@@ -19,7 +19,7 @@ from eigenfed.arrays import Array
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, complete_rows, flip_signs
 from eigenfed.protocol.core import Protocol
-from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.decomposition import FURTHER, Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import make_products, request_certificate
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
@@ -141,6 +141,7 @@ def lanczos(
         products.trace / products.divisor,
         products.rounds,
         grade,
+        further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
     )
 
 

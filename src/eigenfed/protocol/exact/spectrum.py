@@ -9,7 +9,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
-from eigenfed.protocol.decomposition import Certificate, Decomposition
+from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.certificate import bound_angle
 
 
@@ -71,7 +71,7 @@ def decompose_covariance(
         The total variance, if it is known more precisely than the trace.
     """
     variance = max(float(matrix.trace()), 0.0) if variance is None else variance
-    values, vectors = top_eigh(matrix, min(k + 1, len(matrix)))
+    values, vectors = top_eigh(matrix, min(k + FURTHER, len(matrix)))
     values, vt = np.maximum(values, 0.0), flip_signs(vectors[:, :k].T)
     error = _Uncertainty.of(vt, rounding, rough, exact_on)
     return Decomposition(
@@ -82,7 +82,8 @@ def decompose_covariance(
         n,
         variance,
         products=1,
-        certificate=_certify(matrix, values, vt, tol, variance, error=error),
+        certificate=_certify(matrix, values[: k + 1], vt, tol, variance, error=error),
+        further=values[k:],
     )
 
 

@@ -20,6 +20,7 @@ from eigenfed.estimators.in_process import (
     check_secure,
 )
 from eigenfed.linalg.checks import check_count
+from eigenfed.linalg.sampling import largest_by_chance
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.method import (
     AUTO,
@@ -268,6 +269,21 @@ class Forecast:
         """The fewest and the most rounds over the cases."""
         found = [case.traffic.rounds for case in self.cases]
         return min(found), max(found)
+
+    @property
+    def noise_share(self) -> float:
+        """The fraction of the variance that a component of independent features may explain."""
+        n, d = self.question.n - bool(self.question.center), self.question.features
+        return min(largest_by_chance(max(n, 1.0), d) / d, 1.0)
+
+    @property
+    def above_noise(self) -> int | None:
+        """How many components of a given spectrum explain more; None if none is given."""
+        if self.question.spectrum is None and self.question.decay is None:
+            return None
+        (spectrum,) = _list_spectra(self.question)
+        values = spectrum.at(np.arange(spectrum.rank))
+        return int(np.count_nonzero(values > self.noise_share * spectrum.trace))
 
 
 def forecast(question: Question) -> Forecast:

@@ -12,6 +12,7 @@ import numpy as np
 
 from eigenfed.data.steps import write_steps
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.linalg.sampling import compare_with_independent, estimate_turns, find_noise_edge
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Reveals
@@ -19,6 +20,8 @@ from eigenfed.protocol.exact.by_site import compare_sites
 from eigenfed.protocol.method import Method, all_methods, as_method
 
 FORMAT = 1
+_LEAST_FREEDOM = 8
+"""Rows, less one, below which nothing is said about other samples."""
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
 
 
@@ -65,6 +68,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
         "total_variance": pca.total_variance_,
+        **_describe_sampling(pca),
         "rounds": pca.n_rounds_,
         "bytes_up": pca.bytes_up_,
         "bytes_down": pca.bytes_down_,
@@ -123,6 +127,28 @@ def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
             }
             for site, level in pca.by_site_.items()
         },
+    }
+
+
+def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
+    """Return further variances, the edge of noise, and how far a new sample turns components.
+
+    Not for private runs, whose variances contain the noise of the mechanism.
+    """
+    unknown = {"further": [], "further_exact": False, "noise_edge": None}
+    unknown |= {"remaining_noise_edge": None, "sampling_angles": None}
+    freedom = pca.n_samples_ - bool(pca.center)
+    total = pca.total_variance_
+    if pca.privacy_ is not None or freedom < _LEAST_FREEDOM or not total > 0.0:
+        return unknown
+    variances = np.concatenate([pca.explained_variance_, pca.further_variance_]).astype(np.float64)
+    arguments = variances, total, float(freedom), pca.n_features_in_
+    return {
+        "further": pca.further_variance_,
+        "further_exact": sends_covariance(pca.method_),
+        "noise_edge": compare_with_independent(*arguments),
+        "remaining_noise_edge": find_noise_edge(*arguments),
+        "sampling_angles": estimate_turns(*arguments)[: len(pca.components_)],
     }
 
 

@@ -395,9 +395,19 @@ _LATER: dict[str, dict[str, Any]] = {
 """Entries that results of release 0.1 lack, and their values there."""
 
 
+_ADDED: dict[str, Any] = {
+    "further": [],
+    "further_exact": False,
+    "noise_edge": None,
+    "remaining_noise_edge": None,
+    "sampling_angles": None,
+}
+"""Facts that results of releases up to 0.2 lack, and their values there."""
+
+
 def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with the keys of this release, also for a result of release 0.1."""
-    upgraded = {_RENAMED.get(name, name): value for name, value in facts.items()}
+    """Return facts with the keys of this release, also for a result of an earlier one."""
+    upgraded = _ADDED | {_RENAMED.get(name, name): value for name, value in facts.items()}
     for name, added in _LATER.items():
         if isinstance(upgraded.get(name), dict):
             upgraded[name] = added | upgraded[name]
