@@ -22,6 +22,7 @@ from eigenfed.errors import (
 if TYPE_CHECKING:
     from eigenfed.data.steps import Log1p, NormalizeCounts, SelectVariable, Standardize
     from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.federated_svd import FederatedSVD
     from eigenfed.estimators.streaming import StreamingPCA
     from eigenfed.linalg.summary import Summary
     from eigenfed.privacy.guarantee import Privacy
@@ -46,6 +47,7 @@ __all__ = [
     "DataError",
     "EigenfedError",
     "FederatedPCA",
+    "FederatedSVD",
     "InputError",
     "Krylov",
     "Log1p",
@@ -75,6 +77,7 @@ _HOMES = {
     "SelectVariable": "data.steps",
     "Standardize": "data.steps",
     "FederatedPCA": "estimators.federated",
+    "FederatedSVD": "estimators.federated_svd",
     "StreamingPCA": "estimators.streaming",
     "Summary": "linalg.summary",
     "Policy": "privacy.policy",

@@ -22,6 +22,7 @@ def test_public_names_are_pinned() -> None:
         "DataError",
         "EigenfedError",
         "FederatedPCA",
+        "FederatedSVD",
         "InputError",
         "Krylov",
         "Log1p",

@@ -1,6 +1,7 @@
 """Estimators with the contract of scikit-learn.
 
 - `federated`: `FederatedPCA`.
+- `federated_svd`: `FederatedSVD`.
 - `federated_base`: `fit` and `fit_sites` of the federated estimators, and the account of a run.
 - `federated_study`: checks of their parameters, and the study that these describe.
 - `streaming`: `StreamingPCA`.

@@ -73,6 +73,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         scaled = components if scale is None else components / scale
         if self.whiten:
             scaled = scaled / self._deviations()[:, None]
+        is_plain = issparse(X) and not mean.any() and not self._preparation().steps
+        if is_plain and not np.isnan(X.data).any():
+            product: npt.NDArray[Any] = np.asarray(X @ scaled.T)
+            return product.astype(X.dtype, copy=False)
         scores = np.empty((X.shape[0], len(components)), dtype=X.dtype)
         for span, rows in self._blocks(X):
             centred = rows - mean

@@ -93,6 +93,8 @@ class Decomposition:
     further : ndarray of shape (m,)
         Variances of some components after the last, as far as the run knows them: lower bounds, and
         exact where the whole covariance is known.
+    average : ndarray of shape (d,), or None
+        Mean of all rows, also where the run does not centre them; None if it was not collected.
     """
 
     components: Array
@@ -110,3 +112,4 @@ class Decomposition:
     by_site: dict[str, SiteLevel] | None = None
     preparation: Preparation = field(default_factory=Preparation)
     further: Array = field(default_factory=lambda: np.zeros(0))
+    average: Array | None = None

@@ -84,7 +84,7 @@ def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol
     known, figures = yield from collect_preparation(total, study)
     moments = yield from collect_moments(total, study, figures)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
-    found = yield from study.chosen.run(run)
+    found = replace((yield from study.chosen.run(run)), average=moments.average)
     if study.by_site:
         found = replace(found, by_site=(yield from request_levels(run, found)))
     if known.origin is not None:

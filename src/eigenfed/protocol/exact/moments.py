@@ -379,6 +379,8 @@ class Moments:
         Precision of the floats in messages, which limits what a certificate can prove.
     sent : bool
         Whether the sites already have the mean and the scale.
+    average : ndarray of shape (d,), or None
+        Mean of all rows, also where rows are not centred.
     """
 
     n: float
@@ -387,6 +389,7 @@ class Moments:
     most: float = math.inf
     wire: str = "float64"
     sent: bool = False
+    average: Array | None = None
 
     @property
     def divisor(self) -> float:
@@ -426,7 +429,7 @@ def collect_moments(
         sums = yield from request_squares(total, center_at, limits)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
     n = first.n
-    result = Moments(n, center_at, scale, wire=study.wire)
+    result = Moments(n, center_at, scale, wire=study.wire, average=mean)
     if limits is None:
         return result
     result = yield from _add_bound(total, result, limits, sums if study.scale else None)
