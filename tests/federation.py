@@ -121,7 +121,7 @@ def with_method(study: Study, sites: Mapping[str, Site]) -> Study:
     shape = Shape(
         rows=max(source.n for source in sources),
         features=max(source.d for source in sources),
-        components=study.components,
+        components=study.k,
         sites=len(sources),
     )
     return study.with_method(choose_method(study, shape)[0])

@@ -91,10 +91,11 @@ def test_an_unknown_memory_is_refused(value: Any) -> None:
     )
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.0, 0.5, None, "2", True, math.nan, np.float64(2.0)])
+@pytest.mark.parametrize("value", [0, -1, 2.0, 1.0, 0.0, "2", True, math.nan, np.float64(2.0)])
 def test_what_is_no_number_of_components_is_refused(value: Any) -> None:
     assert_refused(
-        f"n_components={value!r} must be an integer of at least 1. Ask for one component or more.",
+        f"n_components={value!r} must be an integer of at least 1, a fraction of the variance "
+        "between 0 and 1, None, 'all' or 'auto'. Pass one of them.",
         n_components=value,
     )
 

@@ -38,7 +38,11 @@ _ALLOWED_WITH_STUDY = (
 )
 @click.argument("files", nargs=-1, required=True, type=options.FILE)
 @click.option(
-    "-k", "k", type=click.IntRange(min=1), help="Number of components; required without --study."
+    "-k",
+    "k",
+    type=options.ComponentCount(),
+    help="Number of components; a fraction of the variance such as 0.95; all; or auto, for those "
+    "that stand out from noise. Required without --study.",
 )
 @click.option(
     "--study",
@@ -87,7 +91,7 @@ _ALLOWED_WITH_STUDY = (
 def fit(
     console: Console,
     files: tuple[Path, ...],
-    k: int | None,
+    k: int | float | str | None,
     study: Path | None,
     out: Path | None,
     method: str | None,

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from eigenfed.protocol.method import Method
 
     TextType = click.ParamType[str]
+    CountType = click.ParamType[int | float | str]
 else:
-    TextType = click.ParamType  # subscriptable only since click 8.4
+    TextType = CountType = click.ParamType  # subscriptable only since click 8.4
 
 _AS_IS = "\b"
 """Alone on a line, it keeps click from rewrapping the paragraph below."""
@@ -38,6 +39,33 @@ TRUSTS = ("secure_sum", "local", "central")
 COUNTS = ("public", "private")
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(path_type=Path)
+
+
+class ComponentCount(CountType):
+    """A number of components, a fraction of the variance, "all" or "auto"."""
+
+    name = "number"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | float | str:
+        """Read an integer from 1, a number between 0 and 1, or a word."""
+        if value in ("all", "auto"):
+            return str(value)
+        for kind in (int, float):
+            try:
+                number = kind(value)
+            except ValueError:
+                continue
+            if number >= 1 if kind is int else 0.0 < number < 1.0:
+                return number
+        self.fail(
+            f"{value!r} must be an integer of at least 1, a fraction of the variance between 0 "
+            "and 1, 'all' or 'auto'.",
+            param,
+            ctx,
+        )
+
 
 components: _Decorator = click.option(
     "-k", "k", type=click.IntRange(min=1), required=True, help="Number of components."

@@ -28,7 +28,13 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
 
     Parameters
     ----------
-    n_components : int, default=2
+    n_components : int, float, "auto" or None, default=2
+        Number of components. A fraction f between 0 and 1 takes the fewest components with more
+        than f of the variance, as in scikit-learn; None takes all, ``min(n_samples, n_features)``.
+        "auto" keeps components whose variance exceeds that of the first component of pure noise
+        with the same total variance (parallel analysis); features in different units should be
+        scaled for it. A fraction and "auto" need the method "covariance" or "krylov", which "auto"
+        chooses from. With `privacy` or ``split="features"`` the number must be an integer.
     method : str or Method, default="auto"
         A name, or a value with options such as ``Covariance(precision="single")`` or
         ``Power(local_steps=4)``; ``eigenfed.methods()`` lists them. "auto" takes the one that is
@@ -103,6 +109,8 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         The steps of `prepare`, with their figures over all sites.
     noise_variance_ : float
         Mean of the ``min(n_samples_, n_features)`` variances beyond those of the components.
+    n_components_ : int
+        Number of components, also where it was found from the data.
     n_samples_ : int
         With noise where ``Privacy(count="private")`` asks for it.
     n_rounds_ : int
@@ -149,7 +157,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | float | str | None = 2,
         *,
         method: Method | str = "auto",
         split: str = "samples",
@@ -190,6 +198,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
 
     def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
         self.components_ = found.components.astype(dtype)
+        self.n_components_ = len(found.components)
         self.explained_variance_ = found.variances.astype(dtype)
         self.further_variance_ = found.further.astype(dtype)
         total = found.total_variance

@@ -200,9 +200,7 @@ class FederatedEstimator(Projection, BaseEstimator):
             outcome = run_recorded(setting, parameters["transcript"])
         found = outcome.found
         if isinstance(privacy, Published):
-            truth = privacy.truth(
-                counts, self.n_features_in_, k=study.components, center=study.center
-            )
+            truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=study.center)
             found = replace(found, privacy=state_published_guarantee(truth))
         if isinstance(privacy, Privacy) and privacy.count == "private":
             self.n_samples_ = round(found.n)

@@ -6,7 +6,7 @@ from typing import Any
 
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features
-from eigenfed.errors import Argument, InputError, Name, Pass
+from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
 from eigenfed.estimators.in_process import (
     check_by_site,
     check_prepared,
@@ -16,10 +16,11 @@ from eigenfed.estimators.in_process import (
     check_secure,
     check_wire_use,
 )
-from eigenfed.estimators.validation import check_choice, check_flag, check_seed
+from eigenfed.estimators.validation import as_components, check_choice, check_flag, check_seed
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
 from eigenfed.protocol.study import Study
@@ -57,7 +58,17 @@ def make_study(
     wire : {"float64", "float32"}
     """
     steps = as_steps(parameters.get("prepare"))
-    method = _check_parameters(parameters, n, count_features(steps, d))
+    d = count_features(steps, d)
+    components = as_components(parameters["n_components"])
+    if isinstance(components, int) and components > min(n, d):
+        raise InputError(
+            Argument("n_components", components),
+            f" must be at most {min(n, d)}, the smaller of the number of samples "
+            f"(n_samples={n}) and of features (n_features={d})",
+            remedy=("Lower ", Name("n_components"), "."),
+        )
+    method = _check_parameters(parameters)
+    _check_count(components, method, parameters)
     secure, privacy, split = (parameters[name] for name in ("secure", "privacy", "split"))
     if secure:
         check_secure(len(sources), split, method)
@@ -69,7 +80,7 @@ def make_study(
         check_by_site(secure, privacy, split)
     study = Study(
         tuple(sorted(sources)),
-        int(parameters["n_components"]),
+        components,
         method,
         split=split,
         center=parameters["center"],
@@ -93,16 +104,36 @@ def make_study(
     return study
 
 
-def _check_parameters(parameters: Mapping[str, Any], n: int, d: int) -> Method | str:
-    k, split, transcript = (parameters[name] for name in ("n_components", "split", "transcript"))
-    check_count("n_components", k, "Ask for one component or more.")
-    if k > min(n, d):
-        raise InputError(
-            Argument("n_components", k),
-            f" must be at most {min(n, d)}, the smaller of the number of samples "
-            f"(n_samples={n}) and of features (n_features={d})",
-            remedy=("Lower ", Name("n_components"), "."),
+def _check_count(
+    components: Components, method: Method | str, parameters: Mapping[str, Any]
+) -> None:
+    """Refuse a number of components that follows from the rows where that is not possible."""
+    if isinstance(components, int):
+        return
+    given = Argument("n_components", parameters["n_components"])
+    if parameters["privacy"] is not None:
+        raise PrivacyError(
+            given,
+            " cannot be combined with privacy, whose noise is shared out for a number of "
+            "components that is known beforehand",
+            remedy="Pass an integer.",
         )
+    if parameters["split"] == "features":
+        raise InputError(
+            given, " cannot be combined with split='features'", remedy="Pass an integer."
+        )
+    if is_open(components) and isinstance(method, Method) and not method.finds_count():
+        raise InputError(
+            given,
+            " cannot be combined with ",
+            method.as_argument(),
+            ", which needs the number of components before it starts",
+            remedy=("Pass an integer, or ", Pass("method", "auto"), "."),
+        )
+
+
+def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
+    split, transcript = parameters["split"], parameters["transcript"]
     method = as_method(parameters["method"])
     check_choice("split", split, ("samples", "features"))
     if split == "features" and isinstance(method, Method) and method != Krylov():

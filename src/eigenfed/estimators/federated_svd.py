@@ -23,7 +23,8 @@ class FederatedSVD(FederatedEstimator):
 
     Parameters
     ----------
-    n_components : int, default=2
+    n_components : int, float, "auto" or None, default=2
+        As for `FederatedPCA`; a fraction is one of the sum of squares.
     method, secure, transport, transcript, tol, stop, max_rounds, certify, random_state
         As for `FederatedPCA`.
 
@@ -37,7 +38,7 @@ class FederatedSVD(FederatedEstimator):
         singular values, since rows are not centred.
     explained_variance_ratio_ : ndarray of shape (n_components,)
         The same as fractions of the variance of all features.
-    n_samples_ : int
+    n_components_, n_samples_ : int
     n_rounds_, bytes_up_, bytes_down_, rounds_, egress_, leakage_, certificate_, method_, reason_
         As for `FederatedPCA`.
 
@@ -62,7 +63,7 @@ class FederatedSVD(FederatedEstimator):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | float | str | None = 2,
         *,
         method: Method | str = "auto",
         secure: bool = False,
@@ -99,6 +100,7 @@ class FederatedSVD(FederatedEstimator):
         variances = np.maximum(squares / n - (found.components @ found.average) ** 2, 0.0)
         ratio = np.minimum(variances / total, 1.0) if total > 0.0 else np.zeros_like(variances)
         self.components_ = found.components.astype(dtype)
+        self.n_components_ = len(found.components)
         self.singular_values_ = np.sqrt(squares).astype(dtype)
         self.explained_variance_ = variances.astype(dtype)
         self.explained_variance_ratio_ = ratio.astype(dtype)

@@ -18,6 +18,7 @@ from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import LEAST_SITES, Identity, Roster
+from eigenfed.protocol.component_count import count_per_request
 from eigenfed.protocol.core import Total, plain_sum
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.method import Method, Shape, all_methods
@@ -351,10 +352,12 @@ def choose_study_method(
     """Return the study with the method of its run, and the reason for that method."""
     if isinstance(study.privacy, Published):
         return study, ""
+    d = study.width(max(source.d for source in sources.values()))
+    most = min(sum(source.n for source in sources.values()), d)
     shape = Shape(
         rows=max(source.n for source in sources.values()),
-        features=study.width(max(source.d for source in sources.values())),
-        components=study.components,
+        features=d,
+        components=count_per_request(study.components, most),
         sites=len(sources),
         secure=study.masked,
         certify=study.certify,

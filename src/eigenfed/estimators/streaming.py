@@ -22,6 +22,7 @@ from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy, Statement
+from eigenfed.protocol.component_count import find_count
 
 _parameters = attrgetter(
     "n_components",
@@ -45,8 +46,11 @@ class StreamingPCA(GaussianModel, BaseEstimator):
 
     Parameters
     ----------
-    n_components : int, default=2
-        Number of components; with ``rank="adaptive"`` the number at the start.
+    n_components : int, float, "auto" or None, default=2
+        Number of components; with ``rank="adaptive"`` the number at the start. A fraction of the
+        variance, None for all, and "auto" for those that stand out from noise are as for
+        `FederatedPCA`: the number is found when a result is read, from the whole scatter, so that
+        they require ``memory="gram"`` or up to 512 features.
     rank : {"fixed", "adaptive"}, default="fixed"
         Whether the number of components follows the data.
     energy : (float, float), default=(0.01, 0.10)
@@ -137,7 +141,7 @@ class StreamingPCA(GaussianModel, BaseEstimator):
 
     def __init__(
         self,
-        n_components: int = 2,
+        n_components: int | float | str | None = 2,
         *,
         rank: str = "fixed",
         energy: tuple[float, float] = (0.01, 0.10),
@@ -314,13 +318,21 @@ class StreamingPCA(GaussianModel, BaseEstimator):
     def sine_bound_(self) -> float:
         """Bound on the sine of the largest angle to the components of all rows at once."""
         check_is_fitted(self)
-        return math.inf if isinstance(self._stream, PrivateStream) else self._stream.sine_bound()
+        if isinstance(self._stream, PrivateStream):
+            return math.inf
+        return self._stream.sine_bound(self.n_components_)
 
     @property
     def n_components_(self) -> int:
         """Number of components shown."""
         check_is_fitted(self)
-        return self._stream.k
+        stream = self._stream
+        if isinstance(stream, PrivateStream) or stream.settings.components is None:
+            return stream.k
+        summary, n = stream.summary(), stream.n_seen
+        values, total = summary.variance, float(summary.variance.sum())
+        found = find_count(stream.settings.components, values, total=total, n=n, d=summary.d)
+        return found or max(min(n, summary.d), 1)
 
     @property
     def n_samples_seen_(self) -> int:

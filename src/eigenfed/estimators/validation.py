@@ -6,7 +6,7 @@ Rows go through scikit-learn's checks, with messages of our own: scikit-learn's 
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
 from eigenfed.linalg.stream import Stream, StreamSettings
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.component_count import ALL, BY_RULE, Components
 
 _LARGEST = 1e150
 _RANKS = ("fixed", "adaptive")
@@ -176,7 +177,9 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     check_choice("rank", params["rank"], _RANKS)
     check_choice("memory", params["memory"], _MEMORIES)
     k, oversample = params["n_components"], params["oversample"]
-    check_count("n_components", k, "Ask for one component or more.")
+    components = as_components(k)
+    if not isinstance(components, int):
+        return _settings_of_all(params, components, d)
     if k > d:
         raise InputError(
             Argument("n_components", k),
@@ -200,6 +203,55 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
+
+
+def as_components(k: Any) -> Components:
+    """Check a number of components, and return it as a study has it; None means "all"."""
+    if k is None or (isinstance(k, str) and k in (ALL, BY_RULE)):
+        return k or ALL
+    if isinstance(k, float | np.floating) and 0.0 < k < 1.0:
+        return float(k)
+    if isinstance(k, Integral) and not isinstance(k, bool) and k >= 1:
+        return int(k)
+    raise InputError(
+        Argument("n_components", k),
+        " must be an integer of at least 1, a fraction of the variance between 0 and 1, None, "
+        "'all' or 'auto'",
+        remedy="Pass one of them.",
+    )
+
+
+def _settings_of_all(params: dict[str, Any], components: Components, d: int) -> StreamSettings:
+    """Return the settings of a stream whose number of components is found when it is read.
+
+    That needs the whole spectrum.
+    """
+    for name in ("center", "whiten"):
+        check_flag(name, params[name])
+    _check_forgetting(params["forgetting"])
+    check_seed(params["random_state"])
+    is_small = d <= _EXACT_FEATURES and params["memory"] == "auto"
+    if params["privacy"] is not None:
+        raise InputError("privacy requires n_components as an integer. Pass one.")
+    if (
+        params["rank"] != "fixed"
+        or params["oversample"] is not None
+        or not (is_small or params["memory"] == "gram")
+    ):
+        raise InputError(
+            Argument("n_components", params["n_components"]),
+            " requires the whole scatter: rank='fixed', no oversample, and memory='gram' or up to "
+            f"{_EXACT_FEATURES} features",
+            remedy=(Pass("memory", "gram"), ", or an integer."),
+        )
+    return StreamSettings(
+        k=d,
+        oversample=0,
+        centered=params["center"],
+        forgetting=float(params["forgetting"]),
+        exact=True,
+        components=components,
+    )
 
 
 def make_stream(params: dict[str, Any], d: int) -> Stream | PrivateStream:

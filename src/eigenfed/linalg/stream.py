@@ -42,6 +42,8 @@ class StreamSettings:
         Keep the whole d x d scatter instead of leading directions.
     energy : (float, float) or None
         Bounds of the adaptive rank; None keeps the rank fixed.
+    components : int, float, "all", "auto" or None
+        What the number of components shown follows from, where that is not `k`.
     """
 
     k: int
@@ -50,6 +52,7 @@ class StreamSettings:
     forgetting: float = 1.0
     exact: bool = False
     energy: tuple[float, float] | None = None
+    components: int | float | str | None = None
 
     def tracked(self, k: int) -> int:
         """Return how many directions to track when `k` are reported."""
@@ -185,16 +188,24 @@ class Stream:
             self._view = core.summary(rank) if isinstance(core, Scatter) else core.truncate(rank)
         return self._view
 
-    def sine_bound(self) -> float:
+    def sine_bound(self, k: int | None = None) -> float:
         """Bound the sine of the largest angle between the reported directions and the pooled ones.
 
+        Parameters
+        ----------
+        k : int, optional
+            Number of directions reported, if it is not that of the settings.
+
+        Notes
+        -----
         Computed before `summary` truncates: the directions it drops are known, so they need not
         enter the bound as lost.
         """
         core, _ = self._complete()
-        if isinstance(core, Summary) and len(core.s) < self.k:
+        k = self.k if k is None else k
+        if isinstance(core, Summary) and len(core.s) < k:
             return math.inf
-        return core.sine_bound(self.k)
+        return core.sine_bound(k)
 
     def merge(self, other: "Stream | Summary") -> None:
         """Add the rows of another stream or summary, which is not changed.

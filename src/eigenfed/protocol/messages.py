@@ -128,6 +128,7 @@ REFUSAL_TEXTS: dict[str, str] = {
     "method": "The policy does not allow the study's method.",
     "prepare": "The policy does not allow a step of the study's preparation, or its other settings "
     "do not.",
+    "components": "A private study must give the number of components.",
     "not_a_sum": "The study requires secure aggregation, which its method does not support.",
     "unmasked": "The policy lets replies leave only inside secure aggregation.",
     "exact": "The rows have a privacy budget, and this study adds no noise. Add [privacy] to it.",

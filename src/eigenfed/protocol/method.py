@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 
+from eigenfed.arrays import Array
 from eigenfed.data.source import limit_block_bytes
 from eigenfed.errors import Argument, Aside, InputError, Parts, Pass
+from eigenfed.protocol.component_count import find_count
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.script import Script
@@ -163,6 +165,10 @@ class Method(ABC):
         """Return the method as an argument for an error message."""
         return Argument("method", self if self.options else self.name)
 
+    def finds_count(self) -> bool:
+        """Return whether it can find the number of components from the rows."""
+        return False
+
     def width(self, k: int, d: int) -> int:
         """Return the largest number of directions in one request."""
         return min(k, d)
@@ -216,8 +222,23 @@ class Run:
 
     @property
     def k(self) -> int:
-        """Number of components."""
-        return self.study.components
+        """Number of components, where it does not depend on the rows."""
+        found = self.find_count(np.zeros(0), 0.0)
+        if found is None:
+            raise InputError("The number of components must not depend on the rows here.")
+        return found
+
+    def find_count(self, values: Array, total: float) -> int | None:
+        """Return the number of components, or None if more eigenvalues are needed to tell.
+
+        Parameters
+        ----------
+        values : ndarray of shape (m,)
+            Leading eigenvalues, largest first.
+        total : float
+            Sum of all eigenvalues.
+        """
+        return find_count(self.study.components, values, total=total, n=self.moments.n, d=self.d)
 
     @property
     def d(self) -> int:

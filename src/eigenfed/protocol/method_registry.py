@@ -11,6 +11,7 @@ from typing import Any
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.exact import by_site, moments, vertical
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.krylov import Krylov
@@ -95,7 +96,8 @@ def _candidates(study: Study) -> list[Method]:
         return [Covariance()] if study.scale else [Covariance(), Power()]
     if study.split == "features":
         return [Krylov()]
-    return [Covariance(), Krylov()]
+    found: list[Method] = [Covariance(), Krylov()]
+    return [m for m in found if m.finds_count()] if is_open(study.components) else found
 
 
 def choose_method(

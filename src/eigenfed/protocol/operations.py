@@ -22,6 +22,7 @@ from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.leakage import RevealedProducts
 from eigenfed.privacy.release import Release
 from eigenfed.privacy.secagg.fixed_point import Bound
+from eigenfed.protocol.component_count import bound_count, count_per_request
 
 if TYPE_CHECKING:
     from eigenfed.protocol.study import Study
@@ -163,8 +164,13 @@ class Terms:
 
     @property
     def k(self) -> int:
-        """Number of components."""
-        return self.study.components
+        """Largest number of components."""
+        return bound_count(self.study.components, self.d)
+
+    @property
+    def block(self) -> int:
+        """Number of components that a request is made for."""
+        return count_per_request(self.study.components, self.d)
 
     def check_vector(self, name: str, value: Array) -> None:
         """Raise InputError unless `value` has one finite number per feature."""

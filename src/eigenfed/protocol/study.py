@@ -20,6 +20,7 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.privacy.secagg.masking import context
+from eigenfed.protocol.component_count import Components, check_components
 from eigenfed.protocol.messages import Bytes, Message, pack
 from eigenfed.protocol.method import AUTO, Method, as_method, find_method
 
@@ -35,7 +36,9 @@ class Study:
     ----------
     sites : tuple of str
         Names of the sites that take part.
-    components : int
+    components : int, float, "all" or "auto"
+        Their number, a fraction of the variance, all, or as many as stand out from noise;
+        `eigenfed.protocol.component_count` has the rules.
     method : Method or "auto"
     name : str
     split : {"samples", "features"}
@@ -66,7 +69,7 @@ class Study:
     """
 
     sites: tuple[str, ...]
-    components: int
+    components: Components
     method: Method | str = AUTO
     name: str = "study"
     split: str = "samples"
@@ -93,8 +96,11 @@ class Study:
             raise InputError("sites of a study must be distinct names.")
         if type(self.tol) not in (int, float) or not 0.0 <= self.tol < math.inf:
             raise InputError("tol of a study must be a finite number of at least 0.")
-        if self.components < 1 or self.max_rounds < 1 or not self.sites:
-            raise InputError("A study must have at least one site, one component and one round.")
+        check_components(self.components)
+        if self.max_rounds < 1 or not self.sites:
+            raise InputError("A study must have at least one site and one round.")
+        if self.split == "features" and not isinstance(self.components, int):
+            raise InputError("components of a study whose features are split must be an integer.")
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
                 raise InputError(f"{option} of a study must be one of {', '.join(choices)}.")
@@ -137,6 +143,13 @@ class Study:
     def width(self, d: int) -> int:
         """Return the number of features, of d, that rows have after the preparation."""
         return count_features(self.prepare, d)
+
+    @property
+    def k(self) -> int:
+        """The number of components; InputError if the study does not give one."""
+        if not isinstance(self.components, int):
+            raise InputError("components of this study must be an integer.")
+        return self.components
 
     @property
     def chosen(self) -> Method:
@@ -197,7 +210,7 @@ class Study:
 
 
 _TYPES: dict[type[Any], tuple[str, ...]] = {
-    int: ("components", "max_rounds"),
+    int: ("max_rounds",),
     bool: ("center", "scale", "secure", "by_site", "certify"),
     str: ("name", "split", "stop", "wire", "features"),
     tuple: ("sites",),

@@ -132,11 +132,12 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
     [
         (
             "components = 0",
-            "components = 0 must be an integer of at least 1. Set components = 4, for example.",
+            "components = 0 must be an integer of at least 1, a fraction of the variance below 1, "
+            '"all" or "auto". Set components = 4, for example.',
         ),
-        ("components = 2.5", "components = 2.5 must be an integer of at least 1."),
+        ("components = 2.5", "components = 2.5 must be an integer of at least 1, a fraction"),
         ("components = true", "components = true must be an integer"),
-        ('components = "4"', 'components = "4" must be an integer of at least 1.'),
+        ('components = "4"', 'components = "4" must be an integer of at least 1, a fraction'),
         (
             'method = "magic"',
             'method = "magic" must be one of "auto", "covariance", "krylov", "randomized", '

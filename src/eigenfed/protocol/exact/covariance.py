@@ -30,6 +30,7 @@ from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
+from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import bound_wire_error, make_products
@@ -141,6 +142,10 @@ class Covariance(Method):
         """Whether a site computes its scatter when it first reads its rows: in double precision."""
         return not self.is_single
 
+    def finds_count(self) -> bool:
+        """Whether the number of components may depend on the rows: only in double precision."""
+        return not self.is_single
+
     def width(self, k: int, d: int) -> int:
         """Return the number of directions of a correction."""
         return min(k + _GUARDS, d)
@@ -161,7 +166,7 @@ class Covariance(Method):
         rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
         return decompose_covariance(
             matrix,
-            run.k,
+            _count_components(run, matrix),
             mean=moments.mean,
             scale=moments.scale,
             n=moments.n,
@@ -182,6 +187,14 @@ class Covariance(Method):
             (1.0 + 0.5 * replies_in_hand(shape)) * square,
             float(shape.rows) * d * d + 4.0 * d**3,
         )
+
+
+def _count_components(run: Run, matrix: Array) -> int:
+    """Return the number of components, from all eigenvalues where it depends on them."""
+    if not is_open(run.study.components):
+        return run.k
+    values = np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0)
+    return run.find_count(values, float(values.sum())) or run.d
 
 
 def _run_single(run: Run) -> Protocol[Decomposition]:

@@ -9,6 +9,7 @@ The coordinator knows the products with all blocks so far, so Ritz values and th
 follow without further rounds: the run stops as soon as the residuals are small enough.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,8 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.errors import InputError, Name, Pass
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, complete_rows, flip_signs
+from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.decomposition import FURTHER, Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
@@ -30,6 +33,8 @@ from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
 """Wider blocks need fewer rounds, and find eigenvalues of multiplicity up to their width."""
+_NEARLY_FINAL = 0.01
+"""Relative residual at which an eigenvalue can be compared with the edge of noise."""
 _USUAL_ROUNDS = 12
 _ROOM_BYTES = 64 << 20
 
@@ -54,13 +59,19 @@ class Krylov(Method):
         """Return products, and the bound of the certificate."""
         return sequence(repeat("product", 1, study.max_rounds), optional("remainder"))
 
+    def finds_count(self) -> bool:
+        """Whether the number of components may depend on the rows: yes."""
+        return True
+
     def width(self, k: int, d: int) -> int:
         """Return the size of a block."""
         return min(max(k, _LEAST_BLOCK), d)
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
-        return (yield from lanczos(make_products(run), run.k, run.study, run.rng))
+        block = count_per_request(run.study.components, max(min(int(run.moments.n), run.d), 1))
+        count = run.find_count if is_open(run.study.components) else None
+        return (yield from lanczos(make_products(run), block, run.study, run.rng, count))
 
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
@@ -87,7 +98,11 @@ def _estimate_room(shape: Shape, width: int, answered: int) -> int:
 
 
 def lanczos(
-    products: Products, k: int, study: Study, rng: np.random.Generator
+    products: Products,
+    k: int,
+    study: Study,
+    rng: np.random.Generator,
+    count: Callable[[Array, float], int | None] | None = None,
 ) -> Protocol[Decomposition]:
     """Compute the leading eigenvectors of the matrix that `products` multiplies by.
 
@@ -95,23 +110,33 @@ def lanczos(
     ----------
     products : Products
     k : int
-        Number of components.
+        Number of components, or for how many a block is made if `count` finds their number.
     study : Study
         Tolerance, stopping rule and largest number of rounds.
     rng : numpy Generator
         For the first block.
+    count : callable, optional
+        Returns the number of components from Ritz values and the total variance, or None if more
+        values are needed.
     """
     tol, stop = study.tol, study.stop
     d = len(products.moments.mean)
     space = BlockLanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
     while True:
         space.take((yield from products.of(space.block)))
+        is_known = True
+        if count is not None:
+            k, is_known = _find_count(space, products, study, count)
         values, vectors = space.ritz(k)
         residual = space.residuals(vectors)
         norms = column_norms(residual)[_select_required(values, k, stop)]
         products.residual = relative_residual(norms, values[0])
         done = vectors.shape[1] == k and bool(np.all(norms <= tol * max(values[0], 0.0)))
-        if done or not space.room or products.rounds >= study.max_rounds:
+        if (done and is_known) or not space.room:
+            break
+        if products.rounds >= study.max_rounds:
+            if not is_known:
+                raise _make_count_error(study, values, products.trace / products.divisor)
             break
         space.extend()
     vt = space.components(vectors)
@@ -142,6 +167,40 @@ def lanczos(
         products.rounds,
         grade,
         further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
+    )
+
+
+def _find_count(
+    space: BlockLanczos,
+    products: Products,
+    study: Study,
+    count: Callable[[Array, float], int | None],
+) -> tuple[int, bool]:
+    """Return the number of components by the Ritz values so far, and whether that is reliable.
+
+    Ritz values grow towards eigenvalues from below. The fraction of those that have converged is
+    final. For "auto" the next one, which must not stand out, has to be nearly final too.
+    """
+    values = space.ritz_values(space.basis.shape[1])
+    found = count(np.maximum(values, 0.0), products.trace / products.divisor)
+    if found is None or found > len(values):
+        return len(values), False
+    if study.components == BY_RULE and found < len(values):
+        following = space.ritz(found + 1)[1][:, found:]
+        missed = float(column_norms(space.residuals(following))[0])
+        return found, missed <= _NEARLY_FINAL * float(values[found])
+    return found, True
+
+
+def _make_count_error(study: Study, values: Array, total: float) -> InputError:
+    share = float(values.sum()) / total if total > 0.0 else 0.0
+    wanted = "number of components of 'auto'"
+    if isinstance(study.components, float):
+        wanted = f"{study.components:g} of the variance"
+    return InputError(
+        f"{wanted} was not reached in {study.max_rounds} rounds, in which the directions sent "
+        f"hold {share:.0%} of the variance",
+        remedy=("Raise ", Name("max_rounds"), ", or ", Pass("method", "covariance"), "."),
     )
 
 

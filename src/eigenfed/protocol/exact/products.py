@@ -45,7 +45,7 @@ class ProductRequest(FramedRequest):
     def check(self, terms: Terms, state: State) -> None:
         """Refuse too many directions, of another shape, or not orthonormal."""
         super().check(terms, state)
-        most = terms.study.chosen.width(terms.k, terms.d)
+        most = terms.study.chosen.width(terms.block, terms.d)
         terms.check_directions("basis", self.basis, most)
 
     def directions(self) -> Array:

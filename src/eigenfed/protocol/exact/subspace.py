@@ -29,6 +29,7 @@ from eigenfed.errors import InputError, Parts
 from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
+from eigenfed.protocol.component_count import bound_count
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
@@ -170,7 +171,7 @@ class Subspace(Method):
 
     def script(self, study: Study, d: int) -> Script:
         """Return the script: start, iterates, orthonormalisation, certificate, last change of G."""
-        k = min(study.components, d)
+        k = min(bound_count(study.components, d), d)
         each = 2 * k if self.by == "gram_schmidt" else 14
         steps = either("sided_gram", "sided_norm", "sided_onto")
         iterates = study.max_rounds * (1 + (each if self.orthonormalise == "each" else 1))

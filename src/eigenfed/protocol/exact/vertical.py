@@ -244,7 +244,7 @@ def features_pca(
         RowRemainderRequest,
         RowProductRequest,
     )
-    k = study.components
+    k = study.k
     found = yield from lanczos(products, k, study, rng)
     # Vectors that complete rows of low rank are outside the span of the products: skip them.
     inside = found.variances > 0.0

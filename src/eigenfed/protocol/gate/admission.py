@@ -10,6 +10,7 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Roster, is_signed
+from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.method import AUTO, Method
 from eigenfed.protocol.method_registry import may_choose
@@ -84,6 +85,8 @@ def check_study(
         If the site does not take part, with the code that leaves it.
     """
     _check_sites(study, site, roster)
+    if study.privacy is not None and not isinstance(study.components, int):
+        raise refusal("components")
     chosen = _check_method(study, method, policy)
     if not policy.allows_steps(step.name for step in study.prepare) or study.step_conflict:
         raise refusal("prepare")
@@ -135,6 +138,8 @@ def _check_method(study: Study, method: Method | str, policy: Policy) -> Study:
     if study.split == "features" and (study.masked or private or method.name != "krylov"):
         raise refusal("method")
     if private and (not method.private or method.options):
+        raise refusal("method")
+    if is_open(study.components) and not method.finds_count():
         raise refusal("method")
     if study.masked and not private and not method.sums_only():
         raise refusal("not_a_sum")

@@ -124,7 +124,7 @@ def private_pca(
     d = next(iter(replies.values())).d
     ball = yield from _find_ball(spender, split, d, center=study.center)
     if study.chosen.name == "power":
-        found = yield from _iterate_products(spender, study.components, ball, rng)
+        found = yield from _iterate_products(spender, study.k, ball, rng)
     else:
         found = yield from _decompose_covariance(spender, split["covariance"], study, ball)
     if split.get("scree", 0.0) > 0.0:
@@ -202,7 +202,7 @@ def _decompose_covariance(
     spender: Spender, fraction: float, study: Study, ball: _Ball
 ) -> Protocol[Decomposition]:
     """Request one noised covariance, and return its leading components."""
-    mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.components
+    mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.k
     grid = choose_grid(spender.n, d)
     noise = noise_of_scatter(grid, d, spender.privacy.relation)
     request = MomentRequest(center=mean, radius=clip, n=spender.n)

@@ -68,7 +68,7 @@ def published_pca(study: Study, *, rng: np.random.Generator) -> Protocol[Decompo
     >>> next(published_pca(study, rng=np.random.default_rng(0))).op
     'bounded_rows'
     """
-    mechanism, k = _get_mechanism(study), study.components
+    mechanism, k = _get_mechanism(study), study.k
     mechanism.check_sites(len(study.sites))
     ground = yield from bounded.collect_bounds(study)
     if k > ground.d:

@@ -10,6 +10,7 @@ from eigenfed.privacy.guarantee import Privacy, epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
 from eigenfed.privacy.policy import Policy
+from eigenfed.protocol.component_count import count_per_request
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.study import Study
@@ -87,7 +88,8 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
 
 
 def _choose_method(study: Study, source: Source, policy: Policy) -> Study:
-    shape = Shape(source.n, source.d, study.components, len(study.sites), study.masked)
+    k = count_per_request(study.components, source.d)
+    shape = Shape(source.n, source.d, k, len(study.sites), study.masked)
     return study.with_method(choose_method(study, shape, (policy,))[0])
 
 

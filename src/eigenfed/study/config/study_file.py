@@ -13,6 +13,7 @@ from pydantic import Field
 from eigenfed.errors import DataError, PrivacyError
 from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
+from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.method import AUTO
 from eigenfed.protocol.study import Study
 from eigenfed.study.config.fields import (
@@ -31,6 +32,7 @@ from eigenfed.study.config.fields import (
     Ratio,
     Relation,
     Seed,
+    Share,
     Steps,
     TomlFile,
     TomlTable,
@@ -170,8 +172,13 @@ class StudyFile(TomlFile, title="study.toml"):
         examples=[["north", "south", "island"]],
     )
     """Names of the sites that may take part."""
-    components: Positive = Field(examples=[4])
-    """Number of components to compute."""
+    components: Positive | Share | Literal["all", "auto"] = Field(
+        examples=[4],
+        title='an integer of at least 1, a fraction of the variance below 1, "all" or "auto"',
+    )
+    """Number of components: an integer, a fraction of the variance such as 0.95, "all", or "auto"
+    for those that stand out from noise (parallel analysis).
+    """
     method: MethodOption = AUTO
     """Method: a name, a table with options such as { name = "power", local_steps = 2 }, or "auto"
     for the method with the lowest predicted cost.
@@ -274,6 +281,17 @@ class StudyFile(TomlFile, title="study.toml"):
             yield (
                 "method must be one that supports differential privacy, without options, if there "
                 'is a [privacy]. Set method = "auto".'
+            )
+        if self.privacy and not isinstance(self.components, int):
+            yield (
+                "components must be an integer if there is a [privacy]: its noise is shared out "
+                "for a number of components that is known beforehand. Set components = 4, for "
+                "example."
+            )
+        if is_open(self.components) and method and not method.finds_count():
+            yield (
+                "components must be an integer for this method, which needs the number before it "
+                'starts. Set method = "auto", or components = 4, for example.'
             )
         if self.secure and self.privacy and not self._sums_noise:
             yield 'secure = true requires trust = "secure_sum" in [privacy]. Change one of them.'

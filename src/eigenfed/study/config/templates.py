@@ -56,7 +56,7 @@ def schema_of(kind: str) -> Schema:
 
     Examples
     --------
-    >>> schema_of("study")["properties"]["components"]["minimum"]
+    >>> schema_of("study")["properties"]["quorum"]["minimum"]
     1
     """
     return get_schema(TABLES[kind])

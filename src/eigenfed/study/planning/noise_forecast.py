@@ -93,7 +93,7 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     >>> found.captured > 0.95, found.ratio < 0.1
     (True, True)
     """
-    k, privacy = study.components, require_privacy(study)
+    k, privacy = study.k, require_privacy(study)
     if privacy.trust == "central":
         # A trusted coordinator adds the noise once, like a single site with local noise.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}

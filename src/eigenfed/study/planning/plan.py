@@ -5,8 +5,10 @@ from typing import Any
 
 from eigenfed.errors import InputError
 from eigenfed.privacy.release import Reveals
+from eigenfed.protocol.component_count import ALL
 from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.study.config import Expected, StudyFile
+from eigenfed.study.config.toml_text import format_value
 from eigenfed.study.planning.forecast import Forecast, Question
 
 _GOOD, _POOR = 0.9, 0.5
@@ -57,6 +59,13 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
                 f"{study.path} does not give the number of {name}. Add {name} to its [expected], "
                 f"or pass --{name}."
             )
+    if fields["components"] == ALL:
+        fields["components"] = min(sum(fields["rows"].values()), fields["features"])
+    if not isinstance(fields["components"], int):
+        raise InputError(
+            f"{study.path}: components = {format_value(fields['components'])} follows from the "
+            "data, which a forecast does not read. Pass -k, the number that you expect."
+        )
     missing = sorted(set(study.sites) - fields["rows"].keys())
     if missing and "rows" not in given:
         raise InputError(

@@ -197,7 +197,7 @@ def simulate_private_traffic(
     rng = np.random.default_rng(0)
     # The model's random rows are too few for real noise: a huge epsilon keeps the run from failing.
     privacy = replace(require_privacy(study), epsilon=1e4, colluders=0, dropouts=0)
-    shape = (max(_LEAST_MODEL_ROWS, 2 * study.components), features)
+    shape = (max(_LEAST_MODEL_ROWS, 2 * study.k), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
     return _run(replace(study, privacy=privacy), sources, {features: real})
 

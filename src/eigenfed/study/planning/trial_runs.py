@@ -115,7 +115,7 @@ def trace_exact_run(study: Study, rows: dict[str, int], spectrum: Spectrum) -> T
     >>> trace_exact_run(study, {"a": 900, "b": 500}, spectrum).rounds
     8
     """
-    method, k = study.chosen, study.components
+    method, k = study.chosen, study.k
     # Directions that sites choose themselves differ by chance, as the rows of the sites do.
     drawn = method.own_directions
     # Otherwise all sites get the same requests, and one represents all.
@@ -140,7 +140,7 @@ def forecast_secure_traffic(
     The traffic of a site for keys and secret shares is linear in the number of sites. Keys are
     exchanged for `AHEAD` sums at a time, so that the traffic is periodic in the number of products.
     """
-    features = _choose_features(spectrum.d, 20 * max(study.components, _LEAST_BLOCK + 2))
+    features = _choose_features(spectrum.d, 20 * max(study.k, _LEAST_BLOCK + 2))
     values = spectrum.values(features)
 
     def measure(sites: dict[str, int], count: int) -> Traffic:
@@ -208,7 +208,7 @@ def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
 
 def trace_private_run(study: Study, rows: dict[str, int], d: int) -> tuple[TrafficTrace, Traffic]:
     """Run the private protocol on model sites: its requests do not depend on the rows."""
-    features = _choose_features(d, max(_FEW_FEATURES, 4 * study.components))
+    features = _choose_features(d, max(_FEW_FEATURES, 4 * study.k))
     traces: list[TrafficTrace] = []
 
     def measure(sites: dict[str, int]) -> Traffic:
