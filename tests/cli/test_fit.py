@@ -98,6 +98,21 @@ def test_scaled_uncentred_and_chosen_features_reach_the_fit(
     assert sum(two["eigenvalues"]) == pytest.approx(np.var(rows()[:, :2], axis=0, ddof=1).sum())
 
 
+def test_the_number_of_components_can_follow_from_the_data(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    assert answer("fit", *tables, "-k", "0.8")["k"] == PCA(0.8).fit(rows()).n_components_
+    assert answer("fit", *tables, "-k", "all", "-o", tmp_path / "o")["k"] == 6
+    assert answer("fit", *tables, "-k", "auto", "--scale")["k"] < 6
+    for wrong in ("0", "1.5", "most"):
+        run = eigenfed("fit", *tables, "-k", wrong)
+        assert run.exit_code == 2
+        assert "an integer of at least 1, a fraction of the variance between 0 and 1" in run.stderr
+    run = eigenfed("fit", *tables, "-k", "0.9", "--epsilon", 1, "--delta", 1e-6)
+    assert run.exit_code == 3
+    assert "-k 0.9 cannot be combined with privacy" in run.stderr
+
+
 def test_an_id_column_is_left_out_and_without_the_option_named(tmp_path: Path) -> None:
     lines = as_csv(tmp_path / "a.csv", rows(30)).read_text().splitlines()
     named = [f"id,{lines[0]}", *(f"p{i},{line}" for i, line in enumerate(lines[1:]))]

@@ -198,9 +198,9 @@ def test_a_changed_byte_is_another_study_or_none(at: int, byte: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "why"),
     [
-        ({"components": 0}, "at least one site, one component"),
-        ({"max_rounds": 0}, "at least one site, one component"),
-        ({"sites": ()}, "at least one site, one component"),
+        ({"components": 0}, "components of a study must be an integer of at least 1"),
+        ({"max_rounds": 0}, "at least one site and one round"),
+        ({"sites": ()}, "at least one site and one round"),
         ({"split": "rows"}, "split of a study must be one of samples, features"),
         ({"method": "none"}, "method='none' must be one of 'auto', 'covariance'"),
     ],

@@ -211,7 +211,7 @@ def as_components(k: Any) -> Components:
         return k or ALL
     if isinstance(k, float | np.floating) and 0.0 < k < 1.0:
         return float(k)
-    if isinstance(k, Integral) and not isinstance(k, bool) and k >= 1:
+    if isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1:
         return int(k)
     raise InputError(
         Argument("n_components", k),

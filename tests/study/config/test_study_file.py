@@ -309,6 +309,20 @@ def test_two_sites_may_add_all_of_the_noise_themselves(tmp_path: Path) -> None:
     assert read_study(written(tmp_path, text)).quorum == 2
 
 
+def test_the_number_of_components_can_follow_from_the_data(tmp_path: Path) -> None:
+    for text, value in (("0.95", 0.95), ('"all"', "all"), ('"auto"', "auto")):
+        study = read_study(
+            written(tmp_path, BASE.replace("components = 4", f"components = {text}"))
+        )
+        assert study.components == study.study.components == value
+    changed = BASE.replace("components = 4", "components = 0.9")
+    fault = fault_of(tmp_path, changed + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n")
+    assert "components must be an integer if there is a [privacy]" in fault
+    assert "components must be an integer for this method" in fault_of(
+        tmp_path, changed + 'method = "merge"\n'
+    )
+
+
 @pytest.mark.parametrize("key", ["name", "sites", "components"])
 def test_a_key_that_is_needed_is_asked_for(tmp_path: Path, key: str) -> None:
     text = "".join(line + "\n" for line in BASE.splitlines() if not line.startswith(key))
