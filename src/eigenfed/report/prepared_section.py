@@ -1,5 +1,7 @@
 """How the rows were prepared before their components were computed."""
 
+from typing import Any
+
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
@@ -36,7 +38,7 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
     if any(step.federated for step in steps):
         words.append(
             "Steps over all sites use sums and sums of squares by feature, which left the sites as "
-            "listed below; no figure about a single row did."
+            "listed below."
         )
     table = PageTable(
         "preparation-table",
@@ -45,6 +47,13 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
         tuple((step.text, _explain(step), _place(step)) for step in steps),
     )
     return (Section("preparation", "How the rows were prepared", tuple(words), (table,)),)
+
+
+def is_scaled(facts: dict[str, Any]) -> bool:
+    """Return whether features have equal variances, by a step or otherwise."""
+    prepare = facts["prepare"]
+    last = "" if prepare is None else prepare["steps"][-1]
+    return bool(facts["scale"]) or last.startswith(f"{Standardize.name}:")
 
 
 def _explain(step: PrepareStep) -> str:

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from eigenfed.report.page_elements import PageTable
+from eigenfed.report.prepared_section import is_scaled
 from eigenfed.report.wording import angle, number, percent, things
 
 
@@ -38,7 +39,7 @@ def describe_edge(facts: dict[str, Any]) -> list[str]:
         f"remains, {_count_remaining(remaining)}. Both rules assume independent rows; a component "
         "above them need not be of interest.",
     ]
-    if not facts["scale"]:
+    if not is_scaled(facts):
         words.append(
             "The features were not scaled: if their units differ, a feature in a small unit stands "
             "above the edge for that reason alone."

@@ -16,6 +16,7 @@ from eigenfed.report.page_elements import (
     Section,
     Tone,
 )
+from eigenfed.report.prepared_section import is_scaled
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.wording import (
     MOSTLY,
@@ -172,7 +173,7 @@ def show_run(report: Report) -> Section:
         ("Components", str(facts["k"])),
         ("Method", _describe_method(facts)),
         ("Centred", "yes, by the mean of all rows" if facts["center"] else "no"),
-        ("Scaled", "yes, by the standard deviation over all rows" if facts["scale"] else "no"),
+        ("Scaled", "yes, by the standard deviation over all rows" if is_scaled(facts) else "no"),
         ("Rounds", str(facts["rounds"])),
         (
             "Traffic",
