@@ -6,6 +6,8 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 # Not from the environment, where BROWSER is the one that people look at pages with.
 BROWSER := /usr/bin/chromium
+# Tests start many processes: without stored bytecode each would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo quick test check browser docs bench lock format clean

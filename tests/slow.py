@@ -69,12 +69,10 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/docs/test_examples.py": (),
     "tests/docs/test_pages.py": (),
     "tests/docs/test_public.py": (
-        "test_demo_shows_what_the_federated_pca_brought_and_cost",
+        "test_all_names_bring_no_optional_package_and_are_there_before_they_are_used",
         "test_import_brings_no_optional_package",
         "test_modules_hold_one_idea_and_never_pickle",
-        "test_names_are_there_before_they_are_used_and_others_are_not",
         "test_no_file_name_and_no_class_name_is_used_twice",
-        "test_sensors_show_the_merged_components_beside_the_pooled_ones",
     ),
     "tests/docs/test_site.py": (),
     "tests/estimators/test_federated.py": (

@@ -1,4 +1,4 @@
-"""The public names, the README's promises and the demo."""
+"""The public names and the README's promises."""
 
 import ast
 import re
@@ -59,26 +59,29 @@ def test_public_names_are_pinned() -> None:
         assert all(hasattr(module, name) for name in module.__all__)
 
 
+def modules_after(*statements: str) -> list[set[str]]:
+    """Run statements in a new process, and return all that is imported after each of them."""
+    code = "\n".join(f"{line}\nprint(*__import__('sys').modules)" for line in statements)
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return [set(line.split()) for line in run.stdout.splitlines()]
+
+
+OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "numba"}
+
+
 def test_import_brings_no_optional_package() -> None:
+    package, process = modules_after("import eigenfed", "import eigenfed.transport.processes")
+    assert not package & (OPTIONAL | {"sklearn", "scipy", "numpy"})
+    # A child process for each site starts with these imports.
+    assert not process & (OPTIONAL | {"sklearn", "scipy.optimize", "scipy.stats"})
+
+
+def test_all_names_bring_no_optional_package_and_are_there_before_they_are_used() -> None:
     """Nothing beyond what scikit-learn itself brings, which may be pandas where it is there."""
-
-    def packages(module: str) -> set[str]:
-        code = f"import sys, {module}; print(*{{name.split('.')[0] for name in sys.modules}})"
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-        return set(run.stdout.decode().split())
-
-    optional = {"pandas", "polars", "pyarrow", "matplotlib", "numba"}
-    estimators = packages("eigenfed.estimators.federated, eigenfed.estimators.streaming")
-    assert not (estimators - packages("sklearn.decomposition")) & optional
-    assert not packages("eigenfed") & (optional | {"sklearn", "scipy", "numpy"})
-    assert not packages("eigenfed.transport.processes") & (optional | {"sklearn"})
-
-
-def test_names_are_there_before_they_are_used_and_others_are_not() -> None:
     assert set(eigenfed.__all__) <= set(dir(eigenfed))
-    code = "from eigenfed import *; import sys; print(FederatedPCA.__name__, Power.__module__)"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert run.stdout.decode().split() == ["FederatedPCA", "eigenfed.protocol.exact.power"]
+    peer, ours = modules_after("import sklearn.decomposition", "from eigenfed import *; Power()")
+    assert not (ours - peer) & OPTIONAL
+    assert {"eigenfed.estimators.federated", "eigenfed.estimators.streaming"} <= ours
     with pytest.raises(AttributeError, match=r"^module 'eigenfed' has no attribute 'PCA'$"):
         eigenfed.PCA  # type: ignore[attr-defined]  # noqa: B018
 
@@ -144,43 +147,3 @@ def test_nothing_in_linalg_reads_a_file_a_clock_or_hidden_randomness() -> None:
         text = path.read_text()
         for banned in ("open(", "import os", "pathlib", "import time", "np.random", "random."):
             assert banned not in text, f"{path.name} uses {banned}"
-
-
-def shown_by(example: str) -> str:
-    run = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / example)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return run.stdout
-
-
-def test_sensors_show_the_merged_components_beside_the_pooled_ones() -> None:
-    page = shown_by("three_sensors.py")
-    angles = dict(re.findall(r"^(\w+).* ([\d.]+) deg +[\d.]+%", page, flags=re.MULTILINE))
-    assert float(angles["merged"]) < 0.2
-    assert float(angles["IncrementalPCA"]) > 10 * float(angles["merged"])
-    off = [float(x) for x in re.findall(r"off by ([\d.e-]+)", page)]
-    assert len(off) == 5
-    assert max(off) < 1e-3
-
-
-def test_demo_shows_what_the_federated_pca_brought_and_cost() -> None:
-    page = shown_by("three_hospitals.py")
-    rows = re.findall(
-        r"^(\w+) +(\d+) +(\d+) kB +([\d.e+-]+) deg +([\d.e+-]+) deg +([\d.]+) / ([\d.]+)$",
-        page,
-        flags=re.MULTILINE,
-    )
-    found = {row[0]: [float(x) for x in row[1:]] for row in rows}
-    assert set(found) == {"covariance", "krylov", "merge"}
-    for rounds, sent, angle, bound, rank, variance in found.values():
-        assert rounds >= 2
-        assert sent > 0
-        assert angle <= bound
-        assert 0 < rank <= 1
-        assert 0 < variance <= 1
-    assert found["covariance"][2] < 1e-9
-    assert found["krylov"][2] < 1e-4
-    assert "averaging local PCAs" in page

@@ -15,11 +15,10 @@ and with the curve in high precision.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr
 
 from eigenfed.errors import Argument, InputError, Name
@@ -82,10 +81,8 @@ def epsilon_of(delta: float, mu: float) -> float:
     if delta_of(0.0, mu) <= delta:
         return 0.0
     highest = mu * mu / 2 + mu * math.sqrt(-2 * math.log(delta))
-    found = brentq(
-        lambda e: delta_of(e, mu) - delta, 0.0, highest, xtol=1e-300, rtol=_PRECISION, maxiter=1000
-    )
-    return float(found) * (1 + 10 * _PRECISION)
+    found = _find_root(lambda e: delta_of(e, mu) - delta, 0.0, highest)
+    return found * (1 + 10 * _PRECISION)
 
 
 @lru_cache(maxsize=256, typed=True)
@@ -111,10 +108,15 @@ def mu_of(epsilon: float, delta: float) -> float:
         high /= 2
     while delta_of(epsilon, high) <= delta:
         high *= 2
-    found = brentq(
-        lambda m: delta_of(epsilon, m) - delta, high / 2, high, xtol=1e-300, rtol=_PRECISION
-    )
-    return float(found) * (1 - 10 * _PRECISION)
+    found = _find_root(lambda m: delta_of(epsilon, m) - delta, high / 2, high)
+    return found * (1 - 10 * _PRECISION)
+
+
+def _find_root(function: Callable[[float], float], low: float, high: float) -> float:
+    # Loaded on use: every site imports this module, and those without noise never need it.
+    from scipy.optimize import brentq
+
+    return float(brentq(function, low, high, xtol=1e-300, rtol=_PRECISION, maxiter=1000))
 
 
 def compose(mus: Iterable[float]) -> float:

@@ -27,7 +27,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, Name, ProtocolError
@@ -306,6 +305,8 @@ def _measure_variances(
         request, noise, (1 - REACH_FRACTION) * fraction, float(SCREE_UNIT)
     )
     variances = np.maximum(parts * (reach**2 / SCREE_UNIT / max(spender.n - 1, 1)), 0.0)
+    from scipy.optimize import isotonic_regression  # loaded on use: sites import this module too
+
     # Noise may disturb the order; the closest falling sequence is post-processing.
     falling: Array = isotonic_regression(variances[:-1], increasing=False).x
     return replace(found, variances=falling, total_variance=float(variances.sum()))

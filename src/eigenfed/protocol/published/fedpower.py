@@ -18,8 +18,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import binom
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
@@ -237,6 +235,10 @@ def _sampled_epsilon(delta: float, mu: float, times: int, probability: float) ->
     most = epsilon_of(delta, mu * math.sqrt(times))
     if probability >= 1.0 or most in (0.0, math.inf):
         return most
+    # Loaded on use: every site imports this module, and few need these, which are slow to load.
+    from scipy.optimize import brentq
+    from scipy.stats import binom
+
     chances = [float(binom.pmf(j, times, probability)) for j in range(1, times + 1)]
 
     def excess(epsilon: float) -> float:
