@@ -4,7 +4,7 @@ import os
 import secrets
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
-from slow import SLOW, is_slow
+from slow import SLOW, is_measured, is_slow
 
 settings.register_profile(
     "eigenfed",
@@ -44,18 +44,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture
-def uncounted() -> Iterator[None]:
-    """Do not measure coverage in a test that repeats thousands of times what others cover too.
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Do not measure the coverage of slow tests, which repeat what quick ones cover too.
 
-    Measuring would take most of its time. (The marker no_cover has no effect in worker processes.)
+    Measuring would double their time. (The marker no_cover has no effect in worker processes.)
     """
+    if is_measured(item.nodeid):
+        return (yield)
     own, of_threads = sys.gettrace(), threading.gettrace()
     sys.settrace(None)
     threading.settrace(None)
-    yield
-    threading.settrace(of_threads)
-    sys.settrace(own)
+    try:
+        return (yield)
+    finally:
+        threading.settrace(of_threads)
+        sys.settrace(own)
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Tests that `make quick` leaves out: repeated or heavy ones, by the file that they are in.
 
-A file without names is left out whole. Names are those of functions, with all their parameters.
+Coverage is not measured in them, with some exceptions. A file without names is left out whole.
+Names are those of functions, with all their parameters.
 """
 
 SLOW: dict[str, tuple[str, ...]] = {
@@ -303,7 +304,20 @@ SLOW: dict[str, tuple[str, ...]] = {
 }
 
 
+MEASURED: dict[str, tuple[str, ...]] = {}
+"""Slow tests that coverage is measured in: what they reach, no quick test does."""
+
+
 def is_slow(nodeid: str) -> bool:
-    """Say whether a test is in the list, by the name that pytest has for it."""
+    """Tell whether a test is in the list, by the name that pytest has for it."""
+    return _is_listed(nodeid, SLOW)
+
+
+def is_measured(nodeid: str) -> bool:
+    """Tell whether coverage is measured in a test."""
+    return not is_slow(nodeid) or _is_listed(nodeid, MEASURED)
+
+
+def _is_listed(nodeid: str, tests: dict[str, tuple[str, ...]]) -> bool:
     file, _, name = nodeid.partition("::")
-    return file in SLOW and (not SLOW[file] or name.partition("[")[0] in SLOW[file])
+    return file in tests and (not tests[file] or name.partition("[")[0] in tests[file])

@@ -34,8 +34,6 @@ from eigenfed.protocol.published.dpdispca import (
 from eigenfed.protocol.published.fedpower import NoisyStepRequest, noisy_step
 from private_runs import apart, as_published, worst_pairs
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 SILENT = 1e200
 """An epsilon with which the papers' own noise is nothing."""
 

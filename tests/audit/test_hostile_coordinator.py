@@ -53,7 +53,6 @@ def test_a_limit_on_directions_stops_a_greedy_coordinator() -> None:
     assert found.greedy.error > 0.01
 
 
-@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize(
     ("study", "policy"),
     [

@@ -21,7 +21,7 @@ from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.study import Study
 from private_runs import run
 
-pytestmark = pytest.mark.usefixtures("seeded_noise", "uncounted")
+pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 K, D = 6, 40
 POOL: Array = np.random.default_rng(0).standard_normal((300, D))

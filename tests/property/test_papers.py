@@ -87,7 +87,6 @@ def test_the_shift_between_two_parts_is_not_lost() -> None:
     assert np.linalg.norm(without[7]) < 0.6
 
 
-@pytest.mark.usefixtures("uncounted")
 def test_directions_stay_orthonormal_over_ten_thousand_merges() -> None:
     rng = np.random.default_rng(1)
     summary = Summary.empty(30, 8)

@@ -356,7 +356,6 @@ def used(folder: Path) -> None:
     write_pages(folder)
 
 
-@pytest.mark.usefixtures("uncounted")
 def test_a_wrong_value_in_any_field_of_a_result_gives_our_error_or_none(folder: Path) -> None:
     facts = json.loads((folder / "result.json").read_text())
     found = list(places(facts))
@@ -370,7 +369,6 @@ def test_a_wrong_value_in_any_field_of_a_result_gives_our_error_or_none(folder: 
     assert told > 125
 
 
-@pytest.mark.usefixtures("uncounted")
 def test_a_wrong_value_in_any_field_of_a_log_gives_our_error_or_none(folder: Path) -> None:
     lines = [json.loads(line) for line in (folder / "run.jsonl").read_text().splitlines()]
     rng = np.random.default_rng(1)
@@ -407,7 +405,6 @@ def mutated(data: bytes, rng: np.random.Generator) -> bytes:
     return data if rng.integers(8) else data[: int(rng.integers(len(data) + 1))]
 
 
-@pytest.mark.usefixtures("uncounted")
 def test_a_result_with_any_few_bytes_changed_gives_our_error_or_none(
     whole: Path, tmp_path: Path
 ) -> None:

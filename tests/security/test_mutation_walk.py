@@ -125,7 +125,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eigenfed.protocol.gate.gate._MOST_REFUSALS", 10**9)
 
 
-@pytest.mark.usefixtures("patient", "uncounted")
+@pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("group", GROUPS)
 def test_what_is_seen_of_a_site_does_not_depend_on_its_rows(group: str) -> None:
     lies = 0

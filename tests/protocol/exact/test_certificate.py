@@ -55,7 +55,6 @@ def problem(kind: str, rng: np.random.Generator) -> tuple[dict[str, Array], int]
     return sites, k
 
 
-@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bound_holds_on_many_problems(kind: str) -> None:
     rng = np.random.default_rng(KINDS.index(kind))

@@ -10,8 +10,6 @@ from eigenfed.protocol.exact.subspace import Subspace
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 
 def leading(X: Array) -> Array:
     """Return ten directions, from a covariance: to a billionth of the angles they are held to."""

@@ -29,7 +29,7 @@ from eigenfed.protocol.private.private_pca import private_pca
 from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, NoisyFedPower, StreamingModSuLQ
 from eigenfed.protocol.study import Study
 
-pytestmark = pytest.mark.usefixtures("seeded_noise", "uncounted")
+pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 DIGITS: Array = load_digits().data.astype(np.float64)
 GROUPS = np.random.default_rng(0).integers(0, 10, len(DIGITS))
@@ -61,7 +61,6 @@ FIGURES = [
 ]
 
 
-@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize(("epsilon", "colluders", "least"), FIGURES)
 def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
     epsilon: float, colluders: int, least: float
@@ -86,7 +85,6 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
     assert np.mean(captures) >= least
 
 
-@pytest.mark.usefixtures("uncounted")
 @pytest.mark.parametrize(
     ("epsilon", "number", "least", "kind"),
     [(*figure, "colluders") for figure in FIGURES[:3]]

@@ -18,8 +18,6 @@ from eigenfed.protocol.method import registered
 from federation import in_sites
 from secured import Failing, Federation, Showing, ShownRequest, moments_sum, secured
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 S, D, THRESHOLD = 7, 4, 5
 ROWS = np.random.default_rng(0).standard_normal((40, D))
 TABLES = in_sites(ROWS, S)

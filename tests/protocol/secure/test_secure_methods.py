@@ -30,8 +30,6 @@ from oracles import power_law
 from secured import Coordinator, secured
 from sides import Given, PutRequest, sides_of
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 STAGES = {"sum_keys", "sum_shares", "sum_survivors", "sum_unmask"}
 
 

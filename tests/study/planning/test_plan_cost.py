@@ -24,8 +24,6 @@ from eigenfed.protocol.study import Opening, Study
 from eigenfed.study.planning.forecast import estimate_network_s, estimate_private_cost
 from eigenfed.transport.local import Answering, LocalTransport
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 SITES = ("a", "b", "c")
 
 

@@ -11,8 +11,6 @@ from eigenfed.arrays import Array
 from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.forecast import Case, Question, forecast
 
-pytestmark = pytest.mark.usefixtures("uncounted")
-
 ROWS = {"north": 900, "south": 500, "island": 400}
 
 

@@ -10,7 +10,7 @@ from eigenfed.protocol.study import Study
 from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
 
-pytestmark = pytest.mark.usefixtures("seeded_noise", "uncounted")
+pytestmark = pytest.mark.usefixtures("seeded_noise")
 
 
 def captured(
