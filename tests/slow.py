@@ -304,7 +304,52 @@ SLOW: dict[str, tuple[str, ...]] = {
 }
 
 
-MEASURED: dict[str, tuple[str, ...]] = {}
+MEASURED: dict[str, tuple[str, ...]] = {
+    "src/eigenfed/study/planning/noise_forecast.py": (),
+    "tests/audit/test_hostile_coordinator.py": (
+        "test_the_command_tells_on_one_page_what_a_liar_gets",
+    ),
+    "tests/baselines/test_interface.py": (),
+    "tests/cli/test_demo.py": (),
+    "tests/cli/test_fit.py": ("test_a_private_result_has_its_statement_and_no_scores",),
+    "tests/data/test_files_refused.py": (),
+    "tests/estimators/test_file_sites.py": (),
+    "tests/estimators/test_resumable_run.py": ("test_secure_aggregation_resumes_at_its_sites",),
+    "tests/estimators/test_secure.py": (),
+    "tests/estimators/test_transport.py": ("test_processes_give_the_same_bits_rounds_and_leakage",),
+    "tests/privacy/ledger/test_ledger_head.py": (
+        "test_while_running_it_is_noticed_and_stays_noticed",
+    ),
+    "tests/protocol/exact/test_orthonormalise.py": (),
+    "tests/protocol/published/test_published_runs.py": (
+        "test_alignment_and_a_bare_end_cost_their_rounds",
+        "test_an_adaptive_rank_goes_through_a_whole_run",
+        "test_fedpower_without_noise_is_alg_2",
+        "test_local_data_means_only_the_largest_site_is_asked",
+        "test_only_the_sites_drawn_are_asked_for_steps",
+        "test_slices_and_batches_are_merged_as_alg_2_and_3_have_it",
+        "test_with_hardly_any_noise_every_mechanism_is_the_pooled_pca",
+    ),
+    "tests/protocol/secure/test_aggregation.py": ("test_a_run_is_taken_up_where_a_site_was_lost",),
+    "tests/protocol/secure/test_secure_methods.py": (
+        "test_gram_schmidt_sums_securely_and_sees_dependence",
+        "test_missing_entries_and_small_sites_change_nothing",
+    ),
+    "tests/report/test_html.py": (
+        "test_a_private_page_states_the_guarantee",
+        "test_a_trusted_coordinator_is_told_without_a_guarantee_against_it",
+    ),
+    "tests/study/planning/test_plan.py": (),
+    "tests/study/test_rehearsal.py": (
+        "test_a_ledger_that_is_not_there_stops_the_study_before_anything_runs",
+        "test_a_quorum_is_enough_and_less_is_not",
+        "test_sites_do_not_share_a_ledger",
+        "test_strangers_and_doubles_are_refused",
+    ),
+    "tests/test_arrays.py": (),
+    "tests/transport/test_processes.py": (),
+    "tests/transport/test_transcript.py": (),
+}
 """Slow tests that coverage is measured in: what they reach, no quick test does."""
 
 

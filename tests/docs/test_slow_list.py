@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from slow import SLOW, is_slow
+from slow import MEASURED, SLOW, is_measured, is_slow
 
 ROOT = Path(__file__).parents[2]
 
@@ -12,8 +12,20 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.parametrize("file", SLOW)
 def test_what_is_listed_is_there(file: str) -> None:
     text = (ROOT / file).read_text("utf-8")
-    gone = [name for name in SLOW[file] if f"\ndef {name}(" not in text]
+    named = (*SLOW[file], *MEASURED.get(file, ()))
+    gone = [name for name in named if f"\ndef {name}(" not in text]
     assert not gone, f"tests/slow.py names what {file} has no more"
+
+
+def test_slow_tests_are_measured_only_if_they_are_listed() -> None:
+    assert MEASURED.keys() <= SLOW.keys()
+    assert all(is_slow(f"{file}::{name}") for file in MEASURED for name in MEASURED[file])
+    file, names = next((file, names) for file, names in MEASURED.items() if names)
+    assert is_measured(f"{file}::{names[0]}[a-1]")
+    assert is_measured(f"{file}::{names[0]}_too") != is_slow(f"{file}::{names[0]}_too")
+    assert is_measured("tests/docs/test_slow_list.py::test_anything")
+    unlisted = next(file for file in SLOW if not SLOW[file] and file not in MEASURED)
+    assert not is_measured(f"{unlisted}::test_anything")
 
 
 @pytest.mark.parametrize(
