@@ -103,6 +103,6 @@ def test_at_most_five_names_are_listed(count: int, more: str) -> None:
 
 
 def test_names_that_are_no_strings_are_listed_as_text() -> None:
-    message = f"X has the unknown columns '7', 'c'. {REMEDY.format(1)}"
+    message = f"X has the unknown columns '(7, 1)', 'c'. {REMEDY.format(1)}"
     with pytest.raises(InputError, match=exactly(message)):
-        check_names("X", ["a", 7, "c"], ["a"])
+        check_names("X", ["a", (7, 1), "c"], ["a"])
