@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import leakage
-from eigenfed.privacy.leakage import Meter, RevealedProducts
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.revealed_products import RevealedProducts
 
 KINDS = ("fresh", "repeated", "mixed", "zero", "near", "wide", "unit", "small")
 

@@ -5,6 +5,7 @@ Modules and packages:
 - `policy`: the limits that a site enforces against every coordinator.
 - `release`: declarations of what a reply reveals and how it may leave.
 - `leakage`: the meter of what exact replies reveal about a scatter matrix.
+- `revealed_products`: what a reply reveals, as the meter counts it.
 - `guarantee`: `Privacy` parameters, and the `Statement` of a run's guarantee.
 - `published_claims`: base of the published mechanisms: their claims, and what is proven.
 - `dp`: differential privacy: accounting, sensitivity, clipping and noise.

@@ -12,16 +12,16 @@ two numbers for a data set, over all runs:
   completion has 0.81. A low rank fraction never means that little was revealed.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.revealed_products import RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
 _MAX_BASIS_BYTES = 256 << 20
@@ -35,48 +35,6 @@ _ORTHOGONAL = 1e-10
 _FIRM = 1e-8
 _WELL_CONDITIONED = 1e-3
 _ORTHONORMAL = 1e-13
-
-
-class RevealedProducts(NamedTuple):
-    """Requested directions and the products that a reply revealed, as the coordinator saw them.
-
-    Attributes
-    ----------
-    directions, images : ndarray of shape (d, l)
-        The directions, and the scatter times them. This scatter is that of the rows divided by
-        `scale`, about another mean than their own, which adds ``outer(shift, shift)`` to it.
-    trace : float
-        Trace of the scatter of the rows about their own mean, in their own units.
-    scale, shift : ndarray of shape (d,) or None
-    """
-
-    directions: Array
-    images: Array
-    trace: float
-    scale: Array | None = None
-    shift: Array | None = None
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether directions and images are finite, also in the units of the rows."""
-        largest, smallest, shift = 1.0, 1.0, 0.0
-        if self.scale is not None:
-            largest, smallest = _max_abs(self.scale), float(np.abs(self.scale).min())
-        if self.shift is not None:
-            shift = _max_abs(self.shift)
-        with np.errstate(all="ignore"):
-            direction = np.divide(_max_abs(self.directions), smallest)
-            image = _max_abs(self.images) * largest + len(self.images) * shift * shift * direction
-        return math.isfinite(direction) and math.isfinite(image)
-
-    def in_rows_units(self) -> tuple[Array, Array]:
-        """Return directions and images of the rows themselves, about their own mean."""
-        directions, images = self.directions, self.images
-        if self.scale is not None and (self.scale != 1.0).any():
-            directions, images = directions / self.scale[:, None], images * self.scale[:, None]
-        if self.shift is not None:
-            images = images - np.outer(self.shift, self.shift @ directions)
-        return directions, images
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -376,10 +334,10 @@ class Meter:
     def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
         """Return whether directions are orthogonal to all revealed ones; cheap, without a basis."""
         units = directions if scale is None else directions / scale[:, None]
-        largest = _max_abs(units)
+        largest = max_abs(units)
         pending = (answer.in_rows_units()[0] for answer in self.pending)
         return all(
-            _max_abs(known.T @ units) <= _ORTHOGONAL * _max_abs(known) * largest
+            max_abs(known.T @ units) <= _ORTHOGONAL * max_abs(known) * largest
             for known in (self.settled_basis, *pending)
             if known.shape[1]
         )
@@ -465,11 +423,6 @@ def _normalise_columns(directions: Array, images: Array) -> tuple[Array, Array]:
     units, unit_images = (x[:, nonzero] / largest[nonzero] for x in (directions, images))
     lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
     return units / lengths, unit_images / lengths
-
-
-def _max_abs(a: Array) -> float:
-    """Return the largest magnitude, without a temporary array; NaN if an entry is NaN."""
-    return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
 
 
 def _is_orthonormal(units: Array) -> bool:

@@ -19,8 +19,8 @@ from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.leakage import RevealedProducts
 from eigenfed.privacy.release import Release
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.component_count import bound_count, count_per_request
 

@@ -9,9 +9,10 @@ from eigenfed.arrays import Array
 from eigenfed.data.steps import as_steps
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.privacy.leakage import Meter, RevealedProducts
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.exact.magnitude import MagnitudeRequest
 from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest

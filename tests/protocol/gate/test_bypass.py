@@ -9,9 +9,10 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
-from eigenfed.privacy.leakage import Meter, RevealedProducts
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.exact.certificate import RemainderRequest
 from eigenfed.protocol.exact.moments import FramedRequest, MomentsRequest, SquaresRequest
 from eigenfed.protocol.exact.orthonormalise import GramRequest, NormRequest

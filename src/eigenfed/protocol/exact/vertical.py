@@ -20,8 +20,8 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import complete_rows, flip_signs, orthonormalise_rows
-from eigenfed.privacy.leakage import RevealedProducts
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import RemainderReply, bound_largest_outside, select_known

@@ -36,7 +36,14 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.admission import check_study, read_opening
 from eigenfed.protocol.gate.records import Egress, Records
-from eigenfed.protocol.gate.run_state import Admitted, Charge, OpenRun, embed_revealed
+from eigenfed.protocol.gate.run_state import (
+    Admitted,
+    Charge,
+    OpenRun,
+    check_overflow,
+    count_directions,
+    embed_revealed,
+)
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
 from eigenfed.protocol.operations import Answer, Op, Request, State
 from eigenfed.protocol.secure.participant import RELEASES, Participant, Place
@@ -315,7 +322,7 @@ class Site:
                 rows = run.rows_at(state, self._source)
                 answer = admitted.op.run(rows, request, state, run.terms_at(state))
             reply = pack(answer.reply)
-            _check_finite(reply)
+            check_overflow(reply)
             # 6. Count what the reply reveals, before it leaves.
             self._count_in_meter(run, admitted.op, answer, own)
             # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
@@ -373,28 +380,17 @@ class Site:
         """
         request = admitted.request
         state = request.apply_to(run.terms_at(run.state), run.state)
-        known, selected = state.preparation, state.preparation.selected
-        if self.meter.count_clip(known.bounds_digest).clip_count > self._policy.max_clips:
+        bounds, directions = state.preparation.bounds_digest, request.directions()
+        if self.meter.count_clip(bounds).clip_count > self._policy.max_clips:
             raise refusal("leakage")
-        directions = request.directions()
-        if directions is not None:
-            directions = known.embed(directions, self.meter.d)
-            if len(directions) != self.meter.d:
-                raise refusal("invalid")
+        if directions is not None and len(directions) != state.preparation.width(self.meter.d):
+            raise refusal("invalid")
         if not self._policy.limits_leakage:
             return request, state, 0
         self.meter = self.meter.settled()
         meter, own = run.meter_of(self.meter), 0
-        scale = None if state.sent is None else known.embed(state.sent[1], self.meter.d, 1.0)
         if directions is not None:
-            # Directions that almost repeat known ones would pass as rounding errors, and yet the
-            # difference of the two replies would reveal a new one. That part is removed.
-            counted = meter.counted(directions, scale)
-            if counted is not directions:
-                kept = counted if selected is None else counted[selected]
-                request = request.with_directions(kept)
-                counted = known.embed(kept, self.meter.d)
-            rank = meter.rank_with(counted, scale)
+            request, rank = count_directions(request, state, meter)
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
         else:
@@ -487,13 +483,6 @@ class Site:
         run.is_aborted = True
         run.state = State()
         self._records.abort(key)
-
-
-def _check_finite(reply: Arrays) -> None:
-    """Raise InputError if a number of the reply overflowed."""
-    for array in reply.values():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise InputError("A number of the reply is not finite.")
 
 
 def _write_refusal(run: str, round_: int, code: str) -> bytes:

@@ -3,11 +3,16 @@
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from eigenfed.arrays import Arrays
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
+from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Privacy
-from eigenfed.privacy.leakage import Meter, RevealedProducts
+from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations
 from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
@@ -95,16 +100,31 @@ class OpenRun:
 
 def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | None:
     """Return what a reply reveals about all d features, where rows have only selected ones."""
-    found, embed = answer.revealed, answer.state.preparation.embed
-    if found is None or answer.state.preparation.selected is None:
+    found, selected = answer.revealed, answer.state.preparation.selected
+    if found is None or selected is None:
         return found
-    return RevealedProducts(
-        embed(found.directions, d),
-        embed(found.images, d),
-        found.trace,
-        None if found.scale is None else embed(found.scale, d, 1.0),
-        None if found.shift is None else embed(found.shift, d),
-    )
+    return found._replace(selected=selected, size=d)
+
+
+def count_directions(
+    request: Request[Any], state: State, meter: Meter
+) -> tuple[Request[Any], float]:
+    """Return a request without the parts of its directions that the meter could not count.
+
+    Directions that almost repeat known ones would pass as rounding errors, and yet the difference
+    of the two replies would reveal a new one. That part is removed. The second return value is the
+    rank fraction after the reply.
+    """
+    known, directions = state.preparation, request.directions()
+    if directions is None:
+        return request, 0.0
+    scale = None if state.sent is None else known.embed(state.sent[1], meter.d, 1.0)
+    whole = known.embed(directions, meter.d)
+    counted = meter.counted(whole, scale)
+    if counted is not whole:
+        kept = counted if known.selected is None else counted[known.selected]
+        request, counted = request.with_directions(kept), known.embed(kept, meter.d)
+    return request, meter.rank_with(counted, scale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -143,3 +163,10 @@ class Charge:
     noise: Noise
     mu: float
     parties: int
+
+
+def check_overflow(reply: Arrays) -> None:
+    """Raise InputError if a number of the reply overflowed."""
+    for array in reply.values():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InputError("A number of the reply is not finite.")

@@ -1,0 +1,69 @@
+"""What a reply reveals about a scatter: directions, and the products with them."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from eigenfed.arrays import Array
+
+
+class RevealedProducts(NamedTuple):
+    """Requested directions and the products that a reply revealed, as the coordinator saw them.
+
+    Attributes
+    ----------
+    directions, images : ndarray of shape (d, l)
+        The directions, and the scatter times them. This scatter is that of the rows divided by
+        `scale`, about another mean than their own, which adds ``outer(shift, shift)`` to it.
+    trace : float
+        Trace of the scatter of the rows about their own mean, in their own units.
+    scale, shift : ndarray of shape (d,) or None
+    selected : ndarray of int64 or None
+        Positions of the d features, if they are a selection; `size` is then the number of all.
+    size : int
+    """
+
+    directions: Array
+    images: Array
+    trace: float
+    scale: Array | None = None
+    shift: Array | None = None
+    selected: npt.NDArray[np.int64] | None = None
+    size: int = 0
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether directions and images are finite, also in the units of the rows."""
+        largest, smallest, shift = 1.0, 1.0, 0.0
+        if self.scale is not None:
+            largest, smallest = max_abs(self.scale), float(np.abs(self.scale).min())
+        if self.shift is not None:
+            shift = max_abs(self.shift)
+        with np.errstate(all="ignore"):
+            direction = np.divide(max_abs(self.directions), smallest)
+            image = max_abs(self.images) * largest + len(self.images) * shift * shift * direction
+        return math.isfinite(direction) and math.isfinite(image)
+
+    def in_rows_units(self) -> tuple[Array, Array]:
+        """Return directions and images of the rows themselves, about their own mean."""
+        directions, images = self.directions, self.images
+        if self.scale is not None and (self.scale != 1.0).any():
+            directions, images = directions / self.scale[:, None], images * self.scale[:, None]
+        if self.shift is not None:
+            images = images - np.outer(self.shift, self.shift @ directions)
+        return self._embed(directions), self._embed(images)
+
+    def _embed(self, values: Array) -> Array:
+        """Return numbers about selected features as numbers about all, 0 for the others."""
+        if self.selected is None:
+            return values
+        whole = np.zeros((self.size, values.shape[1]))
+        whole[self.selected] = values
+        return whole
+
+
+def max_abs(a: Array) -> float:
+    """Return the largest magnitude, without a temporary array; NaN if an entry is NaN."""
+    return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
