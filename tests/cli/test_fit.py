@@ -98,6 +98,22 @@ def test_scaled_uncentred_and_chosen_features_reach_the_fit(
     assert sum(two["eigenvalues"]) == pytest.approx(np.var(rows()[:, :2], axis=0, ddof=1).sum())
 
 
+def test_sites_can_be_centred_by_their_own_means(tables: list[Path], tmp_path: Path) -> None:
+    parts = np.array_split(rows(), 3)
+    within = PCA(2).fit(np.vstack([part - part.mean(axis=0) for part in parts]))
+    facts = answer("fit", *tables, "-k", 2, "--center", "site", "-o", tmp_path / "o")
+    assert facts["center"] == "site"
+    np.testing.assert_allclose(facts["eigenvalues"], within.explained_variance_)
+    scores = np.load(tmp_path / "o/scores/north.npy")
+    np.testing.assert_allclose(scores.mean(axis=0), 0.0, atol=1e-9)
+    again = answer("project", tmp_path / "o", tables[0])["scores"]
+    np.testing.assert_allclose(again, scores, atol=1e-9)
+    assert "each site by its own mean" in (tmp_path / "o/report.html").read_text()
+    private = eigenfed("fit", *tables, "-k", 2, "--center", "site", "--epsilon", 1, "--delta", 1e-6)
+    assert private.exit_code == 3
+    assert "--center site cannot be combined with privacy" in private.stderr
+
+
 def test_the_number_of_components_can_follow_from_the_data(
     tables: list[Path], tmp_path: Path
 ) -> None:
@@ -402,6 +418,9 @@ def test_a_component_that_tells_sites_apart_is_pointed_out(tmp_path: Path) -> No
     }
     assert "of a component's variance lies between sites" in said["like"]
     assert "PC1 mostly reflects differences between sites" in said["far"]
+    advice = "fit with center=&#34;site&#34; (--center site)"
+    assert advice in (tmp_path / "far/report.html").read_text()
+    assert advice not in (tmp_path / "like/report.html").read_text()
 
 
 def test_the_command_in_the_report_runs_and_has_no_path_of_the_machine(

@@ -61,7 +61,8 @@ _ALLOWED_WITH_STUDY = (
 @options.trust
 @options.scale
 @options.prepare
-@click.option("--no-center", is_flag=True, help="Do not subtract the mean from the rows.")
+@options.center
+@options.no_center
 @click.option(
     "--features",
     type=click.Choice(("same", "common")),
@@ -106,7 +107,7 @@ def fit(
     trust: str | None,
     scale: bool,
     prepare: tuple[str, ...],
-    no_center: bool,
+    center: str,
     features: str,
     column: tuple[str, ...],
     id_column: str | None,
@@ -148,7 +149,7 @@ def fit(
     pca = FederatedPCA(
         k,
         method=chosen,
-        center=not no_center,
+        center=options.CENTERS[center],
         scale=scale,
         prepare=prepare or None,
         secure=secure,

@@ -127,6 +127,17 @@ prepare: _Decorator = click.option(
     help="A step that prepares the rows: normalize:10000, log1p, select:2000 or standardize:10, "
     "for example; may be repeated, in the order of the steps.",
 )
+CENTERS: dict[str, bool | str] = {"all": True, "site": "site", "none": False}
+center: _Decorator = click.option(
+    "--center",
+    type=click.Choice(tuple(CENTERS)),
+    default="all",
+    show_default=True,
+    help="Subtract the mean of all rows, of the rows of each site, or none.",
+)
+no_center: _Decorator = click.option(
+    "--no-center", "center", flag_value="none", help="The same as --center none."
+)
 force: _Decorator = click.option(
     "--force", is_flag=True, help="Overwrite the output of an earlier run."
 )

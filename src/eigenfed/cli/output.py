@@ -94,6 +94,8 @@ class OptionWording(Wording):
         >>> OPTIONS.setting("method", "krylov"), OPTIONS.setting("center", False)
         ('--method krylov', '--no-center')
         """
+        if name == "center" and isinstance(value, str):
+            return f"--center {quote(value)}"
         if name in _FLAGS:
             flag, given = _FLAGS[name]
             return flag if value is given else f"no {flag}"

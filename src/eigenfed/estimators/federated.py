@@ -9,17 +9,20 @@ from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
 from eigenfed.data.prepared_rows import Preparation
+from eigenfed.data.source import Source
 from eigenfed.data.steps import PrepareStep
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
+from eigenfed.estimators.site_centres import SiteCentres
 from eigenfed.privacy.guarantee import Privacy, Statement
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
 from eigenfed.protocol.method import Method
+from eigenfed.protocol.study import BY_SITE
 from eigenfed.transport.engine import Engine
 
 
-class FederatedPCA(GaussianModel, FederatedEstimator):
+class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
     """PCA of rows that stay at their sites, equal to the PCA of all rows in one place.
 
     Every message between the coordinator and the sites is written as bytes, as it would be on a
@@ -43,8 +46,12 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         Whether sites hold different rows of the same features, or different features of the same
         rows. With "features" rows are matched by key, the method is "krylov", and the
         coordinator sees vectors with an entry for each row.
-    center : bool, default=True
-        Subtract the mean of all rows.
+    center : bool or "site", default=True
+        Subtract the mean of all rows. With "site" each site subtracts its own mean: the components
+        are those of what varies within sites, without differences between them such as those of
+        their instruments. No mean leaves a site then; `at_site` projects the rows of a site. It
+        cannot be combined with `privacy`, for which the sensitivity is not proven, nor with
+        ``split="features"``.
     scale : bool, default=False
         Divide by the standard deviation of each feature over all sites.
     prepare : list of steps or None, default=None
@@ -107,6 +114,9 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         Positions of the features that `prepare` has selected; None if it keeps all.
     preparation_ : Preparation
         The steps of `prepare`, with their figures over all sites.
+        `mean_` is 0 with ``center=False`` and with "site".
+    site_means_ : dict of str to ndarray of shape (n_features,)
+        With ``center="site"``, the mean of each site, computed where its rows are.
     noise_variance_ : float
         Mean of the ``min(n_samples_, n_features)`` variances beyond those of the components.
     n_components_ : int
@@ -161,7 +171,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         *,
         method: Method | str = "auto",
         split: str = "samples",
-        center: bool = True,
+        center: bool | str = True,
         scale: bool = False,
         prepare: Sequence[PrepareStep | str] | None = None,
         secure: bool = False,
@@ -218,6 +228,12 @@ class FederatedPCA(GaussianModel, FederatedEstimator):
         self.privacy_: Statement | None = found.privacy
         self.signal_: Array | None = found.signal
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
+
+    def _take_sources(self, sources: dict[str, Source]) -> None:
+        self.__dict__.pop("site_means_", None)
+        self.__dict__.pop("_is_at_site", None)
+        if self.center == BY_SITE:
+            self._take_site_means(sources)
 
     def _preparation(self) -> Preparation:
         return self.preparation_

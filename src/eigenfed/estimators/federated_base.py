@@ -25,6 +25,7 @@ from eigenfed.estimators.resumable_run import (
     run_once,
     run_recorded,
 )
+from eigenfed.estimators.site_centres import SiteCentres
 from eigenfed.estimators.validation import validate_rows
 from eigenfed.linalg.checks import check_weights
 from eigenfed.privacy.guarantee import Privacy, state_published_guarantee
@@ -32,6 +33,7 @@ from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.study import BY_SITE
 from eigenfed.transport.engine import as_engine
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage
@@ -164,6 +166,37 @@ class FederatedEstimator(Projection, BaseEstimator):
         )
         return self._fit(sources, dtype, conditions=conditions, by_site=by_site)
 
+    def fit_transform(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> npt.NDArray[Any]:
+        """Fit one table whose rows belong to sites, and project its rows.
+
+        Parameters
+        ----------
+        X, y, groups, sample_weight
+            As for `fit`. With ``center="site"`` rows are projected about the mean of their site.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components_)
+        """
+        self.fit(X, groups=groups, sample_weight=sample_weight)
+        if not isinstance(self, SiteCentres) or self.center != BY_SITE:
+            return self.transform(X)
+        rows = validate_rows(self, X, reset=False)
+        scores = np.empty((rows.shape[0], self._n_features_out), dtype=rows.dtype)
+        for site, places in group_rows(groups, rows.shape[0]).items():
+            scores[places] = self.at_site(site).transform_aligned(rows[places])
+        return scores
+
+    def _take_sources(self, sources: dict[str, Source]) -> None:
+        """Set attributes that follow from rows alone, which no message has carried."""
+
     def _fit(
         self,
         sources: dict[str, Source],
@@ -200,11 +233,12 @@ class FederatedEstimator(Projection, BaseEstimator):
             outcome = run_recorded(setting, parameters["transcript"])
         found = outcome.found
         if isinstance(privacy, Published):
-            truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=study.center)
+            truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=bool(study.center))
             found = replace(found, privacy=state_published_guarantee(truth))
         if isinstance(privacy, Privacy) and privacy.count == "private":
             self.n_samples_ = round(found.n)
         self._take(found, np.dtype(dtype))
+        self._take_sources(sources)
         self._take_account(outcome)
         return self
 

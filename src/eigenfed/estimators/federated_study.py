@@ -23,7 +23,7 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import BY_SITE, Study
 
 
 def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> None:
@@ -132,6 +132,29 @@ def _check_count(
         )
 
 
+def _check_center(parameters: Mapping[str, Any]) -> None:
+    center = parameters["center"]
+    if not isinstance(center, bool) and center != BY_SITE:
+        raise InputError(
+            Argument("center", center), " must be True, False or 'site'", remedy="Pass one of them."
+        )
+    if center != BY_SITE:
+        return
+    if parameters["privacy"] is not None:
+        raise PrivacyError(
+            Argument("center", BY_SITE),
+            " cannot be combined with privacy: how far one row changes sums about the mean of its "
+            "own site is not proven",
+            remedy="Centre by the mean of all rows.",
+        )
+    if parameters["split"] == "features":
+        raise InputError(
+            Argument("center", BY_SITE),
+            " requires split='samples': a feature is at one site as a whole",
+            remedy="Centre by the mean of all rows.",
+        )
+
+
 def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
     split, transcript = parameters["split"], parameters["transcript"]
     method = as_method(parameters["method"])
@@ -151,7 +174,8 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             f"transcript is a {type(transcript).__name__} and must be a path or None. "
             "Pass one of them."
         )
-    for name in ("center", "scale", "certify", "secure", "whiten"):
+    _check_center(parameters)
+    for name in ("scale", "certify", "secure", "whiten"):
         check_flag(name, parameters[name])
     tol = parameters["tol"]
     if not isinstance(tol, float) or not 0.0 < tol < 1.0:

@@ -105,6 +105,7 @@ class GaussianModel(Projection):
         ndarray of shape (n_samples,)
         """
         variances, noise = self._invertible()
+        self._check_centre()
         X = validate_rows(self, X, reset=False)
         if np.isnan(stored_values(X)).any():
             raise InputError(

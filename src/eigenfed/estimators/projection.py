@@ -33,6 +33,10 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def _projection(self) -> tuple[Array, Array, Array | None]:
         """Return components (k, d), mean (d,), and scale (d,) where there is one."""
 
+    def _check_centre(self) -> None:
+        """Refuse to project rows if their mean is not known."""
+        check_is_fitted(self)
+
     def _preparation(self) -> Preparation:
         """Return the steps that rows go through first, with their figures."""
         return Preparation()
@@ -49,7 +53,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of shape (n_samples, n_components_)
         """
-        check_is_fitted(self)
+        self._check_centre()
         return self._project(validate_rows(self, X, reset=False))
 
     def transform_aligned(self, X: Any) -> npt.NDArray[Any]:
@@ -65,7 +69,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of shape (n_samples, n_components_)
         """
-        check_is_fitted(self)
+        self._check_centre()
         return self._project(validate_aligned_rows(self, X))
 
     def _project(self, X: Any) -> npt.NDArray[Any]:
@@ -121,7 +125,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         InputError
             If rows were prepared by steps, which cannot be undone.
         """
-        check_is_fitted(self)
+        self._check_centre()
         if self._preparation().steps:
             raise InputError(
                 "inverse_transform would have to undo the steps of prepare, which lose what they "

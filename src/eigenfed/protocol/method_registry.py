@@ -12,7 +12,7 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import is_open
-from eigenfed.protocol.exact import by_site, moments, vertical
+from eigenfed.protocol.exact import by_site, moments, own_means, stages, vertical
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.exact.merge import Merge
@@ -56,7 +56,7 @@ def build_script(study: Study, d: int) -> Script:
     if study.split == "features":
         return vertical.features_script(study)
     last = optional("own_level") if study.by_site else sequence()
-    return sequence(moments.moments_script(study), study.chosen.script(study, d), last)
+    return sequence(stages.moments_script(study), study.chosen.script(study, d), last)
 
 
 def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
@@ -68,7 +68,7 @@ def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
     elif study.split == "features":
         found = vertical.OPS
     else:
-        found = (*moments.OPS, *study.chosen.ops, *by_site.OPS)
+        found = (*moments.OPS, *own_means.OPS, *study.chosen.ops, *by_site.OPS)
     return {op.name: op for op in found}
 
 
@@ -76,6 +76,7 @@ def all_operations() -> dict[str, Op[Any, Any]]:
     """Return all operations of all studies, by name: everything that can ever leave a site."""
     shared: tuple[Op[Any, Any], ...] = (
         *moments.OPS,
+        *own_means.OPS,
         *vertical.OPS,
         *by_site.OPS,
         *private_site.OPS,

@@ -133,6 +133,15 @@ class State:
     own: object = None
 
     @property
+    def own_mean(self) -> Array:
+        """The mean of the site's observed entries."""
+        if self.totals is None:
+            raise InputError("The first request about the rows must be for weights or totals.")
+        _, count, total = self.totals
+        mean: Array = total / np.where(count > 0, count, 1.0)
+        return mean
+
+    @property
     def sent_frame(self) -> tuple[Array, Array]:
         """The run's mean and scale."""
         if self.sent is None:

@@ -11,7 +11,8 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.core import Protocol, Total, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.by_site import request_levels
-from eigenfed.protocol.exact.moments import collect_moments
+from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
+from eigenfed.protocol.exact.own_means import WeightsRequest
 from eigenfed.protocol.exact.preparation import collect_preparation
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
@@ -82,7 +83,8 @@ def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol
     if total.bounded:
         check_summable(study.chosen)
     known, figures = yield from collect_preparation(total, study)
-    moments = yield from collect_moments(total, study, figures)
+    request = WeightsRequest if study.centers_by_site else MomentsRequest
+    moments = yield from collect_moments(total, study, figures, request)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
     found = replace((yield from study.chosen.run(run)), average=moments.average)
     if study.by_site:

@@ -24,6 +24,8 @@ from eigenfed.protocol.component_count import Components, check_components
 from eigenfed.protocol.messages import Bytes, Message, pack
 from eigenfed.protocol.method import AUTO, Method, as_method, find_method
 
+BY_SITE = "site"
+"""Centring by which each site subtracts its own mean."""
 _FORMAT = 1
 _MOST_BYTES = 1 << 20
 
@@ -42,7 +44,9 @@ class Study:
     method : Method or "auto"
     name : str
     split : {"samples", "features"}
-    center, scale : bool
+    center : bool or "site"
+        Whether rows are centred: at the mean of all rows, not, or each at the mean of its site.
+    scale : bool
     secure : bool
         Whether replies leave only inside secure aggregation.
     by_site : bool
@@ -73,7 +77,7 @@ class Study:
     method: Method | str = AUTO
     name: str = "study"
     split: str = "samples"
-    center: bool = True
+    center: bool | str = True
     scale: bool = False
     secure: bool = False
     by_site: bool = False
@@ -97,6 +101,12 @@ class Study:
         if type(self.tol) not in (int, float) or not 0.0 <= self.tol < math.inf:
             raise InputError("tol of a study must be a finite number of at least 0.")
         check_components(self.components)
+        if type(self.center) is not bool and self.center != BY_SITE:
+            raise InputError("center of a study must be True, False or 'site'.")
+        if self.centers_by_site and (self.privacy is not None or self.split == "features"):
+            raise InputError(
+                "center='site' of a study cannot be combined with privacy or split features."
+            )
         if self.max_rounds < 1 or not self.sites:
             raise InputError("A study must have at least one site and one round.")
         if self.split == "features" and not isinstance(self.components, int):
@@ -111,6 +121,11 @@ class Study:
         return self.secure or (
             isinstance(self.privacy, Privacy) and self.privacy.trust == "secure_sum"
         )
+
+    @property
+    def centers_by_site(self) -> bool:
+        """Whether each site centres its rows by its own mean."""
+        return self.center == BY_SITE
 
     @property
     def federated_steps(self) -> tuple[PrepareStep, ...]:
@@ -136,6 +151,8 @@ class Study:
             )
         if standardizes and self.scale:
             return Argument("scale", True), ": 'standardize' divides by the standard deviation"
+        if federated and self.centers_by_site:
+            return Argument("center", BY_SITE), f": {federated[0]!r} needs the means of all sites"
         if standardizes and not self.center:
             return Argument("center", False), ": 'standardize' subtracts the mean"
         return ()
@@ -211,7 +228,7 @@ class Study:
 
 _TYPES: dict[type[Any], tuple[str, ...]] = {
     int: ("max_rounds",),
-    bool: ("center", "scale", "secure", "by_site", "certify"),
+    bool: ("scale", "secure", "by_site", "certify"),
     str: ("name", "split", "stop", "wire", "features"),
     tuple: ("sites",),
 }

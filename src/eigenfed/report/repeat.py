@@ -80,7 +80,7 @@ def write_command(facts: dict[str, Any]) -> str | None:
         words += ["--option", f"{option}={_format_option(value)}"]
     flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
     words += [flag for flag, given in flags.items() if given]
-    words += [] if facts["center"] else ["--no-center"]
+    words += [] if facts["center"] is True else ["--center", facts["center"] or "none"]
     for step in _list_steps(facts):
         words += ["--prepare", step]
     if terms is not None:
@@ -134,7 +134,7 @@ def write_python(facts: dict[str, Any]) -> str:
     elif name != AUTO:
         arguments.append(f'method="{name}"')
     arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
-    arguments += [] if facts["center"] else ["center=False"]
+    arguments += [] if facts["center"] is True else [f"center={facts['center']!r}"]
     arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
     if steps := _list_steps(facts):
         arguments.append(f"prepare={steps!r}")

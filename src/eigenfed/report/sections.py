@@ -35,6 +35,13 @@ _DRAWN = 20
 """Components in a figure; the table behind it has all."""
 
 
+_CENTRES = {
+    True: "yes, by the mean of all rows",
+    False: "no",
+    "site": "yes, each site by its own mean: components of what varies within sites",
+}
+
+
 def judge_run(report: Report) -> tuple[PageVerdict, ...]:
     """Return the verdicts for the first screen of the shared page."""
     verdicts = [judge_variance(report), judge_accuracy(report), judge_egress(report)]
@@ -152,13 +159,27 @@ def warn_of_sites(spread: SiteSpread) -> tuple[Notice, ...]:
     judged = [(p, s, *_judge_component(spread, s, p)) for p, s in enumerate(spread.explained, 1)]
     large = [(place, part, words) for place, part, tone, words in judged if tone == "look"]
     if len(large) < 2:
-        return tuple(Notice("look", words) for _, _, words in large)
+        return tuple(Notice("look", words) for _, _, words in large) + _advise_centre(spread)
     names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
     words = (
         f"{len(large)} components reflect differences between sites: {names}. Check units and "
         "calibration before you interpret them."
     )
-    return (Notice("look", words),)
+    return (Notice("look", words), *_advise_centre(spread))
+
+
+def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
+    """Return what is left of the components within sites, and how to compute those alone."""
+    large = [(place, part) for place, part in enumerate(spread.explained, 1) if part >= MOSTLY]
+    if not large:
+        return ()
+    within = join_names([f"{percent(1.0 - part)} of PC{place}" for place, part in large], most=10)
+    words = (
+        f"Within sites lies {within}. If the differences are of no interest, such as those of "
+        'instruments, fit with center="site" (--center site): each site subtracts its own mean, '
+        "and the components are those of what varies within sites."
+    )
+    return (Notice("plain", words),)
 
 
 def show_run(report: Report) -> Section:
@@ -172,7 +193,7 @@ def show_run(report: Report) -> Section:
         ("Features", _describe_features(facts)),
         ("Components", str(facts["k"])),
         ("Method", _describe_method(facts)),
-        ("Centred", "yes, by the mean of all rows" if facts["center"] else "no"),
+        ("Centred", _CENTRES[facts["center"]]),
         ("Scaled", "yes, by the standard deviation over all rows" if is_scaled(facts) else "no"),
         ("Rounds", str(facts["rounds"])),
         (

@@ -13,6 +13,7 @@ from eigenfed.data.readers.h5ad import Slots, write_slots
 from eigenfed.data.steps import write_steps
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.config import SiteFile
 
 
@@ -80,13 +81,16 @@ def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
     pca : FederatedPCA
         Fitted, or read from a result.
     table : FileTable
-        With the features in the order of the components.
+        With the features in the order of the components. With ``center="site"`` it is one site,
+        whose rows are centred by their own mean.
 
     Returns
     -------
     Projected
         With scores of shape (n, k).
     """
+    if pca.center == BY_SITE:
+        pca = pca.at_rows(table.source.X)
     return Projected(pca.transform_aligned(table.source.X), table.row_ids)
 
 

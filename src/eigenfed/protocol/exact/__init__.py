@@ -1,6 +1,7 @@
 """Exact methods: what the sites compute, what the coordinator computes, and the certificate.
 
 - `moments`: counts, means and variances over all sites, which every method starts with.
+- `own_means`: weights alone, where each site centres its rows by its own mean.
 - `preparation`: figures for steps that prepare rows: features to select, means and deviations.
 - `stages`: how requests bring those figures to the sites.
 - `magnitude`: the magnitude of a site's numbers, for secure sums.

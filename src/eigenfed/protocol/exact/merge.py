@@ -104,7 +104,8 @@ def summarise(
     s[: len(summary.s)] = summary.s
     reply = SummaryReply(
         n=summary.n,
-        mean=summary.mean,
+        # Rows centred by the site's own mean have none but rounding, which stays.
+        mean=np.zeros(terms.d) if terms.study.centers_by_site else summary.mean,
         s=s,
         vt=complete_rows(summary.vt, rank),
         energy=summary.energy,

@@ -15,7 +15,7 @@ fixed-point step follows. The bounds come from magnitudes that each site declare
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -37,7 +37,6 @@ from eigenfed.protocol.exact.magnitude import (
     magnitude,
 )
 from eigenfed.protocol.exact.stages import LEAST_SCALE, Figures, StageRequest, find_scale
-from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import (
     Answer,
     Frame,
@@ -81,7 +80,8 @@ class MomentsRequest(StageRequest[MomentsReply]):
     entry: int | None = None
     weight: int | None = None
 
-    op, reply = "moments", MomentsReply
+    op = "moments"
+    reply: ClassVar[type[Any]] = MomentsReply
 
     def begins_stage(self, terms: Terms, state: State) -> bool:
         """Return whether totals were sent before; with secure aggregation `magnitude` begins."""
@@ -191,10 +191,11 @@ class SquaresRequest(Request[SquaresReply]):
 def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
-    """Return the weighted sum of squares of each feature about the mean of all sites."""
+    """Return the weighted sum of squares of each feature about the mean that rows have."""
+    mean = state.own_mean if terms.study.centers_by_site else request.mean
     if state.scatter is not None:
-        return Answer(SquaresReply(squares=state.scatter.squares(request.mean)), state)
-    prepared = Prepared(source, request.mean, np.ones(source.d))
+        return Answer(SquaresReply(squares=state.scatter.squares(mean)), state)
+    prepared = Prepared(source, mean, np.ones(source.d))
     return Answer(SquaresReply(squares=prepared.squares()), state)
 
 
@@ -248,7 +249,8 @@ class FramedRequest(Request[Any]):
     def apply_to(self, terms: Terms, state: State) -> State:
         """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
-            state = replace(state, sent=(self.mean, self.scale))
+            mean = state.own_mean if terms.study.centers_by_site else self.mean
+            state = replace(state, sent=(mean, self.scale))
         if self.most is not None and state.limits is not None:
             state = replace(state, limits=replace(state.limits, most=self.most))
         return state
@@ -281,8 +283,8 @@ def _compute_frame(source: Source, state: State) -> Frame:
 def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
     """Refuse a mean of another shape, or one other than 0 if rows are not centred."""
     _check_reach(terms, mean, limits)
-    if not terms.study.center and mean.any():
-        raise InputError("The study does not centre rows, so the mean must be 0.")
+    if terms.study.center is not True and mean.any():
+        raise InputError("The study does not centre rows at one mean, so the mean must be 0.")
 
 
 def _check_reach(terms: Terms, mean: Array, limits: Limits | None) -> None:
@@ -339,26 +341,6 @@ def spread(
 OPS = (magnitude, moments, squares, spread)
 
 
-def moments_script(study: Study) -> Script:
-    """Return the script of the requests before the method begins.
-
-    Each step of the preparation that needs figures over all sites has a stage of its own.
-    """
-    stages = [_stage_script(study)] * len(study.federated_steps)
-    if not study.masked:
-        last = sequence("moments", optional("squares") if study.scale else sequence())
-    else:
-        sums = repeat("squares", 1, 2) if study.scale else sequence("spread")
-        last = sequence("magnitude", "moments", sums)
-    return sequence(*stages, last)
-
-
-def _stage_script(study: Study) -> Script:
-    if not study.masked:
-        return sequence("moments", "squares")
-    return sequence("magnitude", "moments", repeat("squares", 1, 2))
-
-
 @dataclass(frozen=True, eq=False)
 class Moments:
     """Moments of all rows, known before a method begins.
@@ -408,7 +390,10 @@ class Moments:
 
 
 def collect_moments(
-    total: Total, study: Study, figures: Figures | None = None
+    total: Total,
+    study: Study,
+    figures: Figures | None = None,
+    request: type[MomentsRequest] = MomentsRequest,
 ) -> Protocol[Moments]:
     """Collect counts and means of all sites, and standard deviations if rows are scaled.
 
@@ -420,8 +405,10 @@ def collect_moments(
         Whether rows are centred and scaled, and the precision of messages.
     figures : dict, optional
         Figures of a preparation that the first request brings to the sites.
+    request : type
+        The request for weights and totals.
     """
-    first, limits = yield from request_totals(total, study, figures or {})
+    first, limits = yield from request_totals(total, study, figures or {}, request)
     mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
     scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
@@ -449,18 +436,21 @@ def compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
 
 
 def request_totals(
-    total: Total, study: Study, figures: Figures
+    total: Total,
+    study: Study,
+    figures: Figures,
+    request: type[MomentsRequest] = MomentsRequest,
 ) -> Protocol[tuple[MomentsReply, Limits | None]]:
     """Request totals, and with secure aggregation first the magnitudes that bound them."""
     if not total.bounded:
-        return (yield from total(Call(MomentsRequest(**figures)))), None
+        return (yield from total(Call(request(**figures)))), None
     replies = yield from call_each(Call(MagnitudeRequest(**figures)))
     entry = max(reply.entry for reply in replies.values())
     weight = max(reply.weight for reply in replies.values())
     # The number of features is known only after the totals, whose bounds do not depend on it.
     limits = compute_limits(entry, weight, len(study.sites), 1)
     total.agree(limits)
-    first = yield from total(Call(MomentsRequest(entry=entry, weight=weight)))
+    first = yield from total(Call(request(entry=entry, weight=weight)))
     limits = replace(limits, d=len(first.total))
     total.agree(limits)
     return first, limits

@@ -14,8 +14,10 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
 from eigenfed.errors import InputError
+from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import R, Request, State, Terms
+from eigenfed.protocol.study import Study
 
 Figures = dict[str, Any]
 """Fields of a request that bring the figures of a preparation."""
@@ -86,3 +88,24 @@ def find_scale(mean: Array, variance: Array) -> Array:
     rounding = 10 * np.finfo(float).eps * np.abs(mean)
     found: Array = np.where(scale > rounding, scale, 1.0)
     return found
+
+
+def moments_script(study: Study) -> Script:
+    """Return the script of the requests before the method begins.
+
+    Each step of the preparation that needs figures over all sites has a stage of its own.
+    """
+    stages = [_stage_script(study)] * len(study.federated_steps)
+    first = "weights" if study.centers_by_site else "moments"
+    if not study.masked:
+        last = sequence(first, optional("squares") if study.scale else sequence())
+    else:
+        sums = repeat("squares", 1, 2) if study.scale else sequence("spread")
+        last = sequence("magnitude", first, sums)
+    return sequence(*stages, last)
+
+
+def _stage_script(study: Study) -> Script:
+    if not study.masked:
+        return sequence("moments", "squares")
+    return sequence("magnitude", "moments", repeat("squares", 1, 2))

@@ -121,7 +121,7 @@ def private_pca(
         yield from spender.count_rows(split["count"])
     spender.privacy.check_rows(spender.n)
     d = next(iter(replies.values())).d
-    ball = yield from _find_ball(spender, split, d, center=study.center)
+    ball = yield from _find_ball(spender, split, d, center=bool(study.center))
     if study.chosen.name == "power":
         found = yield from _iterate_products(spender, study.k, ball, rng)
     else:

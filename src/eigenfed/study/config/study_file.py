@@ -15,7 +15,7 @@ from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.method import AUTO
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import BY_SITE, Study
 from eigenfed.study.config.fields import (
     NAME_RULE,
     Delta,
@@ -183,8 +183,14 @@ class StudyFile(TomlFile, title="study.toml"):
     """Method: a name, a table with options such as { name = "power", local_steps = 2 }, or "auto"
     for the method with the lowest predicted cost.
     """
-    center: Flag = True
-    """Whether to subtract the mean over all sites from the features."""
+    center: Flag | Literal["site"] = Field(
+        default=True,
+        title='true, false or "site"',
+        json_schema_extra={"$comment": 'Write true, false or "site".'},
+    )
+    """Whether to subtract the mean over all sites from the features. "site": each site subtracts
+    its own mean, for components of what varies within sites.
+    """
     scale: Flag = False
     """Whether to divide the features by their standard deviation over all sites."""
     prepare: Steps = Field(
@@ -281,6 +287,11 @@ class StudyFile(TomlFile, title="study.toml"):
             yield (
                 "method must be one that supports differential privacy, without options, if there "
                 'is a [privacy]. Set method = "auto".'
+            )
+        if self.privacy and self.center == BY_SITE:
+            yield (
+                'center = "site" cannot be combined with [privacy]: how far one row changes sums '
+                "about the mean of its own site is not proven. Set center = true."
             )
         if self.privacy and not isinstance(self.components, int):
             yield (

@@ -45,6 +45,7 @@ from eigenfed.data.steps import SelectVariable, Standardize, as_steps
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger_state import Totals
+from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.results.csv_tables import (
     MOST_NUMBERS,
     format_loadings,
@@ -423,12 +424,13 @@ def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
 
 def _is_result(facts: Any) -> bool:
     """Return whether all fields are present that an estimator is restored from."""
-    kinds = {"method": str, "center": bool, "scale": bool, "named": bool}
+    kinds = {"method": str, "scale": bool, "named": bool}
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return False
     k, d = facts.get("k"), facts.get("d")
     return (
         all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
+        and (isinstance(facts.get("center"), bool) or facts.get("center") == BY_SITE)
         and type(k) is type(d) is int
         and 1 <= k <= d
         and all(_are_numbers(facts.get(name), k) for name in ("eigenvalues", "ratios"))
