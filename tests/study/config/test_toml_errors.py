@@ -20,7 +20,7 @@ def problems_of(folder: Path, text: str) -> list[str]:
 
 def test_every_problem_is_told_with_its_line(tmp_path: Path) -> None:
     assert problems_of(tmp_path, BASE + "seed = -1\ncenter = 1\n[privacy]\nepsilon = 0\n") == [
-        "FILE:5: center = 1 must be true or false. Write true or false, without quotes.",
+        'FILE:5: center = 1 must be true, false or "site". Write true, false or "site".',
         "FILE:4: seed = -1 must be an integer from 0 to 4294967295. Set seed = 7, for example.",
         "FILE:7: privacy.epsilon = 0 must be a number above 0 and below 1e+06. "
         "Set epsilon = 1.0, for example.",
