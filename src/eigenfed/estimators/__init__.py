@@ -8,6 +8,7 @@
 - `inputs`: tables, data frames, groups and files as the sites of a run.
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.
+- `growing_sites`: summaries of sites whose rows grow, for `partial_fit`.
 - `site_centres`: projections about the mean of one site.
 - `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
@@ -13,7 +14,12 @@ from eigenfed.data.source import Source
 from eigenfed.data.steps import PrepareStep
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
+from eigenfed.estimators.growing_sites import GrowingSites, check_complete, check_growable
+from eigenfed.estimators.in_process import Conditions
+from eigenfed.estimators.inputs import group_rows
 from eigenfed.estimators.site_centres import SiteCentres
+from eigenfed.estimators.validation import as_components, validate_rows
+from eigenfed.linalg.checks import check_weights
 from eigenfed.privacy.guarantee import Privacy, Statement
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
@@ -201,6 +207,70 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         self.max_rounds = max_rounds
         self.certify = certify
         self.random_state = random_state
+
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        groups: npt.ArrayLike | None = None,
+        sample_weight: npt.ArrayLike | None = None,
+    ) -> Self:
+        """Add rows to the sites that they belong to, and fit all rows so far.
+
+        Each site keeps a summary of the rows it has seen and forgets them; a new site may appear
+        at any time. Up to 512 features the result is that of `fit` on all rows at once to
+        rounding. Above that sites keep twice as many directions as components, and
+        ``certificate_.angle_bound`` includes what they have lost. It is computed from one number
+        of each site. With ``scale=True`` there is no such bound, and it is infinite.
+
+        Parameters
+        ----------
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features)
+            Without missing entries.
+        y : ignored
+        groups : array-like of shape (n_samples,), optional
+            Site of each row; None puts all rows into one.
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self
+
+        Notes
+        -----
+        `fit` and `fit_sites` start anew, and so does the first `partial_fit` after them. Copies and
+        pickles hold the result and not the sites' summaries: they cannot be continued.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X, sites = rng.standard_normal((90, 5)), np.arange(90) % 3
+        >>> pca = FederatedPCA(2)
+        >>> for rows in np.array_split(np.arange(90), 4):
+        ...     pca = pca.partial_fit(X[rows], groups=sites[rows])
+        >>> pca.n_samples_, bool(np.allclose(pca.components_, FederatedPCA(2).fit(X).components_))
+        (90, True)
+        """
+        check_growable(self._study_parameters(), is_copy=self._is_copy)
+        first = self._growing is None
+        X = validate_rows(self, X, reset=first)
+        check_complete(X)
+        weights = None
+        if sample_weight is not None:
+            weights = check_weights(sample_weight, X.shape[0], "sample_weight")
+        growing = self._growing or GrowingSites.begin(
+            X.shape[1], as_components(self.n_components), centered=self.center is not False
+        )
+        growing = growing.add(
+            {
+                site: (X[rows], None if weights is None else weights[rows])
+                for site, rows in group_rows(groups, X.shape[0]).items()
+            }
+        )
+        dtype = X.dtype if first else np.result_type(X.dtype, self.components_.dtype)
+        sources = growing.sources(getattr(self, "feature_names_in_", None))
+        return self._fit(sources, dtype, conditions=Conditions(), growing=growing)
 
     def _study_parameters(self) -> dict[str, Any]:
         parameters: dict[str, Any] = self.get_params(deep=False)

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated_study import check_split, make_study
+from eigenfed.estimators.growing_sites import GrowingSites
 from eigenfed.estimators.in_process import Conditions, without_digests
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
@@ -48,6 +49,8 @@ class FederatedEstimator(Projection, BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: npt.NDArray[np.object_]
+    _growing: GrowingSites | None = None
+    _is_copy: bool = False
 
     @abstractmethod
     def _study_parameters(self) -> dict[str, Any]:
@@ -204,17 +207,19 @@ class FederatedEstimator(Projection, BaseEstimator):
         *,
         conditions: Conditions,
         by_site: bool = False,
+        growing: GrowingSites | None = None,
     ) -> Self:
         parameters = self._study_parameters()
         privacy, seed = parameters["privacy"], parameters["random_state"]
         counts = [source.n for source in sources.values()]
-        self.n_samples_ = sum(counts) if parameters["split"] == "samples" else counts[0]
+        n = sum(counts) if parameters["split"] == "samples" else counts[0]
+        n = n if growing is None else growing.n_rows
         conditions.check(sources)
         engine = as_engine(parameters["transport"])
         study = make_study(
             parameters,
             sources,
-            n=self.n_samples_,
+            n=n,
             d=self.n_features_in_,
             by_site=by_site,
             wire=engine.wire,
@@ -231,7 +236,10 @@ class FederatedEstimator(Projection, BaseEstimator):
             outcome = run_once(setting)
         else:
             outcome = run_recorded(setting, parameters["transcript"])
-        found = outcome.found
+        found, self.n_samples_, self._growing = outcome.found, n, growing
+        if growing is not None:
+            by_own, scale = study.centers_by_site, study.scale
+            found = growing.correct(found, by_site=by_own, scale=scale)
         if isinstance(privacy, Published):
             truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=bool(study.center))
             found = replace(found, privacy=state_published_guarantee(truth))
@@ -265,5 +273,6 @@ class FederatedEstimator(Projection, BaseEstimator):
         """Keep the fractions, and never what the sites have answered, in a copy or a pickle."""
         if hasattr(self, "_accounts"):
             _ = self.leakage_
-        state: dict[str, Any] = super().__getstate__()
-        return without_digests(state)
+        state: dict[str, Any] = dict(super().__getstate__())
+        grown = state.pop("_growing", None) is not None
+        return without_digests(state | ({"_is_copy": True} if grown else {}))

@@ -1,0 +1,184 @@
+"""Sites whose rows grow: each keeps a summary of what it has seen, and a fit runs over summaries.
+
+A summary with the weight n, the mean m and r directions v with singular values s has the same
+weight, mean and scatter as 2 r rows ``m +- sqrt(r / n) s v`` of the weight n / (2 r) each. A site
+puts these behind its gate in place of its rows, so that every method, secure aggregation and the
+certificate work as ever, and rows that were seen can be forgotten.
+
+Up to 512 features a summary holds the whole scatter, and the result is that of all rows at once to
+rounding. Above that it holds twice as many directions as components, and what it misses is bounded:
+the scatter of all rows exceeds that of the summaries by at most the sum of what they have lost.
+"""
+
+import math
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.data.source import Source
+from eigenfed.errors import Argument, InputError, Pass
+from eigenfed.estimators.validation import stored_values
+from eigenfed.linalg.stream import Stream, StreamSettings
+from eigenfed.linalg.summary import Summary
+from eigenfed.protocol.component_count import Components
+from eigenfed.protocol.decomposition import Decomposition
+
+_EXACT_FEATURES = 512
+
+
+@dataclass(frozen=True, eq=False)
+class GrowingSites:
+    """Summaries of the rows that sites have seen so far.
+
+    Attributes
+    ----------
+    d : int
+        Number of features.
+    settings : StreamSettings
+    streams : mapping of str to Stream
+
+    Examples
+    --------
+    >>> sites = GrowingSites.begin(2, 1, centered=True)
+    >>> sites = sites.add({"a": (np.array([[1.0, 0.0], [3.0, 0.0]]), None)})
+    >>> sites.n_rows, sites.sources(None)["a"].totals()[0]
+    (2, 2.0)
+    """
+
+    d: int
+    settings: StreamSettings
+    streams: Mapping[str, Stream]
+
+    @classmethod
+    def begin(cls, d: int, components: Components, *, centered: bool) -> "GrowingSites":
+        """Return sites that have seen nothing."""
+        if d <= _EXACT_FEATURES:
+            return cls(d, StreamSettings(d, 0, centered, exact=True), {})
+        if not isinstance(components, int):
+            raise InputError(
+                Argument("n_components", components),
+                f" must be an integer for partial_fit above {_EXACT_FEATURES} features, where "
+                "sites keep a number of directions",
+                remedy="Pass an integer.",
+            )
+        return cls(d, StreamSettings(components, None, centered), {})
+
+    def add(self, rows: Mapping[str, tuple[Any, Array | None]]) -> "GrowingSites":
+        """Return the sites with more rows, each with weights or None; these are not changed."""
+        streams = dict(self.streams)
+        for name, (block, weights) in rows.items():
+            known = streams.get(name)
+            stream = Stream(self.d, self.settings) if known is None else deepcopy(known)
+            stream.push(block, weights)
+            streams[name] = stream
+        return replace(self, streams=dict(sorted(streams.items())))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows seen."""
+        return sum(stream.n_seen for stream in self.streams.values())
+
+    def _summaries(self) -> dict[str, Summary]:
+        found = {name: stream.summary() for name, stream in self.streams.items()}
+        return {name: summary for name, summary in found.items() if summary.n > 0.0}
+
+    def sources(self, names: Any) -> dict[str, Source]:
+        """Return rows with the weight, mean and scatter of each summary.
+
+        Parameters
+        ----------
+        names : sequence of str or None
+            Of the features.
+        """
+        found = {name: _expand(summary, names) for name, summary in self._summaries().items()}
+        if not found:
+            raise InputError(
+                "sample_weight must not be zero for every row. Give some row a weight above 0."
+            )
+        return found
+
+    def correct(self, found: Decomposition, *, by_site: bool, scale: bool) -> Decomposition:
+        """Return a result with the variance and the error that the summaries miss.
+
+        Parameters
+        ----------
+        found : Decomposition
+            Of the summaries.
+        by_site : bool
+            Whether each site centres by its own mean.
+        scale : bool
+            Whether features are scaled; their scales then miss something too, and there is no
+            bound.
+        """
+        summaries = self._summaries()
+        missed = sum(summary.missed for summary in summaries.values())
+        if not any(summary.lost for summary in summaries.values()):
+            return found
+        merged = Summary.empty(
+            self.d,
+            sum(len(summary.s) + 1 for summary in summaries.values()),
+            centered=self.settings.centered,
+        )
+        for summary in summaries.values():
+            about = replace(summary, mean=np.zeros(self.d)) if by_site else summary
+            merged = merged.merge(about)
+        k = len(found.components)
+        sine = math.inf if scale or k > len(merged.s) else merged.sine_bound(k)
+        turn = math.asin(sine) if sine < 1.0 else math.inf
+        total = found.total_variance + missed / max(found.n - 1.0, 1.0)
+        grade = found.certificate
+        if grade is not None:
+            grade = replace(grade, angle_bound=grade.angle_bound + turn, total_variance=total)
+        return replace(found, total_variance=total, certificate=grade)
+
+
+def check_growable(parameters: Mapping[str, Any], *, is_copy: bool) -> None:
+    """Refuse to add rows where summaries do not suffice, or are not here.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Those of `FederatedPCA`, by name.
+    is_copy : bool
+        Whether the estimator is a copy of one that holds summaries.
+    """
+    if is_copy:
+        raise InputError(
+            "This estimator is a copy, which does not hold the sites' summaries, so that no rows "
+            "can be added. Continue with the original, or start anew with clone."
+        )
+    refused: dict[str, tuple[Any, str]] = {
+        "privacy": (None, "every fit would spend the budget again"),
+        "split": ("samples", "rows of single sites are not complete"),
+        "transcript": (None, "each call is a run of its own"),
+        "prepare": (None, "steps would have to be applied before"),
+    }
+    for name, (allowed, reason) in refused.items():
+        if parameters[name] != allowed:
+            raise InputError(
+                f"partial_fit cannot be combined with {name}: {reason}",
+                remedy=(Pass(name, allowed), "."),
+            )
+
+
+def check_complete(X: Any) -> None:
+    """Refuse missing entries: the mean that they count as is not final."""
+    if np.isnan(stored_values(X)).any():
+        raise InputError(
+            "X holds NaN, and partial_fit needs complete rows: the mean that counts for a missing "
+            "entry changes as rows are added. Impute it first, or call fit on all rows."
+        )
+
+
+def _expand(summary: Summary, names: Any) -> Source:
+    """Return rows with the weight, mean and scatter of a summary."""
+    count = len(summary.s)
+    if not count:
+        return Source(summary.mean[None].copy(), np.array([summary.n]), names)
+    away = math.sqrt(count / summary.n) * summary.s[:, None] * summary.vt
+    rows = np.vstack([summary.mean + away, summary.mean - away])
+    return Source(rows, np.full(2 * count, summary.n / (2 * count)), names)

@@ -1,0 +1,113 @@
+"""Several partial fits equal one fit of all rows, within the bound that the result states."""
+
+import pickle
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from eigenfed import FederatedPCA, InputError, Privacy
+from eigenfed.linalg.orthonormal import sines
+
+RNG = np.random.default_rng(5)
+SITES = np.array(["a", "b", "c"])[RNG.integers(0, 3, 240)]
+X = RNG.standard_normal((240, 7)) * np.linspace(4.0, 1.0, 7) + 5.0 * (SITES == "b")[:, None]
+PARTS = np.split(np.arange(240), [50, 51, 130])
+
+
+def grown(rows: Any = X, **parameters: Any) -> FederatedPCA:
+    pca = FederatedPCA(3, random_state=0, **parameters)
+    for part in PARTS:
+        pca.partial_fit(rows[part], groups=SITES[part])
+    return pca
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {},
+        {"method": "krylov"},
+        {"center": False},
+        {"center": "site"},
+        {"scale": True},
+        {"secure": True},
+        {"method": "merge"},
+    ],
+    ids=str,
+)
+def test_several_partial_fits_equal_one_fit(parameters: dict[str, Any]) -> None:
+    ours = grown(**parameters)
+    whole = FederatedPCA(3, random_state=0, **parameters).fit(X, groups=SITES)
+    assert ours.n_samples_ == whole.n_samples_ == 240
+    np.testing.assert_allclose(ours.explained_variance_, whole.explained_variance_, rtol=1e-7)
+    np.testing.assert_allclose(ours.components_, whole.components_, atol=1e-5)
+    for name in ("mean_", "scale_", "total_variance_", "noise_variance_", "singular_values_"):
+        np.testing.assert_allclose(getattr(ours, name), getattr(whole, name), rtol=1e-7, atol=1e-9)
+    if parameters.get("center") == "site":
+        np.testing.assert_allclose(ours.site_means_["b"], whole.site_means_["b"])
+
+
+def test_with_many_features_the_bound_holds() -> None:
+    rng = np.random.default_rng(2)
+    wide = rng.standard_normal((300, 600)) * 0.7 ** np.arange(600)
+    sites = np.arange(300) % 2
+    pca = FederatedPCA(3, random_state=0)
+    for part in np.array_split(np.arange(300), 6):
+        pca.partial_fit(wide[part], groups=sites[part])
+    exact = np.linalg.svd(wide - wide.mean(axis=0))[2][:3]
+    assert pca.certificate_ is not None
+    sine = sines(pca.components_, exact)[0]
+    assert 1e-9 < sine <= np.sin(pca.certificate_.angle_bound)
+    assert np.degrees(pca.certificate_.angle_bound) < 30.0
+    assert pca.total_variance_ == pytest.approx(wide.var(axis=0, ddof=1).sum())
+    with pytest.raises(InputError, match="must be an integer for partial_fit above 512 features"):
+        FederatedPCA(0.9).partial_fit(wide)
+
+
+def test_weights_and_sparse_rows_and_other_batches_change_nothing() -> None:
+    weights = np.arange(240) % 3 + 0.5
+    whole = FederatedPCA(2).fit(X, groups=SITES, sample_weight=weights)
+    pca = FederatedPCA(2)
+    for part in PARTS[::-1]:
+        rows = sparse.csr_array(X[part])
+        pca.partial_fit(rows, groups=SITES[part], sample_weight=weights[part])
+    np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_, rtol=1e-9)
+    np.testing.assert_allclose(pca.transform(X), whole.transform(X), atol=1e-8)
+
+
+def test_a_refused_call_adds_nothing_and_a_fit_starts_anew() -> None:
+    pca = grown()
+    with pytest.raises(ValueError, match="features"):
+        pca.partial_fit(X[:, :3])
+    with pytest.raises(InputError, match="needs complete rows"):
+        pca.partial_fit(np.full((2, 7), np.nan))
+    pca.n_components = 99
+    with pytest.raises(InputError, match="at most"):
+        pca.partial_fit(X)
+    pca.n_components = 3
+    assert pca.partial_fit(X[:1]).n_samples_ == 241
+    assert pca.fit(X).partial_fit(X[:10]).n_samples_ == 10
+
+
+def test_copies_hold_the_result_and_not_the_summaries() -> None:
+    pca = grown()
+    assert b"growing_sites" not in pickle.dumps(pca)
+    for copied in (deepcopy(pca), pickle.loads(pickle.dumps(pca))):
+        np.testing.assert_array_equal(copied.components_, pca.components_)
+        with pytest.raises(InputError, match="does not hold the sites' summaries"):
+            copied.partial_fit(X)
+    assert pca.partial_fit(X[:2]).n_samples_ == 242
+
+
+def test_what_summaries_do_not_suffice_for_is_refused() -> None:
+    for name, value in (
+        ("privacy", Privacy(1.0, 1e-6)),
+        ("split", "features"),
+        ("transcript", "run.bin"),
+        ("prepare", ["log1p"]),
+    ):
+        pca: Any = FederatedPCA(1).set_params(**{name: value})
+        with pytest.raises(InputError, match=f"partial_fit cannot be combined with {name}"):
+            pca.partial_fit(X)
