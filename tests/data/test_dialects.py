@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape
 import h5py
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
@@ -303,3 +304,37 @@ def test_a_site_states_its_own_names_units_and_codes(tmp_path: Path) -> None:
     np.testing.assert_allclose(found["eigenvalues"], wanted.explained_variance_, rtol=1e-10)
     run = eigenfed("fit", "--study", study, *sites, "--decimal", ",")
     assert (run.exit_code, "--decimal cannot be combined with --study" in run.stderr) == (2, True)
+
+
+def test_raw_counts_are_pointed_out(tmp_path: Path) -> None:
+    path = tmp_path / "cells.h5ad"
+    write_h5ad(path, np.random.default_rng(0).poisson(3.0, (40, 3)).astype(float))
+    run = eigenfed("fit", path, "-k", 1)
+    assert "cells.h5ad holds integers, as raw counts are" in run.stderr
+    write_h5ad(path, X)
+    assert eigenfed("fit", path, "-k", 1).stderr == ""
+
+
+def test_pyarrow_is_handed_no_python_object(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its threads outlive a read, and freeing one as the interpreter ends aborts the process."""
+    seen = []
+
+    def watch(name: str) -> None:
+        read = getattr(pyarrow.csv, name)
+
+        def spy(source: Any, **options: Any) -> Any:
+            seen.append((source, options["parse_options"].invalid_row_handler))
+            return read(source, **options)
+
+        monkeypatch.setattr(pyarrow.csv, name, spy)
+
+    watch("open_csv")
+    watch("read_csv")
+    path = write_text(tmp_path / "a.csv", ",", ".")
+    open_source(path)
+    answer("stream", path, "-k", 1)
+    assert len(seen) == 2
+    assert all(handler is None for _, handler in seen)
+    assert all(type(source) in (pa.OSFile, pa.BufferReader) for source, _ in seen)

@@ -33,6 +33,7 @@ NAN = (
     "Impute it first or pass center=True."
 )
 WORDS = "X holds text and must hold numbers. Convert or drop those columns."
+COLUMN = "X has columns that do not hold numbers: 'a'. Convert or drop them."
 TOO_LARGE = "The block holds numbers too large to square in float64. Rescale it to below 1e150."
 
 
@@ -206,7 +207,7 @@ def test_infinity_is_refused(entry: float, center: bool, as_type: Any) -> None:
     ],
 )
 def test_text_is_refused_unquoted(X: Any) -> None:
-    assert_refused(X, WORDS)
+    assert_refused(X, COLUMN if hasattr(X, "columns") else WORDS)
 
 
 @pytest.mark.parametrize(
@@ -216,9 +217,8 @@ def test_text_is_refused_unquoted(X: Any) -> None:
         (np.zeros((0, 3)), r"^Found array with 0 sample\(s\) .*minimum of 1 is required"),
         (np.zeros((3, 0)), r"^Found array with 0 feature\(s\) .*minimum of 1 is required"),
         (pd.Series([MARK]), r"^Expected a 2-dimensional container but got .*Series"),
-        (pd.DataFrame({"a": [[MARK, 1.0]]}), r"^setting an array element with a sequence"),
     ],
-    ids=["three dimensions", "no rows", "no features", "series", "nested"],
+    ids=["three dimensions", "no rows", "no features", "series"],
 )
 def test_texts_of_scikit_learn_that_quote_nothing_pass_through(X: Any, pattern: str) -> None:
     with pytest.raises(InputError, match=pattern) as caught:

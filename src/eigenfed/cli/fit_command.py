@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.input_options import Inputs, file_options, note_ids
+from eigenfed.cli.input_options import Inputs, file_options, note_counts, note_ids
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import ResultWriter
@@ -234,10 +234,10 @@ def _note_tables(console: Console, tables: dict[str, Any]) -> None:
     from eigenfed.data.files import FileTable
 
     opened = [table for table in tables.values() if isinstance(table, FileTable)]
-    like_ids = note_ids(opened)
     notes = [note for table in opened for note in table.notes]
-    for note in notes if like_ids is None else [*notes, like_ids]:
-        console.note(note)
+    for note in (*notes, *map(note_counts, opened), note_ids(opened)):
+        if note is not None:
+            console.note(note)
 
 
 @contextmanager

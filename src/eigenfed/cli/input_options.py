@@ -181,6 +181,27 @@ def note_ids(tables: "Iterable[FileTable]") -> str | None:
     )
 
 
+def note_counts(table: "FileTable") -> str | None:
+    """Return a note if an .h5ad file seems to hold raw counts; None if it does not."""
+    import numpy as np
+
+    from eigenfed.data.source import stored
+
+    if table.path.suffix.lower() != ".h5ad":
+        return None
+    entries = np.asarray(stored(table.source.X)[:_ENTRIES_LOOKED_AT]).ravel()
+    entries = entries[:_ENTRIES_LOOKED_AT]
+    if not len(entries) or entries.max() <= 1.0 or entries.min() < 0.0:
+        return None
+    if not (entries == np.rint(entries)).all():
+        return None
+    return (
+        f"{table.path} holds integers, as raw counts are: their components mostly show how many "
+        "there are in each cell. Normalise them and take logarithms first; --layer NAME reads a "
+        "layer in which that was done."
+    )
+
+
 def _find_ids(table: "FileTable") -> set[str]:
     import numpy as np
 

@@ -6,6 +6,7 @@
 - `federated_study`: checks of their parameters, and the study that these describe.
 - `streaming`: `StreamingPCA`.
 - `inputs`: tables, data frames, groups and files as the sites of a run.
+- `frames`: data frames and AnnData objects.
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.
 - `growing_sites`: summaries of sites whose rows grow, for `partial_fit`.

@@ -23,6 +23,13 @@ from eigenfed.data.column_names import quote_names as list_few
 from eigenfed.data.files import FileTable, column_names, open_source, open_table
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, DataError, InputError, Pass
+from eigenfed.estimators.frames import (
+    find_non_numeric,
+    is_annotated,
+    non_numeric_columns_error,
+    read_annotated,
+    refuse_dates,
+)
 from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.threads import one_blas_thread
 
@@ -261,9 +268,11 @@ def _load_table(name: str, table: Any) -> Any:
     """Return a site's table; for a path its source, or the file if its columns have names."""
     if isinstance(table, FileTable):
         return table.source
-    if not isinstance(table, str | os.PathLike):
+    if not isinstance(table, str | os.PathLike) and not is_annotated(table):
         return table
     try:
+        if is_annotated(table):
+            return read_annotated(table)
         columns = column_names(table)
         return open_source(table) if columns is None else NamedFile(Path(table), columns)
     except (InputError, DataError) as error:
@@ -278,11 +287,13 @@ def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -
         if isinstance(table, Source):
             return _add_weights(_align_source(table, names), weights)
         values = align_columns(table, names)
-        return Source.of(
-            values.to_numpy() if hasattr(values, "to_numpy") else values,
-            weights=weights,
-            names=names,
-        )
+        refuse_dates(values)
+        rows = values.to_numpy() if hasattr(values, "to_numpy") else values
+        is_text = hasattr(values, "columns") and rows.dtype.kind not in "biuf"
+        text = find_non_numeric(values) if is_text else []
+        if text:
+            raise non_numeric_columns_error(text)
+        return Source.of(rows, weights=weights, names=names)
     except (InputError, DataError) as error:
         raise _name_site(name, error) from None
 

@@ -15,6 +15,12 @@ from sklearn.utils import check_array, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
+from eigenfed.estimators.frames import (
+    find_non_numeric,
+    non_numeric_columns_error,
+    refuse_annotated,
+    refuse_dates,
+)
 from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
 from eigenfed.linalg.stream import Stream, StreamSettings
@@ -68,10 +74,12 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     """
     names = None if reset else getattr(estimator, "feature_names_in_", None)
     check_unmasked("X", X)
+    refuse_annotated(X)
+    refuse_dates(X)
     # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
     is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
     is_plain = is_float and _has_finite_squares(X)
-    with _explaining():
+    with _explaining(X):
         checked = validate_data(
             estimator,
             align_columns(X, names),
@@ -100,7 +108,7 @@ def validate_aligned_rows(estimator: Any, X: Any) -> Any:
     ndarray or csr_matrix of shape (n_samples, n_features)
         As from `validate_rows`.
     """
-    with _explaining():
+    with _explaining(X):
         checked = check_array(
             X,
             accept_sparse="csr",
@@ -114,15 +122,20 @@ def validate_aligned_rows(estimator: Any, X: Any) -> Any:
 
 
 @contextmanager
-def _explaining() -> Iterator[None]:
-    """Raise our errors in place of scikit-learn's."""
+def _explaining(X: Any) -> Iterator[None]:
+    """Raise our errors in place of scikit-learn's and numpy's, which may quote the data."""
     try:
         yield
     except InputError:
         raise
     except OverflowError:
         raise _explain("infinity") from None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
+        columns = [] if "Complex data" in str(error) else find_non_numeric(X)
+        if columns:
+            raise non_numeric_columns_error(columns) from None
+        if isinstance(error, TypeError) and "string" not in str(error):
+            raise
         raise _explain(str(error)) from None
 
 

@@ -314,9 +314,13 @@ def _parse_text(text: bytes, d: int, dialect: Dialect) -> Array | None:
     from pyarrow import csv as pyarrow_csv
 
     columns = [f"c{place}" for place in range(d)]
+    # In memory of pyarrow's own: one of its threads may hold the last reference when the
+    # interpreter ends, and freeing a Python object there would abort the process.
+    own = pa.allocate_buffer(len(text))
+    memoryview(own).cast("B")[:] = text
     try:
         table = pyarrow_csv.read_csv(
-            pa.BufferReader(text),
+            pa.BufferReader(own),
             # A row must lie in one block.
             read_options=pyarrow_csv.ReadOptions(
                 use_threads=False, block_size=len(text) + 1, column_names=columns
