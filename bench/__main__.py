@@ -3,12 +3,12 @@
 import sys
 from itertools import chain
 
-from bench import devices, federated, footprint, gate, merging, secure, streaming
+from bench import devices, federated, footprint, gate, merging, reading, secure, streaming
 
 
 def main() -> int:
     failed = False
-    tables = (streaming, federated, secure, gate, merging, devices, footprint)
+    tables = (streaming, federated, secure, gate, merging, devices, reading, footprint)
     for line in chain.from_iterable(table.lines() for table in tables):
         print(line, flush=True)
         failed |= line.verdict in ("missed", "refused")

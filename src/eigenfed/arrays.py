@@ -102,7 +102,13 @@ class Container:
 
     @classmethod
     def from_bytes(
-        cls, data: bytes, *, kind: str, version: int, intact: bool = False
+        cls,
+        data: bytes,
+        *,
+        kind: str,
+        version: int,
+        oldest: int | None = None,
+        intact: bool = False,
     ) -> "Container":
         """Read and check the output of `to_bytes`.
 
@@ -113,6 +119,8 @@ class Container:
             The expected kind; any other is refused.
         version : int
             The expected version; any other is refused.
+        oldest : int, optional
+            The oldest version that is accepted too.
         intact : bool, default=False
             Skip the checksum, for bytes that never left the process.
 
@@ -131,12 +139,12 @@ class Container:
                 f"The data hold a {header['kind']!r} where a {kind!r} is expected. "
                 "Pass another file."
             )
-        if header["version"] != version:
+        if not (version if oldest is None else oldest) <= header["version"] <= version:
             raise DataError(
                 f"The data have {kind} format {header['version']} and this release of eigenfed "
                 f"reads format {version}. Use the same release on both sides."
             )
-        return cls(kind, version, header["scalars"], arrays)
+        return cls(kind, header["version"], header["scalars"], arrays)
 
 
 def checksum(data: bytes) -> str:

@@ -113,21 +113,61 @@ def test_a_damaged_gzip_is_said_to_be_so(tmp_path: Path) -> None:
     assert "a.csv.gz is damaged or incomplete" in run.stderr
 
 
-def test_a_pipe_is_read_as_rows_arrive(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_pipe_is_read_as_rows_arrive_and_what_was_read_is_written(
+    tmp_path: Path, number: signal.Signals
+) -> None:
     out = tmp_path / "s"
     command = ["stream", "-k", "2", "-o", str(out), "--every", "10"]
     with subprocess.Popen(
-        [sys.executable, "-m", "eigenfed", *command], stdin=subprocess.PIPE
+        [sys.executable, "-m", "eigenfed", *command],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdin is not None
-        process.stdin.write(lines_of(rows(10), ",").encode())
+        assert process.stderr is not None
+        process.stdin.write(lines_of(rows(13), ","))
         process.stdin.flush()
         end = time.monotonic() + 60
         while not out.exists() and time.monotonic() < end:
             time.sleep(0.05)
-        assert Summary.from_bytes(out.read_bytes()).n == 10.0
-        process.send_signal(signal.SIGINT)
-        assert process.wait(60) != 0
+        assert Summary.from_bytes(out.read_bytes()).n in (10.0, 13.0)
+        time.sleep(0.2)
+        process.send_signal(number)
+        assert process.wait(60) == 1
+        assert "Interrupted: 13 rows were read, and its summary was written" in (
+            process.stderr.read()
+        )
+    assert Summary.from_bytes(out.read_bytes()).n == 13.0
+
+
+def test_a_stream_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
+    names, table = ",".join("abcdef"), rows(300)
+    out = tmp_path / "s"
+    whole = answer("stream", "-k", 2, given=f"{names}\n{lines_of(table, ',')}")
+    answer("stream", "-k", 2, "-o", out, given=f"{names}\n{lines_of(table[:120], ',')}")
+    later = f"{names[::-1]}\n{lines_of(table[120:, ::-1], ',')}"
+    said = answer("stream", "-k", 2, "--resume", out, "-o", out, given=later)
+    assert (said["n"], said["features"]) == (300, list("fedcba"))
+    np.testing.assert_allclose(said["eigenvalues"], whole["eigenvalues"], rtol=1e-9)
+    assert Summary.from_bytes(out.read_bytes()).names == tuple("fedcba")
+    run = eigenfed("stream", "-k", 1, "--resume", out, given="u v\n1 2\n")
+    assert (run.exit_code, "must have 2" in run.stderr) == (2, True)
+
+
+def test_a_device_needs_no_scikit_learn() -> None:
+    code = (
+        "import sys; from eigenfed.cli.main import cli\n"
+        "try: cli(['stream', '-k', '1'])\n"
+        "except SystemExit: pass\n"
+        "heavy = ('sklearn', 'pandas', 'scipy.stats', 'scipy.sparse', 'pydantic')\n"
+        "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], input="1,2\n3,5\n", capture_output=True, text=True
+    )
+    assert run.stderr == "[]\n"
 
 
 def test_batches_end_at_multiples_wherever_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,3 +308,31 @@ def test_fewer_directions_keep_the_bound_of_all_that_were_merged(tmp_path: Path)
     )
     assert few["eigenvalues"] == all_["eigenvalues"][:3]
     assert few["sine_bound"] < 0.1
+
+
+def test_summaries_are_matched_by_name(tmp_path: Path) -> None:
+    table = rows(200)
+    paths = [tmp_path / name for name in ("one", "two", "old", "other")]
+    texts = [
+        f"a,b,c,d,e,f\n{lines_of(table[:120], ',')}",
+        f"f,e,d,c,b,a\n{lines_of(table[120:, ::-1], ',')}",
+        lines_of(table[:50], ","),
+        f"a,b,c,d,e,z\n{lines_of(table[:50], ',')}",
+    ]
+    for path, text in zip(paths, texts, strict=True):
+        answer("stream", "-k", 2, "-o", path, given=text)
+    one, two, old, other = paths
+    said = answer("merge", one, two, "-o", tmp_path / "both")
+    assert said["features"] == list("abcdef")
+    np.testing.assert_allclose(
+        said["eigenvalues"][:2], PCA(2).fit(table).explained_variance_, rtol=1e-9
+    )
+    run = eigenfed("merge", one, old, "-o", tmp_path / "mixed")
+    assert (run.exit_code, f"{old} has no names of features" in run.stderr) == (0, True)
+    assert Summary.from_bytes((tmp_path / "mixed").read_bytes()).names is None
+    for files, message in (
+        ((one, two, old), "cannot be matched by position"),
+        ((one, other), "lacks 1 of the 6 features of this summary by name"),
+    ):
+        run = eigenfed("merge", *files, "-o", tmp_path / "refused")
+        assert (run.exit_code, message in run.stderr) == (2, True)

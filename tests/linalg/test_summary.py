@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -613,3 +614,25 @@ def test_bytes_of_anything_else_are_refused() -> None:
         Summary.from_bytes(b"not a summary")
     with pytest.raises(DataError, match="truncated"):
         Summary.from_bytes(Summary.empty(3, 2).to_bytes()[:-1])
+
+
+def test_summaries_are_merged_by_name_where_both_have_names() -> None:
+    X = np.random.default_rng(0).standard_normal((30, 3))
+    plain = Summary.empty(3, 3).update(X[:20])
+    here = plain.with_names(["a", "b", "c"])
+    there = Summary.empty(3, 3).update(X[20:, [2, 0, 1]]).with_names(["c", "a", "b"])
+    both = here.merge(there)
+    assert both.names == ("a", "b", "c")
+    np.testing.assert_allclose(both.mean, X.mean(axis=0), rtol=1e-12)
+    assert here.merge(plain).names is None
+    assert plain.merge(here).names is None
+    empty = Summary.empty(3, 2)
+    assert empty.merge(here).names == here.merge(empty).names == here.names
+    assert here.update(X[:1]).names == here.truncate(1).names == here.names
+    faded = replace(here, n=1e-300).merge(empty, decay=1e-30)
+    assert (faded.n, faded.names) == (0.0, here.names)
+    with pytest.raises(InputError, match="other lacks 1 of the 3 features of this summary by name"):
+        here.merge(there.with_names(["c", "a", "z"]))
+    for names in (["a", "b"], ["a", "b", "a"]):
+        with pytest.raises(InputError, match="names must hold 3 different names"):
+            plain.with_names(names)

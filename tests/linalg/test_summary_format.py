@@ -1,6 +1,7 @@
 """Each rule that a summary obeys is checked on the way in: every one is broken here once."""
 
 import base64
+import json
 import math
 import re
 from typing import Any
@@ -17,6 +18,7 @@ ARRAYS = ("mean", "s", "vt")
 
 FIELDS = "a field is missing, unknown or of another type"
 SHAPES = "the shapes of mean (d,), s (r,) and vt (r, d) or the rank do not match"
+NAMES = "the names are not different texts, one for each feature"
 FINITE = "a number is not finite"
 WEIGHT = "n is negative"
 ORDER = "s is negative or not in decreasing order"
@@ -58,7 +60,7 @@ def assert_refused(fields: dict[str, Any], rule: str) -> None:
 
 def test_fields_that_are_sound_come_back() -> None:
     fields = read_fields(forged(sound()))
-    assert fields.keys() == sound().keys()
+    assert fields.keys() == {*sound(), "names"}
     for name, value in sound().items():
         np.testing.assert_array_equal(fields[name], value)
     assert Summary.from_bytes(forged(sound())).n == 7.5
@@ -82,6 +84,7 @@ def test_every_rule_is_broken_below() -> None:
     assert set(_RULES) == {
         FIELDS,
         SHAPES,
+        NAMES,
         FINITE,
         WEIGHT,
         ORDER,
@@ -253,9 +256,43 @@ def test_another_kind_or_version_is_refused() -> None:
     with pytest.raises(DataError, match="hold a 'note' where a 'summary' is expected"):
         read_fields(forged(sound(), kind="note"))
     with pytest.raises(
-        DataError, match="have summary format 2 and this release of eigenfed reads format 1"
+        DataError, match="have summary format 3 and this release of eigenfed reads format 2"
     ):
-        read_fields(forged(sound(), version=2))
+        read_fields(forged(sound(), version=3))
+
+
+def encode(names: object) -> np.ndarray[Any, Any]:
+    return np.frombuffer(json.dumps(names).encode(), np.uint8)
+
+
+def test_names_come_back_and_without_them_the_format_is_that_of_old_releases() -> None:
+    plain = Summary.from_bytes(forged(sound()))
+    assert plain.names is None
+    assert plain.to_bytes() == forged(sound())
+    named = plain.with_names(["a", "b", "c"])
+    assert Summary.from_bytes(named.to_bytes()).names == ("a", "b", "c")
+    assert named.to_bytes() == forged({**sound(), "names": encode(["a", "b", "c"])}, version=2)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        encode(["a", "b"]),
+        encode(["a", "b", "a"]),
+        encode(["a", "b", 3]),
+        encode(["a", "b", "c" * 1001]),
+        encode({"a": 1, "b": 2, "c": 3})[:-1],
+        encode(3),
+        encode(["a", "b", "c"]).astype(np.int64),
+        "text",
+    ],
+    ids=str,
+)
+def test_names_that_do_not_name_each_feature_are_refused(names: Any) -> None:
+    with pytest.raises(DataError, match=refusal(NAMES)):
+        read_fields(forged({**sound(), "names": names}, version=2))
+    with pytest.raises(DataError, match=refusal(NAMES)):
+        read_fields(forged({**sound(), "names": names}))
 
 
 def test_a_refusal_quotes_no_number_of_the_data() -> None:

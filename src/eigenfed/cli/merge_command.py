@@ -39,14 +39,17 @@ def merge(
 ) -> CommandResult:
     """Merge the summaries in FILES into one summary of all their rows.
 
-    The order of FILES does not matter, and their means may differ. Features are matched by
-    position, as summaries hold no feature names.
+    The order of FILES does not matter, and their means may differ. Features are matched by name
+    if all summaries have names, and by position otherwise.
     """
     options.check_new(out, force=force)
     from eigenfed.data.safe_files import write_at_once
 
     _check_once(files)
-    parts = [(path, _read(path)) for path in files]
+    parts = [(path, options.read_summary(path)) for path in files]
+    unnamed = _check_names(parts)
+    if unnamed is not None:
+        console.note(f"{unnamed} has no names of features: they are matched by position.")
     merged = _merge(parts)
     # Before truncation: what `truncate` discards does not affect the directions that are kept.
     shown = len(merged.s) if k is None else min(k, len(merged.s))
@@ -65,6 +68,7 @@ def merge(
         "eigenvalues": merged.variance,
         "ratios": merged.explained,
         "sine_bound": bound,
+        "features": merged.names,
         "file": str(out),
         "bytes": len(data),
     }
@@ -82,14 +86,16 @@ def _check_once(files: tuple[Path, ...]) -> None:
         raise click.UsageError(f"{twice[0]} is named twice. Pass each summary once.")
 
 
-def _read(path: Path) -> "Summary":
-    from eigenfed.errors import DataError
-    from eigenfed.linalg.summary import Summary
-
-    try:
-        return Summary.from_bytes(path.read_bytes())
-    except DataError as error:
-        raise error.with_prefix(f"{path}: ") from None
+def _check_names(parts: "list[tuple[Path, Summary]]") -> Path | None:
+    """Return a summary that must be matched by position; refuse it where others differ in order."""
+    unnamed = [path for path, part in parts if part.names is None]
+    orders = {part.names for _, part in parts if part.names is not None}
+    if unnamed and len(orders) > 1:
+        raise click.UsageError(
+            f"{unnamed[0]} has no names of features, and the others have them in different orders, "
+            "so that it cannot be matched by position. Make it again from rows with names."
+        )
+    return unnamed[0] if unnamed and orders else None
 
 
 def _merge(parts: "list[tuple[Path, Summary]]") -> "Summary":

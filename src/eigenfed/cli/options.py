@@ -8,6 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
+    from eigenfed.linalg.summary import Summary
     from eigenfed.privacy.guarantee import Privacy
     from eigenfed.protocol.method import Method
 
@@ -332,6 +333,17 @@ def name_sites(files: tuple[Path, ...]) -> dict[str, Path]:
             )
         named[name] = path
     return named
+
+
+def read_summary(path: Path) -> "Summary":
+    """Read the summary in a file; an error names the file."""
+    from eigenfed.errors import DataError
+    from eigenfed.linalg.summary import Summary
+
+    try:
+        return Summary.from_bytes(path.read_bytes())
+    except DataError as error:
+        raise error.with_prefix(f"{path}: ") from None
 
 
 def check_new(path: Path, *, force: bool) -> None:

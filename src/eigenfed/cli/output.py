@@ -235,7 +235,7 @@ def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
 def _dump_json(data: dict[str, Any]) -> str:
     import json
 
-    from eigenfed.study.results.facts import to_json_types
+    from eigenfed.study.results.json_types import to_json_types
 
     return json.dumps(to_json_types(data), allow_nan=False)
 

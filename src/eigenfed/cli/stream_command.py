@@ -1,26 +1,38 @@
-"""``eigenfed stream``: rows, each read once, into a summary of a few kilobytes."""
+"""``eigenfed stream``: rows, each read once, into a summary of a few kilobytes.
 
+A device runs this with little memory: neither scikit-learn nor scipy.stats is imported here.
+"""
+
+import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, cast
+from types import FrameType
+from typing import IO, TYPE_CHECKING, Any, Self, cast
 
 import click
 
 from eigenfed.cli import options
 from eigenfed.cli.input_options import dialect_options
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Console, print_result
+from eigenfed.cli.output import DONE, CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
+from eigenfed.errors import FAILED
 from eigenfed.report.wording import size
 
 if TYPE_CHECKING:
+    from eigenfed.arrays import Array
     from eigenfed.data.dialect import Dialect
-    from eigenfed.estimators.streaming import StreamingPCA
+    from eigenfed.linalg.summary import Summary
+
+_LARGEST = 1e150
 
 
 @click.command(
     epilog=example(
         "A sensor's readings, with a summary on disk that is at most 1000 rows behind:",
         "  tail -n +1 -f readings.csv | eigenfed stream -k 5 -o harbour.summary --every 1000",
+        "Go on with a summary where an earlier run ended:",
+        "  eigenfed stream today.csv -k 5 --resume harbour.summary -o harbour.summary",
     ),
     short_help="Turn a stream of rows into a summary.",
 )
@@ -29,6 +41,12 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=options.NEW, help="Write the summary to this file.")
 @click.option(
     "--every", type=click.IntRange(min=1), help="Write it after every so many rows, and at the end."
+)
+@click.option(
+    "--resume",
+    type=options.FILE,
+    metavar="SUMMARY",
+    help="Begin with the rows of this summary. It may be the file of -o.",
 )
 @click.option(
     "--forgetting",
@@ -47,6 +65,7 @@ def stream(
     k: int,
     out: Path | None,
     every: int | None,
+    resume: Path | None,
     forgetting: float,
     no_center: bool,
     force: bool,
@@ -54,56 +73,188 @@ def stream(
 ) -> CommandResult:
     """Read rows from FILE, or from standard input, and keep only a summary.
 
-    FILE is csv as for eigenfed fit, plain or .gz: UTF-8, commas, a first line of names, and an
-    empty cell, NA, N/A, NaN or null where an entry is missing. A stream may also begin with its
-    first row, and have blanks instead of commas. Names are not kept: summaries match features by
-    position.
+    FILE is csv as for eigenfed fit, plain or .gz. A stream may also begin with its first row
+    instead of names, and have blanks between its numbers.
 
-    The summary has the mean, the leading directions and a bound on the variance it dropped.
-    Summaries of several streams can be merged: see eigenfed merge.
+    The summary has the mean, the leading directions, a bound on the variance it dropped, and the
+    names of the features if the first line has them. Summaries of several streams can be merged:
+    see eigenfed merge. Interrupted by Ctrl-C or SIGTERM, the command writes what it has read.
     """
     if out is None and (every is not None or force):
         raise click.UsageError("--every and --force require -o. Name the file to write.")
     if out is not None:
-        options.check_new(out, force=force)
+        options.check_new(out, force=force or out == resume)
     from eigenfed.data.readers.csv_stream import open_csv_stream
     from eigenfed.errors import DataError
-    from eigenfed.estimators.streaming import StreamingPCA
 
-    pca = StreamingPCA(k, forgetting=forgetting, center=not no_center)
+    start = None if resume is None else options.read_summary(resume)
     name = _get_name(file)
-    written = 0
-    with console.progress() as show:
+    state: _State | None = None
+    with _Interrupt() as interrupt, console.progress() as show:
         plain = _decompress(file) if name.lower().endswith(".gz") else file
-        rows_in = open_csv_stream(plain, name, dialect)
-        if rows_in.note is not None:
-            console.note(rows_in.note)
-        for rows in rows_in.read_batches(every):
-            pca.partial_fit(rows)
-            if show is not None:
-                show(f"{pca.n_samples_seen_:,} rows")
-            if every is not None and pca.n_samples_seen_ >= written + every:
-                written = pca.n_samples_seen_
-                _write(out, pca)
-    if not hasattr(pca, "n_features_in_"):
+        rows_in = interrupt.wait(lambda: open_csv_stream(plain, name, dialect))
+        if rows_in is not None and rows_in.d:
+            if rows_in.note is not None:
+                console.note(rows_in.note)
+            state = _State(k, rows_in.d, rows_in.names, forgetting, not no_center, start)
+            for rows in interrupt.take(rows_in.read_batches(every)):
+                state.push(rows)
+                if show is not None:
+                    show(f"{state.n:,} rows")
+                if every is not None and state.new >= state.written + every:
+                    state.write(out)
+    if state is None or not state.new:
+        if interrupt.is_stopped:
+            raise click.Abort
         raise DataError(f"{name} has no rows. Send at least one.")
-    sent = _write(out, pca)
-    missing = int(pca.n_missing_.sum())
+    sent = state.write(out)
+    if interrupt.is_stopped:
+        kept = "and none was written: pass -o" if out is None else "and its summary was written"
+        console.note(f"Interrupted: {state.new} rows were read, {kept}.")
+    missing = int(state.stream.n_missing.sum())
     if missing:
         console.note(f"{missing} missing entries count as the mean of the rows before them.")
-    data = {
-        "n": pca.n_samples_seen_,
-        "d": pca.n_features_in_,
-        "k": k,
-        "missing": missing,
-        "eigenvalues": pca.explained_variance_,
-        "ratios": pca.explained_variance_ratio_,
-        "sine_bound": pca.sine_bound_,
-        "file": None if out is None else str(out),
-        "bytes": sent,
-    }
+    data = state.describe() | {"file": None if out is None else str(out), "bytes": sent}
     text = summary_text(data)
-    return CommandResult(data, text if out is None else f"{text}\nsummary      {out}, {size(sent)}")
+    if out is not None:
+        text = f"{text}\nsummary      {out}, {size(sent)}"
+    return CommandResult(data, text, FAILED if interrupt.is_stopped else DONE)
+
+
+class _State:
+    """The stream of a command, and how much of it is on disk."""
+
+    def __init__(
+        self,
+        k: int,
+        d: int,
+        names: tuple[str, ...] | None,
+        forgetting: float,
+        centered: bool,
+        start: "Summary | None",
+    ) -> None:
+        from dataclasses import replace
+
+        from eigenfed.errors import Argument, InputError, Name
+        from eigenfed.linalg.stream import Stream, StreamSettings, is_scatter_small
+        from eigenfed.linalg.summary import Summary
+
+        if k > d:
+            raise InputError(
+                Argument("n_components", k),
+                f" must be at most {d}, the number of features (n_features={d})",
+                remedy=("Lower ", Name("n_components"), "."),
+            )
+        settings = StreamSettings(k=k, centered=centered, forgetting=forgetting)
+        self.stream: Stream = Stream(d, replace(settings, exact=is_scatter_small(d, settings)))
+        self.names = names
+        self.centered = centered
+        self.new = self.written = 0
+        if start is None:
+            return
+        # Checks that both fit, aligns features by name, and keeps names that both have.
+        empty = Summary.empty(d, start.rank, centered=centered).with_names(names)
+        self.stream.merge(empty.merge(start))
+        if start.names is None:
+            self.names = None
+
+    @property
+    def n(self) -> int:
+        """Rows seen, with those of the summary that the stream began with."""
+        return self.stream.n_seen
+
+    def push(self, rows: "Array") -> None:
+        """Add rows, NaN where an entry is missing."""
+        import numpy as np
+
+        from eigenfed.errors import Argument, InputError, Pass
+        from eigenfed.linalg.checks import make_range_error
+
+        with np.errstate(over="ignore", invalid="ignore"):
+            square = float(np.vdot(rows, rows))
+        is_plain = np.isfinite(square)
+        missing = not is_plain and bool(np.isnan(rows).any())
+        if missing and not self.centered:
+            raise InputError(
+                "The rows have missing entries, which count as the mean, and ",
+                *(Argument("center", False), " keeps none"),
+                remedy=("Impute them first or ", Pass("center", True), "."),
+            )
+        if not is_plain and bool((np.abs(rows) > _LARGEST).any()):
+            raise make_range_error()
+        self.stream.push(rows, missing=missing)
+        self.new += len(rows)
+
+    def summarize(self) -> "Summary":
+        """Return the summary of all rows so far, with names."""
+        return self.stream.summary().with_names(self.names)
+
+    def write(self, out: Path | None) -> int:
+        """Write the summary, and return its size in bytes."""
+        from eigenfed.data.safe_files import write_at_once
+
+        data = self.summarize().to_bytes()
+        if out is not None:
+            write_at_once(out, data)
+        self.written = self.new
+        return len(data)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the facts of the result."""
+        import numpy as np
+
+        summary, k = self.summarize(), self.stream.k
+        shown = {"eigenvalues": summary.variance[:k], "ratios": summary.explained[:k]}
+        return {
+            "n": self.n,
+            "d": self.stream.d,
+            "k": k,
+            "missing": int(self.stream.n_missing.sum()),
+            **{name: np.pad(values, (0, k - len(values))) for name, values in shown.items()},
+            "sine_bound": self.stream.sine_bound(),
+            "features": self.names,
+        }
+
+
+class _Interrupt:
+    """Ends a stream at Ctrl-C and SIGTERM: at once while it waits for rows, or else after them.
+
+    The state is never left with half a batch.
+    """
+
+    def __init__(self) -> None:
+        self.is_stopped = False
+        self._is_waiting = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        self.is_stopped = True
+        if self._is_waiting:
+            raise KeyboardInterrupt
+
+    def wait(self, task: Any) -> Any:
+        """Return what a task returns; None where it was interrupted."""
+        self._is_waiting = True
+        try:
+            return None if self.is_stopped else task()
+        except KeyboardInterrupt:
+            return None
+        finally:
+            self._is_waiting = False
+
+    def take(self, batches: "Iterator[Array]") -> "Iterator[Array]":
+        """Yield batches until there are no more, or a signal has come."""
+        while (rows := self.wait(lambda: next(batches, None))) is not None:
+            yield rows
 
 
 def _get_name(file: IO[bytes]) -> str:
@@ -115,12 +266,3 @@ def _decompress(file: IO[bytes]) -> IO[bytes]:
     import gzip
 
     return cast(IO[bytes], gzip.GzipFile(fileobj=file))
-
-
-def _write(out: Path | None, pca: "StreamingPCA") -> int:
-    from eigenfed.data.safe_files import write_at_once
-
-    data = pca.summary_.to_bytes()
-    if out is not None:
-        write_at_once(out, data)
-    return len(data)

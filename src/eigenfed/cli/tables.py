@@ -189,7 +189,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 def summary_text(facts: dict[str, Any]) -> str:
     """Format a summary: its size, its spectrum and the error of its components."""
-    from eigenfed.study.results.facts import to_json_types
+    from eigenfed.study.results.json_types import to_json_types
 
     shown = to_json_types(facts)
     rows = [f"{shown['n']:.12g} rows x {shown['d']} features", ""]

@@ -375,6 +375,10 @@ def _check_blocks(
 
 def _find_infinity(rows: Any) -> tuple[int, int] | None:
     """Return row and column of the first infinite entry."""
+    # A finite sum shows at once that no entry is infinite.
+    with np.errstate(over="ignore", invalid="ignore"):
+        if np.isfinite((rows.data if _is_sparse(rows) else rows).sum()):
+            return None
     if not _is_sparse(rows):
         infinite = np.isinf(rows)
         if not infinite.any():

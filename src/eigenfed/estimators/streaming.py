@@ -251,7 +251,9 @@ class StreamingPCA(GaussianModel, BaseEstimator):
         if not hasattr(self, "_stream"):
             self.n_features_in_ = d
             self._dtype = np.dtype(np.float64)
-            if hasattr(other, "feature_names_in_"):
+            if isinstance(other, Summary) and other.names is not None:
+                self.feature_names_in_ = np.array(other.names, dtype=object)
+            elif hasattr(other, "feature_names_in_"):
                 self.feature_names_in_ = other.feature_names_in_
         self._start(d)
         if isinstance(self._stream, PrivateStream):
@@ -264,9 +266,9 @@ class StreamingPCA(GaussianModel, BaseEstimator):
 
     @property
     def summary_(self) -> Summary:
-        """Summary of the rows seen so far."""
+        """Summary of the rows seen so far, with the names of their features if they have some."""
         check_is_fitted(self)
-        return self._stream.summary()
+        return self._stream.summary().with_names(getattr(self, "feature_names_in_", None))
 
     @property
     def privacy_(self) -> Statement | None:
@@ -391,7 +393,12 @@ class StreamingPCA(GaussianModel, BaseEstimator):
                 "stream. Make both with the same choice."
             )
         if isinstance(other, Summary):
-            return other
+            names = getattr(self, "feature_names_in_", None)
+            if names is None or other.names is None:
+                return other
+            check_names("other", other.names, list(names))
+            places = {name: place for place, name in enumerate(other.names)}
+            return other.reorder([places[name] for name in names])
         stream = theirs if isinstance(other._stream, PrivateStream) else other._stream
         names, others = (getattr(pca, "feature_names_in_", None) for pca in (self, other))
         if names is None or others is None or list(names) == list(others):

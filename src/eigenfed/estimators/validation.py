@@ -23,7 +23,7 @@ from eigenfed.estimators.frames import (
 )
 from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
-from eigenfed.linalg.stream import Stream, StreamSettings
+from eigenfed.linalg.stream import Stream, StreamSettings, is_scatter_small
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.component_count import ALL, BY_RULE, Components
@@ -31,8 +31,6 @@ from eigenfed.protocol.component_count import ALL, BY_RULE, Components
 _LARGEST = 1e150
 _RANKS = ("fixed", "adaptive")
 _MEMORIES = ("auto", "low_rank", "gram")
-_EXACT_FEATURES = 512
-_EXACT_RATIO = 8
 
 # What to say instead of scikit-learn's messages that hold these words.
 _TEXTS: dict[str, Parts] = {
@@ -134,7 +132,7 @@ def _explaining(X: Any) -> Iterator[None]:
         columns = [] if "Complex data" in str(error) else find_non_numeric(X)
         if columns:
             raise non_numeric_columns_error(columns) from None
-        if isinstance(error, TypeError) and "string" not in str(error):
+        if isinstance(error, TypeError):
             raise
         raise _explain(str(error)) from None
 
@@ -213,7 +211,7 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
         forgetting=float(params["forgetting"]),
         energy=_check_energy(params["energy"]) if adaptive else None,
     )
-    few = d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
+    few = is_scatter_small(d, settings)
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
 

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.sparse import issparse
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.scatter import Scatter
 from eigenfed.linalg.summary import Summary, chunk_rows
 
 _EXACT_CHUNK_ROWS = 256
+_EXACT_FEATURES = 512
+_EXACT_RATIO = 8
 _LEAST_OVERSAMPLE = 8
 _MOST_GROWTH = 4
 
@@ -57,6 +58,17 @@ class StreamSettings:
     def tracked(self, k: int) -> int:
         """Return how many directions to track when `k` are reported."""
         return k + (max(k, _LEAST_OVERSAMPLE) if self.oversample is None else self.oversample)
+
+
+def is_scatter_small(d: int, settings: StreamSettings) -> bool:
+    """Return whether the whole scatter of d features is about as cheap as leading directions.
+
+    Examples
+    --------
+    >>> is_scatter_small(50, StreamSettings(k=2)), is_scatter_small(20_000, StreamSettings(k=2))
+    (True, False)
+    """
+    return d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -301,8 +313,8 @@ class Stream:
 
 
 def _to_dense(rows: Any) -> npt.NDArray[Any]:
-    sparse: bool = issparse(rows)
-    dense: npt.NDArray[Any] = rows.toarray() if sparse else rows
+    # Not issparse: importing scipy.sparse is too much for a device that has dense rows only.
+    dense: npt.NDArray[Any] = rows.toarray() if hasattr(rows, "toarray") else rows
     return dense
 
 

@@ -14,8 +14,9 @@ carries the shift between the two parts; without it the merged subspace is wrong
 Files hold the fields of a summary; every rule they obey is checked when they are read.
 """
 
+import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
@@ -62,6 +63,8 @@ class Summary:
         Maximum number of directions kept.
     centered : bool
         Whether rows are centred at their mean (PCA) or not (SVD).
+    names : tuple of str or None
+        Names of the features, by which summaries are matched where both have them.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class Summary:
     lost: float
     rank: int
     centered: bool = True
+    names: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         for name in ("mean", "s", "vt"):
@@ -209,7 +213,7 @@ class Summary:
         Parameters
         ----------
         other : Summary
-            Of the same features, in the same order.
+            Of the same features: by name where both have names, or else in the same order.
         decay : float in (0, 1], default=1.0
             Scales this summary's singular values before the merge, so that its rows' weights
             shrink by ``decay**2``; `other` keeps its own.
@@ -217,10 +221,11 @@ class Summary:
         Returns
         -------
         Summary
-            With the rank of this summary.
+            With the rank of this summary, and with names if both have them.
         """
         self._check_fits(other)
         check_decay(decay)
+        other = self._align(other)
         if other.n == 0.0:
             return self._decay(decay)
         if self.n == 0.0:
@@ -228,7 +233,32 @@ class Summary:
         stack = np.empty((len(self.s) + len(other.s) + 1, self.d))
         np.multiply(other.s[:, None], other.vt, out=stack[len(self.s) : -1])
         with limit_threads(stack.size * len(stack)):
-            return self._join(stack, other.n, other.mean, decay, other.missed, other.lost)
+            joined = self._join(stack, other.n, other.mean, decay, other.missed, other.lost)
+        return joined if other.names is not None else replace(joined, names=None)
+
+    def with_names(self, names: Sequence[str] | None) -> "Summary":
+        """Return the summary with names of its features.
+
+        Parameters
+        ----------
+        names : sequence of str, or None
+            One for each feature, each once.
+
+        Examples
+        --------
+        >>> from eigenfed import Summary
+        >>> here = Summary.empty(2, rank=1).update([[1.0, 2.0]]).with_names(["a", "b"])
+        >>> there = Summary.empty(2, rank=1).update([[4.0, 3.0]]).with_names(["b", "a"])
+        >>> here.merge(there).mean
+        array([2., 3.])
+        """
+        given = None if names is None else tuple(map(str, names))
+        if given is not None and not _are_names(given, self.d):
+            raise InputError(
+                f"names must hold {self.d} different names of at most {_LONGEST_NAME} characters, "
+                "one for each feature. Name every feature once."
+            )
+        return replace(self, names=given)
 
     def truncate(self, rank: int) -> "Summary":
         """Keep at most `rank` directions, now and after later merges.
@@ -266,7 +296,8 @@ class Summary:
             raise InputError(
                 f"columns must hold each number from 0 to {self.d - 1} once. Pass a permutation."
             )
-        return replace(self, mean=self.mean[order], vt=self.vt[:, order])
+        names = None if self.names is None else tuple(self.names[place] for place in order)
+        return replace(self, mean=self.mean[order], vt=self.vt[:, order], names=names)
 
     @property
     def missed(self) -> float:
@@ -317,12 +348,26 @@ class Summary:
                 "this summary. Make both with the same choice."
             )
 
+    def _align(self, other: "Summary") -> "Summary":
+        """Return another summary with its features in the order of this one's, by their names."""
+        if self.names is None or other.names is None or self.names == other.names:
+            return other
+        places = {name: place for place, name in enumerate(other.names)}
+        absent = [name for name in self.names if name not in places]
+        if absent:
+            raise InputError(
+                f"other lacks {len(absent)} of the {self.d} features of this summary by name. "
+                "Merge summaries of the same features."
+            )
+        return other.reorder([places[name] for name in self.names])
+
     def _decay(self, decay: float) -> "Summary":
         if decay == 1.0:
             return self
         square = decay * decay
         if square * self.n == 0.0:
-            return Summary.empty(self.d, self.rank, centered=self.centered)
+            empty = Summary.empty(self.d, self.rank, centered=self.centered)
+            return replace(empty, names=self.names)
         return replace(
             self,
             n=square * self.n,
@@ -359,7 +404,7 @@ class Summary:
         energy = max(energy, float(s @ s))
         lost = min(square * self.lost + lost_other + discarded, energy - float(s @ s))
         mean = mean_other + (n_self / n) * shift
-        return Summary(n, mean, s, vt, energy, lost, self.rank, self.centered)
+        return Summary(n, mean, s, vt, energy, lost, self.rank, self.centered, self.names)
 
 
 def chunk_rows(rank: int) -> int:
@@ -368,7 +413,10 @@ def chunk_rows(rank: int) -> int:
 
 
 _KIND = "summary"
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_NAMES = 1
+"""Version of files without names, which releases before 0.3 read."""
+_LONGEST_NAME = 1000
 _SCALARS = {"n": float, "energy": float, "lost": float, "rank": int, "centered": bool}
 _ARRAYS = ("mean", "s", "vt")
 _ROUNDING = 1e-9
@@ -376,11 +424,14 @@ _ROUNDING = 1e-9
 
 def write_fields(fields: Mapping[str, Any]) -> bytes:
     """Serialise the fields of a summary."""
+    names, arrays = fields.get("names"), {name: fields[name] for name in _ARRAYS}
+    if names is not None:
+        arrays["names"] = np.frombuffer(json.dumps(names).encode(), np.uint8)
     return Container(
         _KIND,
-        _VERSION,
+        _WITHOUT_NAMES if names is None else _VERSION,
         {name: kind(fields[name]) for name, kind in _SCALARS.items()},
-        {name: fields[name] for name in _ARRAYS},
+        arrays,
     ).to_bytes()
 
 
@@ -393,8 +444,12 @@ def read_fields(data: bytes) -> dict[str, Any]:
         If the bytes are not a summary, are truncated, corrupt, of another version, or hold
         invalid numbers.
     """
-    container = Container.from_bytes(data, kind=_KIND, version=_VERSION)
-    fields = {**container.scalars, **container.arrays}
+    container = Container.from_bytes(data, kind=_KIND, version=_VERSION, oldest=_WITHOUT_NAMES)
+    fields: dict[str, Any] = {**container.scalars, **container.arrays}
+    if container.version == _WITHOUT_NAMES:
+        fields.setdefault("names", None)
+    else:
+        fields["names"] = _read_names(fields.get("names"))
     for rule, holds in _RULES.items():
         try:
             with np.errstate(all="ignore"):
@@ -406,8 +461,25 @@ def read_fields(data: bytes) -> dict[str, Any]:
     return fields
 
 
+def _read_names(stored: Any) -> Any:
+    """Return stored names as a tuple; anything that is not a list of names as it is."""
+    try:
+        return tuple(json.loads(stored.tobytes()))
+    except (AttributeError, TypeError, ValueError, RecursionError):
+        return stored
+
+
+def _are_names(names: Any, d: int) -> bool:
+    return (
+        isinstance(names, tuple)
+        and len(names) == d
+        and all(isinstance(name, str) and len(name) <= _LONGEST_NAME for name in names)
+        and len(set(names)) == d
+    )
+
+
 def _has_fields(f: Mapping[str, Any]) -> bool:
-    return f.keys() == {*_SCALARS, *_ARRAYS} and all(
+    return f.keys() == {*_SCALARS, *_ARRAYS, "names"} and all(
         type(f[name]) is kind for name, kind in _SCALARS.items()
     )
 
@@ -434,6 +506,9 @@ def _has_valid_energy(f: Mapping[str, Any]) -> bool:
 _RULES: dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "a field is missing, unknown or of another type": _has_fields,
     "the shapes of mean (d,), s (r,) and vt (r, d) or the rank do not match": _has_shapes,
+    "the names are not different texts, one for each feature": lambda f: (
+        f["names"] is None or _are_names(f["names"], len(f["mean"]))
+    ),
     "a number is not finite": lambda f: all(np.isfinite(f[name]).all() for name in _ARRAYS),
     "n is negative": lambda f: f["n"] >= 0.0,
     "s is negative or not in decreasing order": lambda f: (

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from eigenfed.report.model import Report
-from eigenfed.study.results.facts import to_json_types
+from eigenfed.study.results.json_types import to_json_types
 
 FORMAT = 1
 

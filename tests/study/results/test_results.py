@@ -10,7 +10,8 @@ import pytest
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, InputError
-from eigenfed.study.results.facts import describe_fit, to_json_types
+from eigenfed.study.results.facts import describe_fit
+from eigenfed.study.results.json_types import to_json_types
 from eigenfed.study.results.result_folder import check_free, read_result, write_result
 from eigenfed.study.scores import Projected
 

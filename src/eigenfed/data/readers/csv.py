@@ -13,15 +13,11 @@ import codecs
 import csv
 import gzip
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-import numpy as np
-
-from eigenfed.arrays import Array
 from eigenfed.data.column_names import name_columns, non_numeric_error
 from eigenfed.data.dialect import (
     Dialect,
@@ -30,12 +26,18 @@ from eigenfed.data.dialect import (
     describe_dialect,
     is_number,
 )
+from eigenfed.data.readers.csv_cells import (
+    BROKEN,
+    LONGEST_LINE,
+    damaged_error,
+    get_usual_delimiter,
+    long_line_error,
+    to_array,
+)
 from eigenfed.data.source import Block
 from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
 _BLOCK_BYTES = 1 << 20
-LONGEST_LINE = 256 << 20
-BROKEN = (OSError, EOFError, zlib.error)
 _SAMPLE_LINES, _SAMPLE_BYTES = 50, 1 << 18
 _ROW_FAULT = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+)")
 
@@ -120,12 +122,6 @@ def _make_header(
     return CsvHeader(names, lines, widest, found, note)
 
 
-def get_usual_delimiter(path: Path | str) -> str:
-    """Return the delimiter that the name of a file promises."""
-    name = str(path).lower().removesuffix(".gz")
-    return "\t" if name.endswith(".tsv") else ","
-
-
 def read_csv_blocks(
     path: Path, header: CsvHeader, features: Sequence[str], id_column: str | None
 ) -> Iterator[Block]:
@@ -172,14 +168,6 @@ def read_csv_blocks(
         raise _diagnose_file(path, header, columns, len(features))
     if damaged:
         raise damaged_error(path)
-
-
-def to_array(table: Any, d: int) -> Array:
-    """Return the first d columns of a pyarrow table or batch, (n, d), with NaN for null."""
-    rows = np.empty((table.num_rows, d))
-    for place in range(d):
-        rows[:, place] = table.column(place).to_numpy(zero_copy_only=False)
-    return rows
 
 
 def _read_batches(
@@ -390,15 +378,3 @@ def _is_utf8(path: Path) -> bool:
         except UnicodeDecodeError:
             return False
     return True
-
-
-def damaged_error(name: Path | str) -> DataError:
-    """Return the error for a file that ends early or cannot be decompressed."""
-    return DataError(f"{name} is damaged or incomplete. Fetch or write it again.")
-
-
-def long_line_error(name: Path | str) -> DataError:
-    """Return the error for a line that is longer than any row can be."""
-    return DataError(
-        f"{name} has a line of more than {LONGEST_LINE >> 20} MB. Check that it is text."
-    )

@@ -18,7 +18,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.column_names import find_repeated
 from eigenfed.data.dialect import Dialect, complete_dialect, describe_dialect, looks_like_value
-from eigenfed.data.readers.csv import (
+from eigenfed.data.readers.csv_cells import (
     BROKEN,
     LONGEST_LINE,
     damaged_error,

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenfed.data.column_names import non_numeric_error, quote_names
+from eigenfed.data.readers.csv_cells import fill_column
 from eigenfed.data.readers.npy import count_block_rows
 from eigenfed.data.source import Block, guard_blocks
 from eigenfed.errors import DataError, InputError, Pass
@@ -136,8 +137,10 @@ def _read_blocks(
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             rows = np.empty((batch.num_rows, len(features)))
             for place, name in enumerate(features):
-                numbers = compute.cast(columns[name], pa.float64(), safe=False)
-                rows[:, place] = numbers.to_numpy(zero_copy_only=False)
+                numbers = columns[name]
+                if numbers.type != pa.float64():
+                    numbers = compute.cast(numbers, pa.float64(), safe=False)
+                fill_column(numbers, rows[:, place])
             ids = None
             if id_column is not None:
                 ids = _check_ids(path, columns[id_column].to_pylist(), before)

@@ -1,8 +1,7 @@
 """The facts about a fitted estimator, as values that JSON can hold."""
 
-import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, is_dataclass
+from collections.abc import Iterable
+from dataclasses import asdict
 from importlib.metadata import version
 from numbers import Integral
 from platform import python_version
@@ -18,6 +17,7 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.exact.by_site import compare_sites
 from eigenfed.protocol.method import Method, all_methods, as_method
+from eigenfed.study.results.json_types import to_json_types
 
 FORMAT = 1
 _LEAST_FREEDOM = 8
@@ -150,24 +150,3 @@ def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
         "remaining_noise_edge": find_noise_edge(*arguments),
         "sampling_angles": estimate_turns(*arguments)[: len(pca.components_)],
     }
-
-
-def to_json_types(value: Any) -> Any:
-    """Convert a value to types that JSON has: None for NaN and infinity, lists for arrays.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> to_json_types({"a": np.array([1.0, np.nan]), "b": float("inf"), "c": np.int64(3)})
-    {'a': [1.0, None], 'b': None, 'c': 3}
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return to_json_types(asdict(value))
-    if isinstance(value, Mapping):
-        return {str(name): to_json_types(entry) for name, entry in value.items()}
-    if isinstance(value, np.ndarray | np.generic):
-        return to_json_types(value.tolist())
-    if isinstance(value, list | tuple | set | frozenset):
-        entries = sorted(value) if isinstance(value, set | frozenset) else value
-        return [to_json_types(entry) for entry in entries]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -52,7 +52,8 @@ from eigenfed.study.results.csv_tables import (
     format_scores,
     format_variances,
 )
-from eigenfed.study.results.facts import FORMAT, describe_fit, to_json_types
+from eigenfed.study.results.facts import FORMAT, describe_fit
+from eigenfed.study.results.json_types import to_json_types
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected
 

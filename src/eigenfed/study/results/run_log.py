@@ -22,7 +22,7 @@ from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import DataError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.protocol.gate.records import Egress
-from eigenfed.study.results.facts import to_json_types
+from eigenfed.study.results.json_types import to_json_types
 from eigenfed.transport.rounds import RoundRecord
 
 _EARLIER_REQUEST = "ask"
