@@ -23,7 +23,7 @@ from eigenfed.estimators.frames import (
 )
 from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
-from eigenfed.linalg.stream import Stream, StreamSettings, is_scatter_small
+from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings, is_scatter_small
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.protocol.component_count import ALL, BY_RULE, Components
@@ -241,7 +241,7 @@ def _settings_of_all(params: dict[str, Any], components: Components, d: int) -> 
         check_flag(name, params[name])
     _check_forgetting(params["forgetting"])
     check_seed(params["random_state"])
-    is_small = d <= _EXACT_FEATURES and params["memory"] == "auto"
+    is_small = d <= EXACT_FEATURES and params["memory"] == "auto"
     if params["privacy"] is not None:
         raise InputError("privacy requires n_components as an integer. Pass one.")
     if (
@@ -252,7 +252,7 @@ def _settings_of_all(params: dict[str, Any], components: Components, d: int) -> 
         raise InputError(
             Argument("n_components", params["n_components"]),
             " requires the whole scatter: rank='fixed', no oversample, and memory='gram' or up to "
-            f"{_EXACT_FEATURES} features",
+            f"{EXACT_FEATURES} features",
             remedy=(Pass("memory", "gram"), ", or an integer."),
         )
     return StreamSettings(

@@ -17,7 +17,7 @@ from eigenfed.linalg.scatter import Scatter
 from eigenfed.linalg.summary import Summary, chunk_rows
 
 _EXACT_CHUNK_ROWS = 256
-_EXACT_FEATURES = 512
+EXACT_FEATURES = 512
 _EXACT_RATIO = 8
 _LEAST_OVERSAMPLE = 8
 _MOST_GROWTH = 4
@@ -68,7 +68,7 @@ def is_scatter_small(d: int, settings: StreamSettings) -> bool:
     >>> is_scatter_small(50, StreamSettings(k=2)), is_scatter_small(20_000, StreamSettings(k=2))
     (True, False)
     """
-    return d <= max(_EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
+    return d <= max(EXACT_FEATURES, _EXACT_RATIO * settings.tracked(settings.k))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -2,6 +2,7 @@
 
 - `result_folder`: write and read result folders.
 - `csv_tables`: loadings, variances and scores as csv.
+- `json_types`: values as the types that JSON has.
 - `facts`: the facts about a fitted estimator in ``result.json``.
 - `run_log`: the requests and replies of a run in ``run.jsonl``.
 """
