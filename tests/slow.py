@@ -51,7 +51,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_a_study_file_is_read_and_options_replace_it",
         "test_the_link_makes_time",
     ),
-    "tests/cli/test_streams.py": ("test_a_pipe_is_read_as_rows_arrive_and_what_was_read_is_written",),
+    "tests/cli/test_streams.py": (
+        "test_a_pipe_is_read_as_rows_arrive_and_what_was_read_is_written",
+    ),
     "tests/data/test_files.py": (
         "test_a_csv_of_very_wide_rows_is_read",
         "test_every_kind_of_file_gives_exactly_the_same_numbers",

@@ -202,7 +202,7 @@ def test_quiet_leaves_the_result_only(tmp_path: Path) -> None:
     lines = as_csv(tmp_path / "a.csv", table).read_text()
     loud = eigenfed("stream", "-k", 2, "--header", given=lines)
     quiet = eigenfed("stream", "-k", 2, "--header", "--quiet", given=lines)
-    assert loud.stderr == "eigenfed: 1 missing entries count as the mean of the rows before them.\n"
+    assert loud.stderr == "eigenfed: 1 missing entry counts as the mean of the rows before.\n"
     assert quiet.stderr == ""
     assert quiet.stdout == loud.stdout
 

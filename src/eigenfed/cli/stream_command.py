@@ -113,7 +113,8 @@ def stream(
         console.note(f"Interrupted: {state.new} rows were read, {kept}.")
     missing = int(state.stream.n_missing.sum())
     if missing:
-        console.note(f"{missing} missing entries count as the mean of the rows before them.")
+        count = "1 missing entry counts" if missing == 1 else f"{missing} missing entries count"
+        console.note(f"{count} as the mean of the rows before.")
     data = state.describe() | {"file": None if out is None else str(out), "bytes": sent}
     text = summary_text(data)
     if out is not None:

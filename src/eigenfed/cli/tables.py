@@ -114,7 +114,7 @@ def _describe_certificate(facts: dict[str, Any]) -> str:
     bound = grade["angle_bound"]
     angle = "no bound on the angle" if bound is None else f"angle at most {degrees(bound)}"
     return (
-        f"{of}{converged} of {facts['k']} components converged, largest residual "
+        f"{of}{converged} of {things(facts['k'], 'component')} converged, largest residual "
         f"{max(grade['residuals']):.1e}, {angle}"
     )
 
