@@ -12,6 +12,7 @@ from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import attack_site
 from eigenfed.audit.lies import generate_lies
 from eigenfed.data.source import Source
+from eigenfed.data.steps import as_steps
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
@@ -51,6 +52,17 @@ def test_a_limit_on_directions_stops_a_greedy_coordinator() -> None:
     assert found.greedy.rank_fraction <= 0.5
     assert found.greedy.error is not None
     assert found.greedy.error > 0.01
+
+
+def test_what_is_learnt_of_prepared_rows_is_about_the_selected_features() -> None:
+    counts = np.random.default_rng(0).poisson(np.geomspace(40.0, 0.5, 20), (60, 20)).astype(float)
+    steps = as_steps(["select:8", "log1p", "standardize:2"])
+    study = Study(SITES, 2, "krylov", prepare=steps)
+    found = attack_site(study, "a", Source.of(counts), Policy())
+    assert (found.agreed.refused, found.differing) == ("", 0)
+    assert found.greedy.rank_fraction == 1.0
+    assert found.greedy.error is not None
+    assert found.greedy.error < 1e-9
 
 
 @pytest.mark.parametrize(

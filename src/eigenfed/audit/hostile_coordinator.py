@@ -26,6 +26,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.audit.lies import generate_lies
 from eigenfed.data.prepared import Prepared
+from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError, SiteRefused
 from eigenfed.privacy.leakage import Meter
@@ -303,7 +304,7 @@ def attack_site(
     agreed = scene.measure(source, study)
     greedy = scene.measure(source, replace(study, tol=_NEVER))
     steps = scene.probe(_some_rows(source))
-    other = scene.maker(_other_rows(_some_rows(source)))
+    other = scene.maker(scene.draw_rows(_some_rows(source)))
     differing, codes = 0, dict[str, int]()
     outcomes = []
     for _, lie, outcome in repeat_lies(steps, other):
@@ -353,7 +354,7 @@ class _Scene:
 
     def measure(self, source: Source, study: Study) -> Disclosure:
         """Run a study, which the coordinator may have changed, and return what it revealed."""
-        target = self.maker(source)()
+        target = _Listener(self.maker(source)(), Preparation(study.prepare))
         sites: dict[str, Answering] = {**self._others(source), self._site: target}
         code = ""
         try:
@@ -362,12 +363,12 @@ class _Scene:
             code = refused.code
         except EigenfedError:
             code = "failed"
-        meter = target.meter.settled()
+        meter = target.site.meter.settled()
         return Disclosure(
-            len(target.egress),
+            len(target.site.egress),
             meter.rank_fraction,
             meter.variance_fraction,
-            _error(meter, source) if self._study.split == "samples" else None,
+            _error(meter, source, target.known) if self._study.split == "samples" else None,
             code,
         )
 
@@ -386,9 +387,16 @@ class _Scene:
     def _others(self, source: Source) -> dict[str, Answering]:
         names = [name for name in self._study.sites if name != self._site]
         return {
-            name: self._make_site(name, _other_rows(source, seed), self._open_policy(), False)
+            name: self._make_site(name, self.draw_rows(source, seed), self._open_policy(), False)
             for seed, name in enumerate(names)
         }
+
+    def draw_rows(self, source: Source, seed: int = 0) -> Source:
+        """Return other rows; counts where the study prepares counts."""
+        rows = _other_rows(source, seed)
+        if any(step.needs_counts for step in self._study.prepare):
+            return replace(rows, X=np.abs(rows.X))
+        return rows
 
     def _open_policy(self) -> Policy:
         budget, trusts = self._policy.budget, self._policy.trusts_coordinator
@@ -410,6 +418,25 @@ class _Scene:
         )
 
 
+@dataclass
+class _Listener:
+    """A proxy for a site that remembers the figures of the preparation it was sent."""
+
+    site: Site
+    known: Preparation
+
+    def answer(self, data: bytes) -> bytes:
+        """Pass a message on, and note its figures."""
+        arrays = Message.from_bytes(data, "request", "open").arrays
+        reply = self.site.answer(data)
+        if self.known.missing is not None and observe(reply).kind == "reply":
+            if "selected" in arrays:
+                self.known = self.known.with_selected(arrays["selected"])
+            if {"center", "spread"} <= arrays.keys():
+                self.known = self.known.with_moments(arrays["center"], arrays["spread"])
+        return reply
+
+
 def _some_rows(source: Source) -> Source:
     """Return the first rows, few enough for many copies of a site."""
     count = min(source.n, _LIAR_ROWS)
@@ -428,16 +455,17 @@ def _other_rows(source: Source, seed: int = 0) -> Source:
     return Source(rows, source.weights, source.names)
 
 
-def _error(meter: Meter, source: Source) -> float | None:
+def _error(meter: Meter, source: Source, known: Preparation) -> float | None:
     """Return the relative error of the best guess of the scatter; None if there is none."""
-    truth = _scatter(source)
+    truth = _scatter(prepare_source(source, known))
     size = float(np.linalg.norm(truth))
     if meter.whole:
         return 0.0
     if not meter.basis.shape[1] or not size:
         return None
     inner = meter.basis.T @ meter.images
-    guess = meter.images @ np.linalg.pinv((inner + inner.T) / 2, hermitian=True) @ meter.images.T
+    images = meter.images if known.selected is None else meter.images[known.selected]
+    guess = images @ np.linalg.pinv((inner + inner.T) / 2, hermitian=True) @ images.T
     return float(np.linalg.norm(guess - truth)) / size
 
 

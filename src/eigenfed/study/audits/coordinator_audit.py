@@ -5,6 +5,7 @@ from pathlib import Path
 
 from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, attack_site
 from eigenfed.data.source import Source
+from eigenfed.data.steps import Standardize
 from eigenfed.errors import DataError
 from eigenfed.privacy.guarantee import Privacy, epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
@@ -188,6 +189,11 @@ def _describe_all_runs(audited: Audited) -> str:
         else f"Over all runs: at most {policy.max_runs} runs, each with a signed study."
     )
     spent = "" if audited.spent is None else f" So far: {audited.spent.text}"
+    if any(isinstance(step, Standardize) for step in audited.study.prepare):
+        spent += (
+            " A lying coordinator chooses where entries are clipped, and learns sums of the "
+            f"clipped entries, for at most {policy.max_clips} different bounds (max_clips)."
+        )
     return (
         f"{limit}{spent} A run that fails because of the rows reveals at most one bit and ends. "
         f"After {ABORTS_ALLOWED + 1} such runs the site refuses all requests until somebody there "
