@@ -17,6 +17,7 @@ from eigenfed.report.html import make_shared_page, write_pages
 from eigenfed.report.model import read_report
 from eigenfed.report.page_elements import Facts, Notice, Page, PageTable, PageVerdict, Panels
 from eigenfed.study.results.result_folder import write_result
+from eigenfed.study.scores import Projected
 from reports import ODD_NAMES, named, result, tables, without_pages
 
 SITES = ("north", "south", "west")
@@ -207,6 +208,49 @@ def test_pages_of_sites_that_have_no_scores_any_more_are_taken_away(tmp_path: Pa
     kept = {f"{site}.{kind}" for site in ("south", "west") for kind in ("csv", "html")}
     assert {path.name for path in (tmp_path / "r/sites").iterdir()} == kept
     assert set(pages.own) == {"south", "west"}
+
+
+def test_a_warning_names_the_site_and_the_features(tmp_path: Path) -> None:
+    sites = named(tables(apart=30.0))
+    text = result(tmp_path / "r", sites, by_site=True).shared.read_text()
+    assert re.search(r"On PC1, (north|west) lies [+-]1\.\d standard deviations", text)
+    assert "its largest loadings are those of x7" in text
+    assert re.search(r"PC1 is \d+ % x7[ ,].* Check whether it is an identifier", text)
+    mixed = {name: rows @ np.ones((8, 8)) + rows for name, rows in tables().items()}
+    like = result(tmp_path / "like", mixed, by_site=True, k=1).shared.read_text()
+    assert "its largest loadings" not in like
+    assert "Check whether it is an identifier" not in like
+
+
+def test_far_rows_and_missing_entries_are_on_the_sites_own_page_only(tmp_path: Path) -> None:
+    sites = tables()
+    sites["south"][17] = 50.0
+    pca = FederatedPCA(2).fit_sites(sites)
+    rows = {
+        site: Projected(
+            pca.transform(table),
+            tuple(f"{site}-{at:03d}" for at in range(len(table))),
+            (0, 3, *[0] * 6) if site == "south" else None,
+        )
+        for site, table in sites.items()
+    }
+    write_result(tmp_path / "r", pca, sites=sites, rows=rows, date="2031-02-03")
+    pages = write_pages(tmp_path / "r")
+    own = pages.own["south"].read_text()
+    table = own[own.index('id="far-table"') :]
+    assert table.index("south-017") < table.index("</tr>", table.index("<tbody>"))
+    assert "3 entries of 1 feature are missing" in own
+    assert "north-" not in own
+    assert "are missing" not in pages.own["north"].read_text()
+    shared = pages.shared.read_text() + "".join(path.read_text() for path in pages.exports)
+    assert "south-0" not in shared
+    assert "far-table" not in shared
+    assert "2031-02-03" in shared
+    assert pca.egress_["north"][0].run in shared
+    digest = hashlib.sha256((tmp_path / "r/components.npy").read_bytes()).hexdigest()
+    assert digest in shared
+    scores = hashlib.sha256((tmp_path / "r/scores/south.npy").read_bytes()).hexdigest()
+    assert scores not in shared
 
 
 def test_what_left_by_row_is_called_that(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_scores_are_summed_up_and_thinned(tmp_path: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((3 * POINTS_SHOWN, 8)) + 5.0
     (tmp_path / "scores").mkdir()
     np.save(tmp_path / "scores/a.npy", rows)
-    found = read_scores(tmp_path, ["a", "b"], 8)
+    found = read_scores(tmp_path, ["a", "b"], [1.0] * 8)
     assert list(found) == ["a"]
     assert found["a"].rows == len(rows)
     np.testing.assert_allclose(found["a"].mean, rows.mean(axis=0), rtol=1e-12)
@@ -71,10 +71,10 @@ def test_scores_that_are_not_of_the_result_are_refused(tmp_path: Path) -> None:
         with pytest.raises(
             DataError, match=r"a\.npy cannot be read, or does not belong to this result"
         ):
-            read_scores(tmp_path, ["a"], 2)
+            read_scores(tmp_path, ["a"], [1.0, 1.0])
     path.write_bytes(b"no array")
     with pytest.raises(DataError, match="cannot be read"):
-        read_scores(tmp_path, ["a"], 2)
+        read_scores(tmp_path, ["a"], [1.0, 1.0])
 
 
 @pytest.mark.parametrize(

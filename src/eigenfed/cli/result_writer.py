@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,7 +127,7 @@ class ResultWriter:
 
         Parameters
         ----------
-        voice : Voice
+        console : Console
         pca : FederatedPCA
             Fitted.
         tables : mapping of str to FileTable
@@ -158,6 +159,7 @@ class ResultWriter:
                 ledgers=ledgers,
                 study=study,
                 command=list_arguments(click.get_current_context()),
+                date=datetime.now(UTC).date().isoformat(),
                 force=self.force,
             )
             if not shared:

@@ -1,11 +1,13 @@
 """Files that others wrote or are reading: strict JSON, atomic writes, bounded reads."""
 
 import errno
+import hashlib
 import json
 import math
 import os
 import secrets
 import stat
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -67,7 +69,7 @@ def _parse_int(digits: str) -> int:
     return int(digits)
 
 
-_LARGEST = 64 << 20
+LARGEST_PART = 64 << 20
 
 
 def write_at_once(path: Path, data: bytes) -> None:
@@ -95,6 +97,18 @@ def write_at_once(path: Path, data: bytes) -> None:
         raise
 
 
+def digest_part(path: Path) -> str:
+    """Return the SHA-256 of a file of a result folder, of any size.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read or is not a regular file.
+    """
+    with _open_part(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def read_part(path: Path) -> bytes:
     """Read a file of a result folder, which need not be trusted.
 
@@ -109,9 +123,18 @@ def read_part(path: Path) -> bytes:
     Traceback (most recent call last):
     OSError: [Errno 22] Invalid argument: '/dev/zero'
     """
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
-    with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_size > _LARGEST:
+    with _open_part(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > LARGEST_PART:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
-        return file.read(about.st_size)
+        return file.read(size)
+
+
+def _open_part(path: Path) -> BufferedReader:
+    """Open a regular file, without waiting for the writer of a pipe."""
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
+    return file

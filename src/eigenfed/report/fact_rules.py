@@ -150,6 +150,8 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "seed": _maybe(_count),
         "study": _maybe(_text),
         "command": _maybe(_list(_text)),
+        "date": _maybe(_text),
+        "run": _maybe(_text),
         "eigenvalues": by_component,
         "total_variance": known,
         "further": _list(_number),

@@ -6,6 +6,7 @@ choices and sorting.
 """
 
 from base64 import b64encode
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from hashlib import sha256
@@ -15,6 +16,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError
 from eigenfed.report.egress import show_egress, show_privacy
@@ -34,11 +36,14 @@ from eigenfed.report.sections import (
 )
 from eigenfed.report.site_sections import (
     compare_sites,
+    show_missing,
     show_own_means,
     show_own_rows,
     show_rows,
 )
 from eigenfed.report.wording import size, things
+from eigenfed.study.results.csv_tables import MOST_NUMBERS, format_scores
+from eigenfed.study.scores import Projected
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ def write_pages(folder: Path) -> Pages:
         exports = format_exports(report)
         texts = {"report.html": render(make_shared_page(report)), **exports}
         texts |= {path: render(make_own_page(report, site)) for site, path in own.items()}
+        texts |= {f"sites/{site}.csv": text for site, text in _list_scores(folder, report)}
     _check_folders(folder)
     for path, text in texts.items():
         (folder / path).parent.mkdir(exist_ok=True)
@@ -99,6 +105,15 @@ def write_pages(folder: Path) -> Pages:
     _remove_others(folder, set(own))
     paths = tuple(folder / path for path in exports)
     return Pages(folder / "report.html", {s: folder / path for s, path in own.items()}, paths)
+
+
+def _list_scores(folder: Path, report: Report) -> Iterator[tuple[str, str]]:
+    """Yield each site and its scores as csv, unless there are too many."""
+    for site, found in report.scores.items():
+        scores = map_npy(folder / "scores" / f"{site}.npy")
+        if scores.size <= MOST_NUMBERS:
+            ids = found.ids if found.ids is not None and len(found.ids) == found.rows else None
+            yield site, format_scores(Projected(scores, ids))
 
 
 def _check_folders(folder: Path) -> None:
@@ -161,6 +176,7 @@ def make_own_page(report: Report, site: str) -> Page:
         (
             show_own_rows(site, scores),
             show_own_means(report, site, scores),
+            *show_missing(site, scores),
             show_egress(report, only=site),
         ),
         links=(("Shared report", "../report.html"),),

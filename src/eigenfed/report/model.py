@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.readers.npy import map_npy
+from eigenfed.data.safe_files import LARGEST_PART, digest_part, parse_strict_json, read_part
 from eigenfed.errors import DataError
 from eigenfed.report.fact_rules import check_events, check_facts
 from eigenfed.study.results.result_folder import Result, read_result
@@ -19,6 +20,7 @@ from eigenfed.study.results.run_log import read_log
 
 POINTS_SHOWN = 4000
 DIRECTIONS_SHOWN = 6
+FAR_SHOWN = 10
 _BLOCK_ROWS = 65536
 
 
@@ -34,16 +36,35 @@ class SiteScores:
         Mean and standard deviation of the scores.
     points : ndarray of shape (m, l)
         The scores of some rows, evenly spaced, on the first components.
+    far : tuple of (int, float)
+        The rows farthest from the mean of all rows, and their distances in standard deviations of
+        all rows.
+    ids : tuple of str or None
+        The identifiers of all rows.
+    missing : dict of str to int
+        Number of missing entries of each feature that has some.
     """
 
     rows: int
     mean: Array
     sd: Array
     points: Array
+    far: tuple[tuple[int, float], ...] = ()
+    ids: tuple[str, ...] | None = None
+    missing: dict[str, int] = field(default_factory=dict)
 
 
-def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteScores]:
+def read_scores(
+    folder: Path, sites: Iterable[str], variances: Sequence[float]
+) -> dict[str, SiteScores]:
     """Read the scores of those sites whose scores are in a result folder.
+
+    Parameters
+    ----------
+    folder : Path
+    sites : iterable of str
+    variances : sequence of float
+        Of the k components.
 
     Raises
     ------
@@ -51,10 +72,43 @@ def read_scores(folder: Path, sites: Iterable[str], k: int) -> dict[str, SiteSco
         If a file is damaged or has another number of components.
     """
     paths = {site: folder / "scores" / f"{site}.npy" for site in sites}
-    return {site: _read(path, k) for site, path in paths.items() if path.exists()}
+    return {
+        site: replace(_read(path, variances), ids=_read_ids(path), missing=_read_missing(path))
+        for site, path in paths.items()
+        if path.exists()
+    }
 
 
-def _read(path: Path, k: int) -> SiteScores:
+def _read_ids(scores: Path) -> tuple[str, ...] | None:
+    path = scores.with_name(f"{scores.stem}.rows.json")
+    # Without identifiers the page has numbers of rows.
+    if not path.exists() or path.stat().st_size > LARGEST_PART:
+        return None
+    ids = _parse(path)
+    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
+        raise _unreadable(path)
+    return tuple(ids)
+
+
+def _read_missing(scores: Path) -> dict[str, int]:
+    path = scores.with_name(f"{scores.stem}.missing.json")
+    if not path.exists():
+        return {}
+    missing = _parse(path)
+    if not isinstance(missing, dict) or not all(type(n) is int for n in missing.values()):
+        raise _unreadable(path)
+    return missing
+
+
+def _parse(path: Path) -> Any:
+    try:
+        return parse_strict_json(read_part(path).decode("utf-8"))
+    except (OSError, ValueError):
+        raise _unreadable(path) from None
+
+
+def _read(path: Path, variances: Sequence[float]) -> SiteScores:
+    k = len(variances)
     try:
         scores = map_npy(path)
     except (OSError, DataError):
@@ -65,7 +119,20 @@ def _read(path: Path, k: int) -> SiteScores:
         mean, sd = _compute_moments(scores)
     if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
         raise _unreadable(path)
-    return SiteScores(len(scores), mean, sd, take_evenly(scores, POINTS_SHOWN))
+    far = _find_far_rows(scores, np.asarray(variances))
+    return SiteScores(len(scores), mean, sd, take_evenly(scores, POINTS_SHOWN), far)
+
+
+def _find_far_rows(scores: npt.NDArray[Any], variances: Array) -> tuple[tuple[int, float], ...]:
+    # A component without variance would put all rows at infinity.
+    used = variances > 1e-12 * variances[0]
+    best = np.zeros((0, 2))
+    for start in range(0, len(scores), _BLOCK_ROWS):
+        block = np.asarray(scores[start : start + _BLOCK_ROWS, used], dtype=np.float64)
+        distances = np.sqrt((block**2 / variances[used]).sum(axis=1))
+        best = np.vstack([best, np.column_stack([np.arange(start, start + len(block)), distances])])
+        best = best[np.lexsort((best[:, 0], -best[:, 1]))][:FAR_SHOWN]
+    return tuple((int(row), float(distance)) for row, distance in best)
 
 
 def _compute_moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
@@ -101,6 +168,7 @@ def _unreadable(path: Path) -> DataError:
 
 
 COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
+_DIGESTED = ("result.json", "components.npy", "mean.npy", "scale.npy", "features.txt", "run.jsonl")
 
 
 @dataclass(frozen=True)
@@ -201,6 +269,9 @@ class Report:
     by_site : SiteSpread or None
     scores : dict of str to SiteScores
         Of all sites whose scores are in the folder.
+    digests : dict of str to str
+        SHA-256 of the files of the result. Files about single rows are not among them: their
+        digest could confirm a guess.
     """
 
     facts: dict[str, Any]
@@ -212,6 +283,7 @@ class Report:
     sites: tuple[SiteLine, ...]
     by_site: SiteSpread | None
     scores: dict[str, SiteScores]
+    digests: dict[str, str]
 
     @property
     def shown_scores(self) -> dict[str, SiteScores]:
@@ -293,8 +365,13 @@ def _make_report(folder: Path, result: Result, log: list[dict[str, Any]]) -> Rep
         {site: tuple(_list_replies(replies, site)) for site in facts["sites"]},
         tuple(_make_site_line(facts, requests, replies, site) for site in facts["sites"]),
         _make_site_spread(facts),
-        read_scores(folder, facts["sites"], facts["k"]) if facts["scores"] else {},
+        read_scores(folder, facts["sites"], facts["eigenvalues"]) if facts["scores"] else {},
+        _list_digests(folder),
     )
+
+
+def _list_digests(folder: Path) -> dict[str, str]:
+    return {name: digest_part(folder / name) for name in _DIGESTED if (folder / name).exists()}
 
 
 def _check_names(sites: list[str]) -> None:

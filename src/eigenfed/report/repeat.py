@@ -50,6 +50,15 @@ def show_commands(report: Report) -> Section:
             tuple(facts["versions"].items()),
         )
     )
+    parts.append(
+        PageTable(
+            "digest-table",
+            "SHA-256 of the files of this result, without those about single rows",
+            ("file", "digest"),
+            tuple(report.digests.items()),
+            folded=True,
+        )
+    )
     return Section("repeat", "How to repeat the run", tuple(words), tuple(parts))
 
 

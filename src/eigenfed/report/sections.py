@@ -33,6 +33,11 @@ from eigenfed.report.wording import (
 
 _DRAWN = 20
 """Components in a figure; the table behind it has all."""
+_NAMED = 3
+"""Features and components that a warning names."""
+_LEAST_FEATURES = 3
+_DOMINATES = 0.9
+"""Squared loading from which a component is called one feature."""
 
 
 _CENTRES = {
@@ -154,18 +159,27 @@ def _judge_component(spread: SiteSpread, part: float, place: int) -> tuple[Tone,
     return "good", "No component reflects differences between sites to a relevant degree."
 
 
-def warn_of_sites(spread: SiteSpread) -> tuple[Notice, ...]:
-    """Return a notice that names the components that reflect differences between sites."""
+def warn_of_sites(report: Report, spread: SiteSpread) -> tuple[Notice, ...]:
+    """Return a notice that names the components that reflect differences between sites.
+
+    It also names the site that lies farthest away on each, and the features with the largest
+    loadings, which is where to look first.
+    """
     judged = [(p, s, *_judge_component(spread, s, p)) for p, s in enumerate(spread.explained, 1)]
     large = [(place, part, words) for place, part, tone, words in judged if tone == "look"]
     if len(large) < 2:
-        return tuple(Notice("look", words) for _, _, words in large) + _advise_centre(spread)
+        notices = tuple(
+            Notice("look", f"{words} {_locate_difference(report, spread, place)}")
+            for place, _, words in large
+        )
+        return notices + _advise_centre(spread)
     names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
     words = (
         f"{len(large)} components reflect differences between sites: {names}. Check units and "
         "calibration before you interpret them."
     )
-    return (Notice("look", words), *_advise_centre(spread))
+    where = " ".join(_locate_difference(report, spread, place) for place, _, _ in large[:_NAMED])
+    return (Notice("look", f"{words} {where}"), *_advise_centre(spread))
 
 
 def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
@@ -182,12 +196,25 @@ def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
     return (Notice("plain", words),)
 
 
+def _locate_difference(report: Report, spread: SiteSpread, place: int) -> str:
+    site, shift = max(
+        ((site, shifts[place - 1]) for site, shifts in spread.shift.items()),
+        key=lambda entry: abs(entry[1]),
+    )
+    text = f"On PC{place}, {site} lies {shift:+.1f} standard deviations from the mean of all rows"
+    if place > len(report.loadings):
+        return f"{text}."
+    features = [name for name, _ in report.loadings[place - 1].features[:_NAMED]]
+    return f"{text}; its largest loadings are those of {join_names(features)}."
+
+
 def show_run(report: Report) -> Section:
     """Show what was computed, with which settings, and over which sites."""
     facts = report.facts
     lost = sorted({site for round_ in report.rounds for site in round_.lost})
+    about = (("Study", facts["study"]), ("Date", facts["date"]), ("Run", facts["run"]))
     items = [
-        *([] if facts["study"] is None else [("Study", facts["study"])]),
+        *((name, value) for name, value in about if value is not None),
         ("Sites", f"{len(facts['sites'])}: {join_names(facts['sites'], most=60)}"),
         ("Rows", count(facts["n"])),
         ("Features", _describe_features(facts)),
@@ -202,7 +229,7 @@ def show_run(report: Report) -> Section:
         ),
     ]
     if facts["engine"] == "in_process":
-        items.append(("Run", "in one process, which had access to the rows of all sites"))
+        items.append(("Place", "in one process, which had access to the rows of all sites"))
     if lost:
         items.append(("Did not answer a request", join_names(lost, most=60)))
     split = facts["split"] == "samples"
@@ -305,8 +332,26 @@ def show_loadings(report: Report) -> Section:
         )
     d = report.facts["d"]
     figures = tuple((f"PC{found.place}", _draw_loadings(found, d)) for found in report.loadings)
-    parts = (Panels("loadings", "Component", figures),)
+    parts: tuple[Part, ...] = (*_warn_of_features(report), Panels("loadings", "Component", figures))
     return Section("loadings", "Loadings", tuple(words), parts)
+
+
+def _warn_of_features(report: Report) -> list[Notice]:
+    """Return a notice that names components that are nearly one feature each."""
+    single = [
+        f"PC{found.place} is {percent(found.features[0][1] ** 2)} {found.features[0][0]}"
+        for found in report.loadings
+        if found.features[0][1] ** 2 >= _DOMINATES
+    ]
+    if not single or report.facts["d"] < _LEAST_FEATURES:
+        return []
+    remedy = (
+        "Check whether it is an identifier, an outlier or a rare category."
+        if report.facts["scale"]
+        else "Check whether it is an identifier or has a smaller unit than the others, and scale "
+        "the features if so."
+    )
+    return [Notice("look", f"{join_names(single)}. {remedy}")]
 
 
 def _draw_loadings(found: Loadings, d: int) -> Figure:

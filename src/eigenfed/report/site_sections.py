@@ -11,6 +11,8 @@ from eigenfed.report.wording import count, join_names, percent, things
 
 _SHOWN = 20
 """Components in a figure or table that has all sites for each."""
+_MISSING = 500
+"""Features in the table of missing entries."""
 
 
 def compare_sites(report: Report) -> Section:
@@ -30,7 +32,7 @@ def compare_sites(report: Report) -> Section:
         f"{percent(spread.by_chance)}. If it is large, check units, calibration and recruitment.",
     )
     figures = (_draw_explained(spread), _draw_means(spread), _draw_contributions(spread))
-    return Section("by-site", title, words, (*warn_of_sites(spread), *figures))
+    return Section("by-site", title, words, (*warn_of_sites(report, spread), *figures))
 
 
 def _explain_missing(report: Report) -> str:
@@ -165,9 +167,45 @@ def show_own_rows(site: str, scores: SiteScores) -> Section:
     words = (
         "Each point is a row of this site; 0 is the mean of all rows of all sites. If all points "
         "lie far from 0, this site differs from the others. Check single points that lie far from "
-        "the rest.",
+        "the rest: the table below names the farthest.",
     )
-    return Section("rows", "Rows on the components", words, _draw_rows({site: scores}))
+    parts = (*_draw_rows({site: scores}), _list_far_rows(scores))
+    return Section("rows", "Rows on the components", words, parts)
+
+
+def _list_far_rows(scores: SiteScores) -> PageTable:
+    named = scores.ids is not None and len(scores.ids) == scores.rows
+    return PageTable(
+        "far-table",
+        f"The {len(scores.far)} rows farthest from the mean of all rows, on all components",
+        (*(("id",) if named else ()), "row", "distance in standard deviations"),
+        tuple(
+            (*((scores.ids[row],) if named and scores.ids else ()), row + 1, distance)
+            for row, distance in scores.far
+        ),
+    )
+
+
+def show_missing(site: str, scores: SiteScores) -> tuple[Section, ...]:
+    """Show how many entries of each feature are missing at one site, if some are."""
+    counts = sorted(scores.missing.items(), key=lambda entry: (-entry[1], entry[0]))
+    if not counts:
+        return ()
+    total = sum(number for _, number in counts)
+    verb = "is" if total == 1 else "are"
+    words = (
+        f"{things(total, 'entry')} of {things(len(counts), 'feature')} {verb} missing and counted "
+        "as the mean of the feature over all sites. A feature that is mostly missing here says "
+        "little about these rows."
+    )
+    table = PageTable(
+        "missing-table",
+        f"Missing entries of {site} by feature",
+        ("feature", "missing", "fraction of rows"),
+        tuple((name, number, number / max(scores.rows, 1)) for name, number in counts[:_MISSING]),
+        folded=len(counts) > _SHOWN,
+    )
+    return (Section("missing", "Missing entries", (words,), (table,)),)
 
 
 def _draw_rows(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:

@@ -22,12 +22,12 @@ def things(number: int, thing: str) -> str:
 
     Examples
     --------
-    >>> things(1, "site"), things(3000, "row"), things(2, "reply")
-    ('1 site', '3,000 rows', '2 replies')
+    >>> things(1, "site"), things(3000, "row"), things(2, "reply"), things(2, "entry")
+    ('1 site', '3,000 rows', '2 replies', '2 entries')
     """
     if number == 1:
         return f"1 {thing}"
-    several = f"{thing[:-1]}ies" if thing.endswith("ly") else f"{thing}s"
+    several = f"{thing[:-1]}ies" if thing.endswith(("ly", "ry")) else f"{thing}s"
     return f"{number:,} {several}"
 
 

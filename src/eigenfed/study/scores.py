@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import numpy.typing as npt
 
 from eigenfed.data.files import FileTable, column_names, open_table
@@ -67,10 +68,11 @@ class Rows:
 
 
 class Projected(NamedTuple):
-    """Scores, and the identifiers of the rows if the file has them."""
+    """Scores, the identifiers of the rows if the file has them, and missing entries by feature."""
 
     scores: npt.NDArray[Any]
     row_ids: tuple[str, ...] | None
+    missing: tuple[int, ...] | None = None
 
 
 def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
@@ -89,9 +91,13 @@ def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
     Projected
         With scores of shape (n, k).
     """
+    source, missing = table.source, None
+    if source.has_missing:
+        weight, present, _ = source.totals()
+        missing = tuple(np.rint(weight - present).astype(int).tolist())
     if pca.center == BY_SITE:
-        pca = pca.at_rows(table.source.X)
-    return Projected(pca.transform_aligned(table.source.X), table.row_ids)
+        pca = pca.at_rows(source.X)
+    return Projected(pca.transform_aligned(source.X), table.row_ids, missing)
 
 
 def project_file(pca: FederatedPCA, records: Rows) -> Projected:

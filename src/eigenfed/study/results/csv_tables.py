@@ -79,7 +79,7 @@ def format_scores(projected: Projected, separator: str = ",") -> str:
     P7,0.5,-1.0
     P9,2.0,0.25
     """
-    scores, ids = projected
+    scores, ids = projected.scores, projected.row_ids
     names = _name_components(scores.shape[1])
     rows: Iterable[list[Any]] = (row.tolist() for row in scores)
     if ids is None:

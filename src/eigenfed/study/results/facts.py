@@ -58,6 +58,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "secure": pca.secure,
         "split": pca.split,
         "engine": "in_process",
+        "run": next((reply.run for sent in pca.egress_.values() for reply in sent), None),
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
             **_describe_method(pca.method),

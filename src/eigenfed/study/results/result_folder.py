@@ -12,7 +12,8 @@ center.npy          d, the mean of each feature in a standardisation; only if th
 spread.npy          d, the standard deviation of each feature; likewise
 scores/*.npy        n x k for each site, its projected rows; not written by private runs, as
                     projections of records are not private
-scores/*.rows.json  the identifiers of those rows, if the data file has them
+scores/*.rows.json  the identifiers of those rows, if the data file has them; *.missing.json has
+                    the number of missing entries of each feature, if some are missing
 loadings.csv        the components with the names of the features; see `csv_tables`
 variances.csv       variance, fraction of the total and cumulative fraction of each component
 run.jsonl           one line for each request and for each reply, a start line and an end line
@@ -49,7 +50,6 @@ from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.results.csv_tables import (
     MOST_NUMBERS,
     format_loadings,
-    format_scores,
     format_variances,
 )
 from eigenfed.study.results.facts import FORMAT, describe_fit
@@ -164,6 +164,7 @@ def write_result(
     ledgers: Mapping[str, Totals] | None = None,
     study: str | None = None,
     command: Sequence[str] | None = None,
+    date: str | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Write a result folder atomically.
@@ -186,6 +187,8 @@ def write_result(
         Name of the study.
     command : sequence of str, optional
         The command line, for repeating the run.
+    date : str, optional
+        The day of the run.
     force : bool, default=False
 
     Returns
@@ -201,6 +204,7 @@ def write_result(
     facts = describe_fit(pca, sites) | {
         "study": study,
         "command": None if command is None else list(command),
+        "date": date,
         "scores": rows is not None,
         "shown_scores": _check_shared(share_scores, rows or {}),
         "ledgers": None if ledgers is None else to_json_types(accounts),
@@ -222,18 +226,18 @@ def write_result(
             (new / "loadings.csv").write_text(loadings, "utf-8")
         if rows is not None:
             (new / "scores").mkdir()
-            (new / "sites").mkdir()
             for site, found in rows.items():
-                _write_scores(new, _check_file_name(site), found)
+                _write_scores(new, _check_file_name(site), found, _feature_names(pca))
     return facts
 
 
-def _write_scores(folder: Path, site: str, found: Projected) -> None:
+def _write_scores(folder: Path, site: str, found: Projected, names: Sequence[str]) -> None:
     np.save(folder / "scores" / f"{site}.npy", found.scores)
     if found.row_ids is not None:
         _write_json(folder / "scores" / f"{site}.rows.json", list(found.row_ids))
-    if found.scores.size <= MOST_NUMBERS:
-        (folder / "sites" / f"{site}.csv").write_text(format_scores(found), "utf-8")
+    if found.missing is not None:
+        counts = {name: n for name, n in zip(names, found.missing, strict=True) if n}
+        _write_json(folder / "scores" / f"{site}.missing.json", counts)
 
 
 def _check_shared(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
@@ -290,7 +294,7 @@ def _check_file_name(site: str) -> str:
     return site
 
 
-def _write_json(path: Path, facts: dict[str, Any] | list[str]) -> None:
+def _write_json(path: Path, facts: Mapping[str, Any] | list[str]) -> None:
     path.write_text(json.dumps(facts, indent=2, allow_nan=False) + "\n", "utf-8")
 
 
@@ -398,6 +402,8 @@ _LATER: dict[str, dict[str, Any]] = {
 
 
 _ADDED: dict[str, Any] = {
+    "date": None,
+    "run": None,
     "further": [],
     "further_exact": False,
     "noise_edge": None,
