@@ -15,7 +15,8 @@ def describe_edge(facts: dict[str, Any]) -> list[str]:
     --------
     >>> edge = {"variance": 1.12, "noise": 1.0, "above": 3, "all_above": False}
     >>> facts = {"noise_edge": edge, "remaining_noise_edge": edge | {"above": 5}, "k": 4}
-    >>> words = describe_edge(facts | {"scale": True, "total_variance": 7.0})
+    >>> facts |= {"scale": True, "prepare": None, "total_variance": 7.0}
+    >>> words = describe_edge(facts)
     >>> print(words[0])
     3 components stand above the edge of noise, a variance of 1.12 (16 % of the total). Of the 4
     requested, 1 does not.

@@ -273,7 +273,7 @@ class Forecast:
     @property
     def noise_share(self) -> float:
         """The fraction of the variance that a component of independent features may explain."""
-        n, d = self.question.n - bool(self.question.center), self.question.features
+        n, d = self.question.n - bool(self.question.center), self.question.width
         return min(largest_by_chance(max(n, 1.0), d) / d, 1.0)
 
     @property

@@ -143,7 +143,7 @@ def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
     if pca.privacy_ is not None or freedom < _LEAST_FREEDOM or not total > 0.0:
         return unknown
     variances = np.concatenate([pca.explained_variance_, pca.further_variance_]).astype(np.float64)
-    arguments = variances, total, float(freedom), pca.n_features_in_
+    arguments = variances, total, float(freedom), pca.components_.shape[1]
     return {
         "further": pca.further_variance_,
         "further_exact": sends_covariance(pca.method_),
