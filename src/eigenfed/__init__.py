@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from eigenfed.protocol.exact.randomized import Randomized
     from eigenfed.protocol.exact.subspace import Subspace
     from eigenfed.protocol.exact.tree import Region, RegionReport
+    from eigenfed.report.from_python import write_report
 
     __version__: str
 
@@ -69,6 +70,7 @@ __all__ = [
     "Subspace",
     "Summary",
     "methods",
+    "write_report",
 ]
 
 _HOMES = {
@@ -90,6 +92,7 @@ _HOMES = {
     "Region": "protocol.exact.tree",
     "RegionReport": "protocol.exact.tree",
     "Subspace": "protocol.exact.subspace",
+    "write_report": "report.from_python",
 }
 
 

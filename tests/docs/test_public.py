@@ -44,6 +44,7 @@ def test_public_names_are_pinned() -> None:
         "Subspace",
         "Summary",
         "methods",
+        "write_report",
     ]
     assert eigenfed.baselines.__all__ == [
         "FrequentDirections",

@@ -10,6 +10,7 @@
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.
 - `growing_sites`: summaries of sites whose rows grow, for `partial_fit`.
+- `result_table`: what a notebook shows of a fitted estimator.
 - `site_centres`: projections about the mean of one site.
 - `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.

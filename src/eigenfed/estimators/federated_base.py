@@ -19,6 +19,7 @@ from eigenfed.estimators.growing_sites import GrowingSites
 from eigenfed.estimators.in_process import Conditions, without_digests
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
 from eigenfed.estimators.projection import Projection
+from eigenfed.estimators.result_table import ResultTable
 from eigenfed.estimators.resumable_run import (
     RunOutcome,
     Setting,
@@ -40,7 +41,7 @@ from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage
 
 
-class FederatedEstimator(Projection, BaseEstimator):
+class FederatedEstimator(ResultTable, Projection, BaseEstimator):
     """Base of the estimators that run a federated study: how they are fitted, and what it took.
 
     An estimator returns the parameters of its study from ``_study_parameters``, and takes its

@@ -285,6 +285,14 @@ class Statement:
     epsilon_outsiders: float | None = None
     epsilon_participants: float | None = None
 
+    def __repr__(self) -> str:
+        """Return the guarantee in one line; `text` has it in sentences."""
+        claimed = self.claimed_epsilon
+        claim = "" if claimed is None else f", claimed_epsilon={claimed:g}"
+        return (
+            f"Statement(epsilon={self.epsilon:g}, delta={self.delta:g}, unit={self.unit!r}{claim})"
+        )
+
 
 def state_guarantee(
     privacy: Privacy, *, n: int, sites: int, mechanism: str, budget: dict[str, float]

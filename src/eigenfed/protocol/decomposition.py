@@ -113,3 +113,8 @@ class Decomposition:
     preparation: Preparation = field(default_factory=Preparation)
     further: Array = field(default_factory=lambda: np.zeros(0))
     average: Array | None = None
+
+    def __repr__(self) -> str:
+        """Return the sizes in one line."""
+        k, d = self.components.shape
+        return f"Decomposition(k={k}, d={d}, n={self.n:g}, method={self.method!r})"

@@ -1,6 +1,7 @@
 """The report of a result: HTML pages, and the same content for programs.
 
 - `html`: write the pages of a result folder (`write_pages`).
+- `from_python`: write the report of a fitted estimator (`eigenfed.write_report`).
 - `export`: ``run.json``, and custom content for MultiQC.
 - `model`: the content of a report, read from the result folder (`read_report`).
 - `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
