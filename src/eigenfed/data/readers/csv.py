@@ -276,12 +276,13 @@ class _Text(NamedTuple):
 
 
 def _find_text(cells: list[str | None], dialect: Dialect) -> _Text | None:
-    other = "," if dialect.decimal == "." else "."
+    own, other = dialect.decimal or ".", "," if dialect.decimal == "." else "."
+    missing = set(dialect.null_values)
     is_late = False
     for place, cell in enumerate(cells):
-        if cell is None or cell in dialect.null_values:
+        if cell is None or cell in missing:
             continue
-        if not is_number(cell, dialect.decimal or "."):
+        if not is_number(cell, own):
             return _Text(place, is_late, is_number(cell, other))
         is_late = True
     return None

@@ -103,7 +103,7 @@ def _find_wrong_line(lines: list[_SvmLine]) -> _SvmLine:
     valid, refused = 0, len(lines)
     while refused - valid > 1:
         middle = (valid + refused) // 2
-        if _load(b"\n".join(line.text for line in lines[:middle])) is None:
+        if _load(b"\n".join(line.text for line in lines[valid:middle])) is None:
             refused = middle
         else:
             valid = middle
