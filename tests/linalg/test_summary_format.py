@@ -11,7 +11,8 @@ import pytest
 
 from eigenfed.arrays import Container
 from eigenfed.errors import DataError
-from eigenfed.linalg.summary import _RULES, Summary, read_fields, write_fields
+from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.summary_format import _RULES, read_fields, write_fields
 
 SCALARS = ("n", "energy", "lost", "rank", "centered")
 ARRAYS = ("mean", "s", "vt")

@@ -160,7 +160,7 @@ def fit(
     )
     with console.rounds(pca.tol) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
-        _note_tables(console, tables)
+        _note_tables(console, tables, prepared=bool(prepare))
         pca.fit_sites(
             tables,
             features=features,
@@ -229,13 +229,14 @@ def _open_tables(
     return tables
 
 
-def _note_tables(console: Console, tables: dict[str, Any]) -> None:
+def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) -> None:
     """Tell what was detected about files, and which columns look like identifiers."""
     from eigenfed.data.files import FileTable
 
     opened = [table for table in tables.values() if isinstance(table, FileTable)]
     notes = [note for table in opened for note in table.notes]
-    for note in (*notes, *map(note_counts, opened), note_ids(opened)):
+    counts = () if prepared else map(note_counts, opened)
+    for note in (*notes, *counts, note_ids(opened)):
         if note is not None:
             console.note(note)
 
@@ -275,7 +276,7 @@ def _rehearse(
     pca = rehearsal.estimator().set_params(**running)
     with console.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
-    _note_tables(console, dict(run.tables))
+    _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))
     return writer.write(
         console,
         pca,

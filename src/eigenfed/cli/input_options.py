@@ -197,8 +197,8 @@ def note_counts(table: "FileTable") -> str | None:
         return None
     return (
         f"{table.path} holds integers, as raw counts are: their components mostly show how many "
-        "there are in each cell. Normalise them and take logarithms first; --layer NAME reads a "
-        "layer in which that was done."
+        "there are in each cell. Normalise them and take logarithms with --prepare, or name a "
+        "layer in which that was done with --layer."
     )
 
 

@@ -31,6 +31,7 @@ import numpy as np
 from scipy import sparse
 
 from eigenfed.data.copy_files import VERSION, map_copy, read_row_ids, write_copy
+from eigenfed.data.dialect import looks_like_value
 from eigenfed.data.source import Block, StoredRows
 from eigenfed.errors import DataError, InputError, Pass
 
@@ -363,7 +364,8 @@ def _check_blocks(
         if place is not None:
             where, column = place
             row = before + where if block.places is None else int(block.places[where])
-            label = f"column {column + 1}" if names is None else repr(names[column])
+            is_shown = names is not None and not looks_like_value(names[column])
+            label = repr(names[column]) if is_shown and names else f"column {column + 1}"
             raise DataError(
                 f"{path} holds infinity in row {row + 1} of {label}, and entries must be finite "
                 "or missing. Leave that entry empty."

@@ -11,5 +11,6 @@
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
+- `summary_format`: its bytes, and the rules that they obey.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
 """

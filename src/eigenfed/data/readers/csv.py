@@ -94,7 +94,7 @@ def read_csv_header(path: Path, dialect: Dialect | None = None) -> CsvHeader:
         raise damaged_error(path)
     widest = max(map(len, lines))
     if widest >= LONGEST_LINE:
-        raise long_line_error(path)
+        raise long_line_error(path, LONGEST_LINE)
     if not first:
         raise DataError(f"{path} is empty. Pass a file with a line of names and rows.")
     usual = get_usual_delimiter(path)

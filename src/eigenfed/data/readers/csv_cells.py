@@ -49,8 +49,6 @@ def damaged_error(name: Path | str) -> DataError:
     return DataError(f"{name} is damaged or incomplete. Fetch or write it again.")
 
 
-def long_line_error(name: Path | str) -> DataError:
+def long_line_error(name: Path | str, limit: int) -> DataError:
     """Return the error for a line that is longer than any row can be."""
-    return DataError(
-        f"{name} has a line of more than {LONGEST_LINE >> 20} MB. Check that it is text."
-    )
+    return DataError(f"{name} has a line of more than {limit >> 20} MB. Check that it is text.")

@@ -220,7 +220,7 @@ def _read_chunks(file: IO[bytes], name: str) -> Iterator[_Chunk]:
         if not cut:
             held.append(part)
             if size >= LONGEST_LINE:
-                raise long_line_error(name)
+                raise long_line_error(name, LONGEST_LINE)
             continue
         text = b"".join([*held, part[:cut]])
         if number == 1:
