@@ -87,6 +87,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/estimators/test_file_sites.py": (
         "test_files_of_every_kind_give_the_result_of_their_tables",
     ),
+    "tests/estimators/test_prepare.py": ("test_privacy_allows_steps_within_a_row_and_no_others",),
     "tests/estimators/test_resumable_run.py": (
         "test_a_path_that_cannot_be_written_is_refused",
         "test_a_program_that_was_killed_resumes_in_another",

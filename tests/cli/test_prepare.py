@@ -4,8 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from scipy import sparse
 
 from command_line import answer, as_csv, eigenfed
 from eigenfed import FederatedPCA
@@ -13,6 +15,7 @@ from eigenfed.arrays import Array
 from eigenfed.errors import DataError
 from eigenfed.study.config import read_study
 from eigenfed.study.results.result_folder import read_result
+from table_files import write_h5ad
 
 NAMES = tuple(f"gene{i}" for i in range(30))
 STEPS = ["normalize:1000", "select:12", "log1p", "standardize:3"]
@@ -90,6 +93,21 @@ def test_a_damaged_preparation_is_refused(
         np.save(folder / part, content)
     with pytest.raises(DataError, match="is missing or cannot be read"):
         read_result(folder)
+
+
+def test_annotated_files_get_loadings_of_the_selected_features(home: Path, tmp_path: Path) -> None:
+    files = [tmp_path / f"{name}.h5ad" for name in "abc"]
+    for file, part in zip(files, np.array_split(counts(), 3), strict=True):
+        write_h5ad(file, sparse.csr_array(part), NAMES)
+    answer("fit", *files, "-k", 2, *FLAGS, "--write-back")
+    kept = read_result(home / "result")
+    with h5py.File(files[1]) as written:
+        loadings, scores = written["varm/PCs"][:], written["obsm/X_pca"][:]
+        assert written["uns/pca/params/prepare"].asstr()[()] == " ".join(STEPS)
+    selected = kept.preparation.selected
+    np.testing.assert_array_equal(np.flatnonzero(np.abs(loadings).sum(axis=1)), selected)
+    np.testing.assert_allclose(loadings[selected], kept.components.T, atol=1e-9)
+    np.testing.assert_allclose(scores, np.load(home / "result/scores/b.npy"), atol=1e-9)
 
 
 def test_a_plan_counts_the_rounds_of_the_preparation(home: Path) -> None:
