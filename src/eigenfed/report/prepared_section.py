@@ -51,7 +51,7 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
 
 def is_scaled(facts: dict[str, Any]) -> bool:
     """Return whether features have equal variances, by a step or otherwise."""
-    prepare = facts["prepare"]
+    prepare = facts.get("prepare")
     last = "" if prepare is None else prepare["steps"][-1]
     return bool(facts["scale"]) or last.startswith(f"{Standardize.name}:")
 
