@@ -168,7 +168,7 @@ class Testing(Method):
 
     def cost(self, shape: Shape) -> Cost:
         """Cost nothing."""
-        return Cost(0, 0, 0.0, 0.0, 0.0, 0.0)
+        return Cost(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from eigenfed.privacy.guarantee import Privacy
     from eigenfed.privacy.policy import Policy
     from eigenfed.protocol.exact.covariance import Covariance
+    from eigenfed.protocol.exact.factors import Factors
     from eigenfed.protocol.exact.krylov import Krylov
     from eigenfed.protocol.exact.merge import Merge
     from eigenfed.protocol.exact.power import Power
@@ -47,6 +48,7 @@ __all__ = [
     "Covariance",
     "DataError",
     "EigenfedError",
+    "Factors",
     "FederatedPCA",
     "FederatedSVD",
     "InputError",
@@ -85,6 +87,7 @@ _HOMES = {
     "Policy": "privacy.policy",
     "Privacy": "privacy.guarantee",
     "Covariance": "protocol.exact.covariance",
+    "Factors": "protocol.exact.factors",
     "Krylov": "protocol.exact.krylov",
     "Merge": "protocol.exact.merge",
     "Power": "protocol.exact.power",

@@ -26,7 +26,7 @@ from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.ledger.ledger import Ledger
 
-EXACT = ("covariance", "krylov", "randomized", "subspace")
+EXACT = ("covariance", "factors", "krylov", "randomized", "subspace")
 METHODS = (*EXACT, "power", "merge")
 
 

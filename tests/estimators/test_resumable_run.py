@@ -31,7 +31,7 @@ from oracles import power_law
 X = power_law(240, 10, 1.0, seed=3) + 5.0
 SITES = {"a": X[:100], "b": X[100:180], "c": X[180:]}
 EXACT: tuple[Any, ...] = (
-    *("covariance", "krylov", "randomized", "subspace", "power", "merge"),
+    *("covariance", "factors", "krylov", "randomized", "subspace", "power", "merge"),
     Covariance(precision="single"),
 )
 

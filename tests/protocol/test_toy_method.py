@@ -28,7 +28,7 @@ from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.spectrum import decompose_covariance
 from eigenfed.protocol.gate.script import Script, repeat
-from eigenfed.protocol.method import Cost, Method, Run, Shape, all_methods, registered
+from eigenfed.protocol.method import Cost, Method, Run, Shape, all_methods, product_s, registered
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
 from eigenfed.report.html import write_pages
@@ -123,7 +123,13 @@ class Toy(Method):
         d = shape.features
         wide = shape.column_bytes(self.block)
         return Cost(
-            self.rounds(d), d, float(d) * d, 2.0 * wide, shape.square_bytes, 2.0 * shape.rows * d**2
+            self.rounds(d),
+            d,
+            float(d) * d,
+            2.0 * wide,
+            shape.square_bytes,
+            product_s(shape, d, self.rounds(d)),
+            1e-9 * d**3,
         )
 
 

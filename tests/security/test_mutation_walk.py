@@ -33,6 +33,7 @@ PLAIN: dict[str, dict[str, Any]] = {name: {"method": name} for name in all_metho
             "power", {"local_steps": 2, "participation": "scheme2", "sites_per_round": 3}
         )
     },
+    "factors": {"method": "factors"},
     "features": {"method": "krylov", "split": "features"},
     "prepared": {
         "method": "krylov",

@@ -3,7 +3,9 @@
 Let D be the rows minus the mean, divided by the scale, with 0 where an entry is missing, and W the
 weights: ``multiply`` is D Q, ``adjoint`` is D'W Y, ``product`` is D'W D Q. Dense rows are centred
 block by block, which loses no digits however large the mean is. Sparse rows stay sparse:
-``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise for the adjoint.
+``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise for the adjoint. A product with dense rows
+does the same where the mean is no larger than the spread, since it then loses no digits either:
+centring a block takes as long as multiplying it by a few directions.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,6 +38,9 @@ class Prepared:
     source : Source
     mean : ndarray of shape (d,)
     scale : ndarray of shape (d,)
+    near : bool, default=False
+        Whether the mean is no larger than the spread of the rows about it, so that products may
+        be centred after they were multiplied.
 
     Examples
     --------
@@ -49,6 +54,7 @@ class Prepared:
     source: Source
     mean: Array
     scale: Array
+    near: bool = False
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense blocks of D and their weights."""
@@ -90,15 +96,31 @@ class Prepared:
         """Return D'W D Q, (d, l), in one pass over dense rows."""
         if self.source.is_sparse:
             return self._sparse_product(basis)
+        near = self.near and not self.source.has_missing
+        scaled = basis / self.scale[:, None] if near and self._is_scaled else basis
+        onto_mean = (self.mean @ scaled)[:, None] if near else 0.0
 
-        def multiply_block(span: slice) -> Array:
-            block, weights = self._block(span)
-            sided = block @ basis
+        def multiply_block(span: slice) -> tuple[Array, Array]:
+            block, weights = self.source.block(span) if near else self._block(span)
+            # Both factors transposed: BLAS takes two thirds of the time of the other order.
+            sided = scaled.T @ block.T
+            if near:
+                sided -= onto_mean
             if weights is not None:
-                sided *= weights[:, None]
-            return block.T @ sided
+                sided *= weights
+            return sided @ block, sided.sum(axis=1)
 
-        return self._sum_blocks(multiply_block, basis.shape, flops=4.0 * self.source.n * basis.size)
+        total, sums = np.zeros(basis.shape[::-1]), np.zeros(basis.shape[1])
+        flops = 4.0 * self.source.n * basis.size
+        for part, part_sums in map_in_order(multiply_block, self.source.spans(), flops=flops):
+            total += part
+            sums += part_sums
+        if near:
+            for row, by_direction in zip(total, sums, strict=True):
+                row -= by_direction * self.mean
+            if self._is_scaled:
+                total /= self.scale
+        return np.ascontiguousarray(total.T)
 
     def squares(self) -> Array:
         """Return the weighted sums of squares of the columns of D, (d,)."""

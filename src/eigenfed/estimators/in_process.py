@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eigenfed.data.prepared_rows import is_negative, make_count_error
-from eigenfed.data.source import Source
+from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
 from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
@@ -356,6 +356,8 @@ def choose_study_method(
         return study, ""
     d = study.width(max(source.d for source in sources.values()))
     most = min(sum(source.n for source in sources.values()), d)
+    entries = sum(source.n * source.d for source in sources.values())
+    held = sum(stored(source.X).size for source in sources.values())
     shape = Shape(
         rows=max(source.n for source in sources.values()),
         features=d,
@@ -363,6 +365,7 @@ def choose_study_method(
         sites=len(sources),
         secure=study.masked,
         certify=study.certify,
+        density=held / entries if entries else 1.0,
     )
     method, reason = choose_method(study, shape, tuple(conditions.policies.values()))
     return study.with_method(method), reason

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
-from threadpoolctl import OpenBLASController, ThreadpoolController
+from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -35,20 +35,19 @@ class _BlasPin:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._holders = 0
-        self._controller: ThreadpoolController | None = None
+        self._libraries: list[LibController] | None = None
+        self._before: list[int] = []
         self.most = 1
         """Number of BLAS threads when the limit was set."""
 
     def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
-                if self._controller is None:
-                    self._controller = ThreadpoolController()
-                _release_control()
-                libraries = self._controller.select(user_api="blas").lib_controllers
-                self.most = max((library.num_threads for library in libraries), default=1)
-                self._limit = self._controller.limit(limits=1, user_api="blas")
-                _release_control()
+                if self._libraries is None:
+                    self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+                self._before = [library.num_threads for library in self._libraries]
+                self.most = max(self._before, default=1)
+                self._set([1] * len(self._before))
             self._holders += 1
 
     def __exit__(
@@ -60,9 +59,14 @@ class _BlasPin:
         with self._lock:
             self._holders -= 1
             if self._holders == 0:
-                _release_control()
-                self._limit.restore_original_limits()
-                _release_control()
+                self._set(self._before)
+
+    def _set(self, counts: list[int]) -> None:
+        """Set each library's threads: the controller's own `limit` inspects them all, slowly."""
+        _release_control()
+        for library, count in zip(self._libraries or (), counts, strict=True):
+            library.set_num_threads(count)
+        _release_control()
 
 
 def _release_control() -> None:

@@ -6,14 +6,15 @@ name; the estimator, the command line, study files, forecasts, reports and the d
 it, and nothing else lists methods.
 
 The functions at the end are what costs are made of: memory of blocks of rows, of the leakage meter
-and of replies, and multiplications. Their factors were measured; tests check that predicted memory
-is within 30 % of measured peaks.
+and of replies, and the time of products. Their factors were measured; tests check that predicted
+memory is within 30 % of measured peaks.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, fields
+from functools import cache
 from importlib import import_module
 from types import MappingProxyType, NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, get_args, get_type_hints
@@ -25,6 +26,7 @@ from eigenfed.data.source import limit_block_bytes
 from eigenfed.errors import Argument, Aside, InputError, Parts, Pass
 from eigenfed.protocol.component_count import find_count
 from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.cost_rates import time_lanczos, time_products
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.operations import Op
@@ -55,6 +57,8 @@ class Shape:
     certify : bool
     cores : int
         Number of threads that work on blocks of rows, and on replies.
+    density : float
+        Fraction of the entries that are stored, if rows are sparse; 1 if they are dense.
     """
 
     rows: int
@@ -65,6 +69,7 @@ class Shape:
     products: int | None = None
     certify: bool = True
     cores: int = 1
+    density: float = 1.0
 
     def column_bytes(self, count: float) -> float:
         """Return the bytes of `count` directions."""
@@ -95,9 +100,9 @@ class Cost:
         Numbers that one site sends.
     site_bytes, coordinator_bytes : float
         Memory; for a site, in addition to its rows.
-    work : float
-        Multiplications at the largest site and then at the coordinator. Those with few columns
-        count `SKINNY` times, since they are limited by memory bandwidth.
+    site_s, coordinator_s : float
+        Seconds of one processor for arithmetic, at the largest site and at the coordinator;
+        messages come on top.
     """
 
     rounds: int
@@ -105,7 +110,8 @@ class Cost:
     numbers: float
     site_bytes: float
     coordinator_bytes: float
-    work: float
+    site_s: float
+    coordinator_s: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -130,6 +136,8 @@ class Method(ABC):
         Whether the number of rounds depends on the spectrum.
     random_start : bool
         Whether it starts from public random numbers.
+    automatic : bool
+        Whether "auto" may choose it, with its default options, where it costs least.
     """
 
     name: ClassVar[str]
@@ -140,6 +148,7 @@ class Method(ABC):
     own_directions: ClassVar[bool] = False
     iterates: ClassVar[bool] = False
     random_start: ClassVar[bool] = False
+    automatic: ClassVar[bool] = False
 
     @abstractmethod
     def script(self, study: "Study", d: int) -> Script:
@@ -265,7 +274,7 @@ def all_methods() -> Mapping[str, type[Method]]:
     Examples
     --------
     >>> list(all_methods())
-    ['covariance', 'krylov', 'randomized', 'subspace', 'power', 'merge']
+    ['covariance', 'factors', 'krylov', 'randomized', 'subspace', 'power', 'merge']
     """
     import_module("eigenfed.protocol.method_registry")
     return MappingProxyType(_METHODS)
@@ -326,6 +335,7 @@ def find_method(name: object, options: Mapping[str, Any] | None = None) -> Metho
     return cls(**(options or {}))
 
 
+@cache
 def option_types(cls: type[Method]) -> dict[str, tuple[type[Any], ...]]:
     """Return the types that each option of a method may have.
 
@@ -386,9 +396,6 @@ def as_method(method: "Method | str") -> "Method | str":
     return find_method(method)
 
 
-SKINNY = 4.0
-"""Cost of a multiplication with few columns, which is limited by memory bandwidth."""
-
 _METER_BYTES = 128 << 20
 
 
@@ -431,10 +438,11 @@ def product_site_bytes(shape: Shape, answered: int, known: int) -> float:
     )
 
 
-def product_work(shape: Shape, answered: int, width: int) -> float:
-    """Return the multiplications of products: by the rows, their transpose, and for the meter."""
-    d = float(shape.features)
-    return answered * (SKINNY * 4.0 * shape.rows * d + 4.0 * d * max(width, answered / 2.0))
+def product_s(shape: Shape, answered: float, calls: float) -> float:
+    """Return a site's seconds for products with so many directions, moments and checks included."""
+    moments = 2.0 * time_products(shape.rows, shape.features, shape.density, 1, 1)
+    products = time_products(shape.rows, shape.features, shape.density, answered, calls)
+    return moments + products
 
 
 def iterated_cost(shape: Shape, width: int, rounds: int, held: float) -> Cost:
@@ -458,5 +466,6 @@ def iterated_cost(shape: Shape, width: int, rounds: int, held: float) -> Cost:
         float(shape.features) * answered,
         product_site_bytes(shape, answered, width),
         (held + replies_in_hand(shape)) * shape.column_bytes(width),
-        product_work(shape, answered, width),
+        product_s(shape, answered, rounds),
+        time_lanczos(shape.features, width, width) * rounds,
     )

@@ -4,7 +4,6 @@ A new method is a class in a module of its own and one line here; everything els
 registry (`eigenfed.protocol.method.all_methods`).
 """
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,10 @@ from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import is_open
+from eigenfed.protocol.cost_rates import time_messages
 from eigenfed.protocol.exact import by_site, moments, own_means, stages, vertical
 from eigenfed.protocol.exact.covariance import Covariance
+from eigenfed.protocol.exact.factors import Factors
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.exact.merge import Merge
 from eigenfed.protocol.exact.power import Power
@@ -27,15 +28,11 @@ from eigenfed.protocol.private.budget_schedule import private_script
 from eigenfed.protocol.published import published_pca
 from eigenfed.protocol.study import Study
 
-for _method in (Covariance, Krylov, Randomized, Subspace, Power, Merge):
+for _method in (Covariance, Factors, Krylov, Randomized, Subspace, Power, Merge):
     register(_method)
 
-_ROUND_WORK = 2e7
-"""Cost of a round apart from its multiplications (messages, threads, waiting), as their number."""
-_SECURE_ROUNDS = 4
-"""Rounds of one secure aggregation, keys included."""
-_MASK_WORK = 60.0
-"""Cost of masking one number with one neighbour, in multiplications."""
+_AS_GOOD = 1.2
+"""Ratio of predicted times up to which the method with the fewest rounds is preferred."""
 _MOST_NUMBERS = 2_001_000.0
 """Largest covariance that a private run requests, in numbers per site: 2000 features."""
 
@@ -97,7 +94,8 @@ def _candidates(study: Study) -> list[Method]:
         return [Covariance()] if study.scale else [Covariance(), Power()]
     if study.split == "features":
         return [Krylov()]
-    found: list[Method] = [Covariance(), Krylov()]
+    automatic = [method() for method in all_methods().values() if method.automatic]
+    found = [method for method in automatic if method.sums_only() or not study.masked]
     return [m for m in found if m.finds_count()] if is_open(study.components) else found
 
 
@@ -134,7 +132,10 @@ def choose_method(
         best = found[0] if small or len(found) == 1 else found[1]
         # The number of rows may be private: it neither decides this nor appears in the reason.
         return best, _reason(best, replace(shape, rows=0))
-    best = min(allowed or found, key=lambda method: predicted_work(method, shape))
+    seconds = {method: predict_seconds(method, shape) for method in allowed or found}
+    least = min(seconds.values())
+    close = [method for method, predicted in seconds.items() if predicted <= _AS_GOOD * least]
+    best = min(close, key=lambda method: method.cost(shape).rounds)
     return best, _reason(best, shape)
 
 
@@ -146,12 +147,12 @@ def _is_allowed(method: Method, shape: Shape, policies: tuple[Policy, ...]) -> b
     )
 
 
-def predicted_work(method: Method, shape: Shape) -> float:
-    """Return the cost of a method in multiplications, with rounds and masks converted to them."""
+def predict_seconds(method: Method, shape: Shape) -> float:
+    """Return the seconds of one processor that all sites and the coordinator take together."""
     cost = method.cost(shape)
-    rounds = cost.rounds * (_SECURE_ROUNDS if shape.secure else 1)
-    masks = cost.numbers * min(shape.sites - 1, 32) * _MASK_WORK if shape.secure else 0.0
-    return cost.work + masks + rounds * math.sqrt(shape.sites) * _ROUND_WORK
+    # The moments are a round as well.
+    messages = time_messages(cost.rounds + 1, cost.numbers, shape.sites, secure=shape.secure)
+    return shape.sites * cost.site_s + cost.coordinator_s + messages
 
 
 def _reason(method: Method, shape: Shape) -> str:
@@ -160,4 +161,6 @@ def _reason(method: Method, shape: Shape) -> str:
         numbers = d * (d + 1) // 2
         return f"{d} features: one round of {numbers} numbers per site costs least"
     sizes = f"{d} features and {shape.rows} rows" if shape.rows else f"{d} features"
+    if method.name == "factors":
+        return f"{sizes} at the largest site: one round of factors costs least"
     return f"{sizes}: products cost less than the whole covariance"

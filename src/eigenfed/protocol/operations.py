@@ -83,6 +83,8 @@ class Frame:
         the leakage meter relates the revealed variance to.
     shift : ndarray of shape (d,)
         Square root of the weight times the difference of the site's own mean and the run's mean.
+    near : bool
+        Whether the run's mean is no larger than the spread of the site's rows about it.
     """
 
     mean: Array
@@ -90,6 +92,7 @@ class Frame:
     trace: float
     raw_trace: float
     shift: Array
+    near: bool = False
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""

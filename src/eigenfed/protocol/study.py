@@ -9,7 +9,9 @@ one process, open a study of their own in the same way.
 import hashlib
 import json
 import math
-from dataclasses import dataclass, fields, replace
+from copy import copy
+from dataclasses import dataclass, fields
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -177,7 +179,12 @@ class Study:
 
     def with_method(self, method: Method) -> "Study":
         """Return the study with the method of a run."""
-        return replace(self, method=method)
+        # A copy and not `replace`: the other fields are valid already, and checking them again at
+        # every one of many sites takes time that grows with the square of their number.
+        study = copy(self)
+        study.__dict__.pop("digest", None)
+        object.__setattr__(study, "method", method)
+        return study
 
     def to_bytes(self) -> bytes:
         """Serialise; equal studies have equal bytes."""
@@ -200,30 +207,38 @@ class Study:
             If the bytes are not exactly what `to_bytes` writes.
         """
         try:
-            if len(data) > _MOST_BYTES:
-                raise ValueError
-            record = json.loads(data)
-            if record.pop("format") != _FORMAT:
-                raise ValueError
-            record["sites"] = tuple(record["sites"])
-            record["method"] = _parse_method(record["method"])
-            record["privacy"] = _parse_privacy(record["privacy"])
-            record["prepare"] = [build_step(**step) for step in record["prepare"]]
-            study = cls(**record)
-            # One study, one digest: another spelling of the same JSON is refused.
-            same = study.to_bytes() == data
+            study = _parse_study(data)
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError, EigenfedError):
-            same = False
-        if not same:
+            study = None
+        if study is None:
             raise DataError(
                 "The data are not a study as written by this release. Use one release of eigenfed."
             )
         return study
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """SHA-256 of its bytes, in hexadecimal: what people compare when they approve a study."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+@lru_cache(maxsize=4)
+def _parse_study(data: bytes) -> Study:
+    """Parse a study; cached, since in one process every site of a run is sent the same bytes."""
+    if len(data) > _MOST_BYTES:
+        raise ValueError
+    record = json.loads(data)
+    if record.pop("format") != _FORMAT:
+        raise ValueError
+    record["sites"] = tuple(record["sites"])
+    record["method"] = _parse_method(record["method"])
+    record["privacy"] = _parse_privacy(record["privacy"])
+    record["prepare"] = [build_step(**step) for step in record["prepare"]]
+    study = Study(**record)
+    # One study, one digest: another spelling of the same JSON is refused.
+    if study.to_bytes() != data:
+        raise ValueError
+    return study
 
 
 _TYPES: dict[type[Any], tuple[str, ...]] = {

@@ -17,7 +17,7 @@ from federation import Talk, gate, study_of, talk
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((400, 8)) * [6, 4, 3, 2, 1, 1, 1, 1]
 SITES = {"north": X[:250], "south": X[250:370] + 4.0, "island": X[370:] - 2.0}
-METHODS = ["covariance", "krylov", "randomized", "subspace", "power", "merge"]
+METHODS = ["covariance", "factors", "krylov", "randomized", "subspace", "power", "merge"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -95,7 +95,9 @@ def test_what_a_site_keeps_is_gone_once_it_has_answered() -> None:
     np.testing.assert_allclose(once, twice, rtol=0, atol=1e-12 * np.abs(once).max())
 
 
-@pytest.mark.parametrize("method", ["krylov", "randomized", "subspace", "power", "merge"])
+@pytest.mark.parametrize(
+    "method", ["factors", "krylov", "randomized", "subspace", "power", "merge"]
+)
 def test_other_methods_keep_no_scatter(method: str) -> None:
     talking = talk(gate("a", ROWS), 2, method)
     talking.reply(MomentsRequest())

@@ -140,9 +140,9 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
         ('components = "4"', 'components = "4" must be an integer of at least 1, a fraction'),
         (
             'method = "magic"',
-            'method = "magic" must be one of "auto", "covariance", "krylov", "randomized", '
-            '"subspace", "power", "merge", or a table of a name and options. Set method = '
-            '"auto", for example.',
+            'method = "magic" must be one of "auto", "covariance", "factors", "krylov", '
+            '"randomized", "subspace", "power", "merge", or a table of a name and options. Set '
+            'method = "auto", for example.',
         ),
         (
             'method = { name = "power", steps = 4 }',

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from eigenfed import FederatedPCA, Privacy
+from eigenfed import FederatedPCA, Krylov, Privacy
 from eigenfed.arrays import Array
 from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.forecast import Case, Question, forecast

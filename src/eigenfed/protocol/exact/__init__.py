@@ -8,6 +8,7 @@
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
 - `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
 - `covariance`: `Covariance`: the whole covariance in one round.
+- `factors`: `Factors`: the whole covariance in one round, as factors, where rows are few.
 - `krylov`: `Krylov`: block Lanczos, one block of directions each round.
 - `randomized`: `Randomized`: randomized SVD in a fixed number of rounds ([Hartebrodt2022] Alg. 5).
 - `subspace`: `Subspace`: subspace iteration ([Hartebrodt2022] Alg. 3).

@@ -32,6 +32,7 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import Call, Protocol
+from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import bound_wire_error, make_products
 from eigenfed.protocol.exact.moments import FramedRequest
@@ -117,6 +118,7 @@ class Covariance(Method):
     summary: ClassVar[str] = "the whole covariance in one round: exact, best where features are few"
     ops = (*OPS, *PRODUCT_OPS)
     private: ClassVar[bool] = True
+    automatic: ClassVar[bool] = True
 
     precision: str = "double"
 
@@ -185,7 +187,8 @@ class Covariance(Method):
             d * (d + 1) / 2,
             max(held, 2.2 * square),
             (1.0 + 0.5 * replies_in_hand(shape)) * square,
-            float(shape.rows) * d * d + 4.0 * d**3,
+            time_scatter(shape.rows, d, shape.density) + 3e-9 * d * d,
+            time_eigen(d, shape.components) + 5e-9 * d * d,
         )
 
 

@@ -22,13 +22,14 @@ from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, complete_rows, flip_signs
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
+from eigenfed.protocol.cost_rates import time_lanczos
 from eigenfed.protocol.decomposition import FURTHER, Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import make_products, request_certificate
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.products import Products, relative_residual
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
-from eigenfed.protocol.method import Cost, Method, Run, Shape, product_site_bytes, product_work
+from eigenfed.protocol.method import Cost, Method, Run, Shape, product_s, product_site_bytes
 from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
@@ -54,6 +55,7 @@ class Krylov(Method):
     ops = (*PRODUCT_OPS, *CERTIFICATE_OPS)
     iterates: ClassVar[bool] = True
     random_start: ClassVar[bool] = True
+    automatic: ClassVar[bool] = True
 
     def script(self, study: Study, d: int) -> Script:
         """Return products, and the bound of the certificate."""
@@ -76,7 +78,9 @@ class Krylov(Method):
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
         d, width = shape.features, self.width(shape.components, shape.features)
-        rounds = shape.products or min(_USUAL_ROUNDS, -(-d // width))
+        # A space that holds all rows is invariant: no more directions are needed.
+        full = -(-min(d, shape.rows * shape.sites) // width)
+        rounds = shape.products or min(_USUAL_ROUNDS, full)
         answered = rounds * width
         held = shape.column_bytes(_estimate_room(shape, width, answered))
         return Cost(
@@ -85,7 +89,8 @@ class Krylov(Method):
             float(d) * answered,
             product_site_bytes(shape, answered, answered),
             held + 2.6 * shape.column_bytes(answered),
-            product_work(shape, answered, width),
+            product_s(shape, answered, rounds),
+            time_lanczos(d, answered, width),
         )
 
 

@@ -26,6 +26,7 @@ from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
+from eigenfed.protocol.cost_rates import time_lanczos
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products
@@ -39,7 +40,7 @@ from eigenfed.protocol.method import (
     Shape,
     block_bytes,
     block_count,
-    product_work,
+    product_s,
 )
 from eigenfed.protocol.operations import Answer, State, Terms, op
 from eigenfed.protocol.study import Study
@@ -222,7 +223,8 @@ class Merge(Method):
             float(shape.features) * (width + 1),
             max(8.0 * wide + block, min(block_count(shape), 1.7) * block),
             (6.0 + 1.7 * shape.sites) * wide,
-            product_work(shape, 2 * width, width),
+            4.0 * product_s(shape, width, 1),
+            time_lanczos(shape.features, width, width) * shape.sites,
         )
 
 

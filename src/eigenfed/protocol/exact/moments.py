@@ -262,7 +262,7 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     if frame is None:
         frame = _compute_frame(source, state)
         state = replace(state, frame=frame)
-    return Prepared(source, frame.mean, frame.scale), frame, state
+    return Prepared(source, frame.mean, frame.scale, near=frame.near), frame, state
 
 
 def _compute_frame(source: Source, state: State) -> Frame:
@@ -277,7 +277,9 @@ def _compute_frame(source: Source, state: State) -> Frame:
     raw = Prepared(source, own_mean, np.ones(source.d)).squares()
     away = own_mean - mean
     inside = (raw + count * away**2) / scale**2
-    return Frame(mean, scale, float(inside.sum()), float(raw.sum()), np.sqrt(n) * away)
+    trace = float(inside.sum())
+    near = n * float(np.sum((mean / scale) ** 2)) <= trace
+    return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near)
 
 
 def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:

@@ -24,6 +24,7 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
+from eigenfed.protocol.cost_rates import time_lanczos
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
@@ -33,7 +34,7 @@ from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.subspace import OPS as SUBSPACE_OPS
 from eigenfed.protocol.exact.subspace import make_random_opening, request_sided_product
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
-from eigenfed.protocol.method import Cost, Method, Run, Shape, product_site_bytes, product_work
+from eigenfed.protocol.method import Cost, Method, Run, Shape, product_s, product_site_bytes
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
 from eigenfed.protocol.study import Study
 
@@ -164,7 +165,8 @@ class Randomized(Method):
             float(shape.features) * (stacked + 2 * k) + stacked**2,
             product_site_bytes(shape, answered, min(k, shape.features)),
             4.2 * shape.column_bytes(stacked),
-            product_work(shape, answered, k),
+            product_s(shape, answered, self.iterations + 2),
+            time_lanczos(shape.features, stacked, stacked),
         )
 
 

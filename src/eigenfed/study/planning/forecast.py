@@ -22,6 +22,7 @@ from eigenfed.estimators.in_process import (
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.sampling import largest_by_chance
 from eigenfed.privacy.guarantee import Privacy
+from eigenfed.protocol.cost_rates import time_eigen, time_lanczos, time_scatter
 from eigenfed.protocol.method import (
     AUTO,
     Cost,
@@ -29,7 +30,7 @@ from eigenfed.protocol.method import (
     Shape,
     as_method,
     block_bytes,
-    product_work,
+    product_s,
     replies_in_hand,
 )
 from eigenfed.protocol.method_registry import choose_method
@@ -50,8 +51,8 @@ from eigenfed.study.planning.trial_runs import (
     trace_private_run,
 )
 
-_WORK_PER_S = 5e9
-"""Arithmetic operations per second of a modest machine."""
+_MODEST = 4.0
+"""How many times longer a modest machine takes than the one that costs were measured on."""
 
 
 def estimate_private_cost(method: Method, shape: Shape) -> Cost:
@@ -80,7 +81,8 @@ def estimate_private_cost(method: Method, shape: Shape) -> Cost:
             d * (d + 1) / 2,
             max(5.2 * square, 5.0 * block + square),
             (2.0 + 0.5 * replies_in_hand(shape)) * square,
-            float(shape.rows) * d * d + 4.0 * d**3,
+            time_scatter(shape.rows, d, shape.density),
+            time_eigen(d, shape.components),
         )
     rounds, width = shape.products or 2, min(2 * shape.components, shape.features)
     wide, answered = shape.column_bytes(width), rounds * width
@@ -90,7 +92,8 @@ def estimate_private_cost(method: Method, shape: Shape) -> Cost:
         d * answered,
         max(5.0 * block + 1.9 * wide, 12.0 * wide),
         (6.0 + replies_in_hand(shape)) * wide,
-        product_work(shape, answered, width),
+        product_s(shape, answered, rounds),
+        time_lanczos(d, width, width) * rounds,
     )
 
 
@@ -104,7 +107,7 @@ def estimate_compute_s(cost: Cost) -> float:
     >>> estimate_compute_s(Covariance().cost(shape))
     1.8
     """
-    return cost.work / _WORK_PER_S
+    return _MODEST * (cost.site_s + cost.coordinator_s)
 
 
 def estimate_network_s(

@@ -1,0 +1,260 @@
+"""The whole covariance in one round, as a factor with as many rows as a site has.
+
+===========  ==================================================================================
+coordinator  from each site alone: a factor F with F'F = D'W D, min(n, d) x d numbers
+site         the mean and scale of all rows
+===========  ==================================================================================
+
+Where rows are few and features many, a scatter has low rank. Its factor has n d numbers instead of
+d (d + 1) / 2, and the components of all sites follow from the inner products of the factors' rows.
+
+A factor must reveal the scatter and nothing else. The rows themselves would be one, and so may be
+what a decomposition of them returns: with singular values that are tied, singular vectors depend on
+the algorithm, which starts from the rows. So the factor here is a function of the scatter S alone.
+With Omega a public random matrix of d x n, ``D Omega = Q T`` with T triangular and its diagonal
+positive, and ``F = Q'D``, it is ``T'F = Omega'S`` where T is the Cholesky factor of
+``Omega'S Omega``. Q is orthogonal, so that F'F equals S to rounding however small singular values
+are.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.errors import ProtocolError
+from eigenfed.linalg.eigen import top_eigh
+from eigenfed.linalg.orthonormal import column_norms, flip_signs, orthonormalise_rows
+from eigenfed.linalg.threads import limit_threads
+from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.component_count import is_open
+from eigenfed.protocol.core import Call, Protocol, call_each
+from eigenfed.protocol.cost_rates import time_eigen, time_products, time_square
+from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
+from eigenfed.protocol.exact.certificate import bound_angle, bound_wire_error
+from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.gate.script import Script, sequence
+from eigenfed.protocol.method import Cost, Method, Run, Shape, block_bytes, product_s
+from eigenfed.protocol.operations import Answer, State, Terms, op
+from eigenfed.protocol.study import Study
+
+_WELL_ABOVE = 1e-8
+"""Ratio of eigenvalues down to which inner products of rows determine a component well."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScatterFactorReply:
+    """A factor of the scatter, min(n, d) x d."""
+
+    factor: Array
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ScatterFactorRequest(FramedRequest):
+    """Request a factor of the scatter."""
+
+    op, reply = "scatter_factor", ScatterFactorReply
+
+
+@op(Release("factor of the covariance", "min(n, d) x d", Leaves.EXACT, Reveals.SCATTER))
+def scatter_factor(
+    source: Source, request: ScatterFactorRequest, state: State, terms: Terms
+) -> Answer[ScatterFactorReply]:
+    """Return a factor of the site's scatter about the mean of all sites."""
+    view = Prepared(source, *state.sent_frame)
+    return Answer(ScatterFactorReply(factor=factorise(view)), state)
+
+
+OPS = (scatter_factor,)
+
+
+def factorise(view: Prepared) -> Array:
+    """Compute F with ``F'F = D'W D`` from nothing but that scatter, min(n, d) x d.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).standard_normal((4, 9))
+    >>> view = Prepared(Source.of(rows), np.zeros(9), np.ones(9))
+    >>> turned = Prepared(Source.of(np.linalg.qr(np.ones((4, 4)) - 3 * np.eye(4)).Q @ rows),
+    ...                   np.zeros(9), np.ones(9))
+    >>> bool(np.allclose(factorise(view).T @ factorise(view), rows.T @ rows))
+    True
+    >>> bool(np.allclose(factorise(view), factorise(turned)))
+    True
+    """
+    source = view.source
+    if source.n > source.d:
+        values, vectors = np.linalg.eigh(view.scatter())
+        whole: Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
+        return flip_signs(whole)
+    # Any generator will do: it is public, and only degenerate numbers would be a problem.
+    public = np.random.default_rng(source.d).random((source.d, source.n), dtype=np.float32)
+    sided = view.multiply(public.astype(np.float64) - 0.5)
+    roots = None if source.weights is None else np.sqrt(source.weights)[:, None]
+    if roots is not None:
+        sided *= roots
+    with limit_threads(4.0 * sided.size * len(sided)):
+        rotation, triangle = np.linalg.qr(sided)
+    rotation *= np.where(triangle.diagonal() < 0.0, -1.0, 1.0)
+    if roots is not None:
+        # The adjoint multiplies by the weights, of which the scatter has one root on each side.
+        rotation = np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
+    return np.ascontiguousarray(view.adjoint(rotation).T)
+
+
+@dataclass(frozen=True, repr=False)
+class Factors(Method):
+    """The whole covariance in one round, as a factor with as many rows as a site has.
+
+    Examples
+    --------
+    >>> Factors().cost(Shape(rows=20, features=1000, components=3, sites=5)).numbers
+    20000.0
+    """
+
+    name: ClassVar[str] = "factors"
+    summary: ClassVar[str] = (
+        "the whole covariance in one round, as factors: best where rows are few"
+    )
+    ops = OPS
+    automatic: ClassVar[bool] = True
+
+    def script(self, study: Study, d: int) -> Script:
+        """Return the script: one factor."""
+        return sequence("scatter_factor")
+
+    def finds_count(self) -> bool:
+        """Whether the number of components may depend on the rows: yes, all of them are known."""
+        return True
+
+    def sums_only(self) -> bool:
+        """Whether sums over sites are enough: no, factors are not added up."""
+        return False
+
+    def run(self, run: Run) -> Protocol[Decomposition]:
+        """Request a factor from every site, and decompose them together."""
+        replies = yield from call_each(Call(ScatterFactorRequest(**run.frame())))
+        rows = _stack(replies, run.d)
+        # The replies are as large as the rows of all sites: let go of them.
+        del replies
+        rows /= math.sqrt(run.moments.divisor)
+        return _decompose(rows, run)
+
+    def cost(self, shape: Shape) -> Cost:
+        """Return the cost of factors, all of which the coordinator holds."""
+        n, d = float(min(shape.rows, shape.features)), float(shape.features)
+        everything = min(n * shape.sites, 4.0 * d)
+        square = min(everything, d)
+        return Cost(
+            1,
+            shape.features,
+            n * d,
+            3.0 * shape.column_bytes(n) + block_bytes(shape),
+            2.0 * shape.column_bytes(everything),
+            product_s(shape, n, 2) + 6e-9 * n * d,
+            time_square(square, everything * d / square)
+            + time_eigen(square, shape.components)
+            + time_products(everything, d, 1.0, 2 * shape.components, 2),
+        )
+
+
+def _stack(replies: dict[str, ScatterFactorReply], d: int) -> Array:
+    """Return the factors of all sites as one, which is a factor of the sum of their scatters."""
+    for site, reply in replies.items():
+        if reply.factor.ndim != 2 or reply.factor.shape[1] != d:
+            raise ProtocolError(
+                f"The factor of site {site!r} does not have {d} columns. Use the same features at "
+                "all sites."
+            )
+    return np.concatenate([reply.factor for reply in replies.values()])
+
+
+def _decompose(rows: Array, run: Run) -> Decomposition:
+    """Compute the leading components of the covariance ``rows' rows``, and certify them."""
+    moments = run.moments
+    with limit_threads(2.0 * rows.size * min(rows.shape)):
+        inner = multiply_shorter_side(rows)
+        k, variance = _count_components(run, inner), float(inner.trace())
+        values, vt = leading_pairs(rows, inner, k)
+        residual = rows.T @ (rows @ vt.T) - vt.T * values[:k]
+    grade = _certify(residual, values[: k + 1], vt, variance, run)
+    return Decomposition(
+        vt,
+        values[:k],
+        moments.mean,
+        moments.scale,
+        moments.n,
+        variance,
+        products=1,
+        certificate=grade,
+        further=values[k:],
+    )
+
+
+def _count_components(run: Run, inner: Array) -> int:
+    """Return the number of components, from all eigenvalues where it depends on them."""
+    if not is_open(run.study.components):
+        return run.k
+    values = np.maximum(np.linalg.eigvalsh(inner)[::-1], 0.0)
+    return run.find_count(values, float(values.sum())) or len(inner)
+
+
+def _certify(residual: Array, values: Array, vt: Array, variance: float, run: Run) -> Certificate:
+    """Certify components by Davis-Kahan; the whole spectrum is known, so the bound is the estimate.
+
+    Factors that were sent in single precision are off by that much, as every eigenvalue is then.
+    """
+    k, rounding = len(vt), bound_wire_error(run.moments, variance, 1)
+    residuals = (column_norms(residual) + rounding) / (values[0] if values[0] > 0 else 1.0)
+    following = (values[k] if k < len(values) else 0.0) + (rounding if k < run.d else 0.0)
+    bound = bound_angle(float(np.linalg.norm(residual, 2)) + rounding, values[k - 1] - following)
+    off = float(np.abs(vt @ vt.T - np.eye(k)).max())
+    return Certificate(residuals, bound, bound, residuals <= run.tol, variance, off)
+
+
+def multiply_shorter_side(rows: Array) -> Array:
+    """Return the products of all rows with each other, or of all columns if there are fewer."""
+    product: Array = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
+    return product
+
+
+def leading_pairs(rows: Array, inner: Array, k: int) -> tuple[Array, Array]:
+    """Compute the leading eigenpairs of ``rows' rows``.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (n, d)
+    inner : ndarray of shape (m, m)
+        `multiply_shorter_side` of the rows, m = min(n, d).
+    k : int
+        At most m.
+
+    Returns
+    -------
+    values : ndarray of shape (l,)
+        k eigenvalues, largest first, and some that follow if there are any.
+    vt : ndarray of shape (k, d)
+        Orthonormal rows, signs fixed.
+
+    Examples
+    --------
+    >>> rows = np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> values, vt = leading_pairs(rows, multiply_shorter_side(rows), 1)
+    >>> values.round(12), abs(vt).round(12)
+    (array([9., 1.]), array([[1., 0., 0.]]))
+    """
+    n, d = rows.shape
+    values, vectors = top_eigh(inner, min(k + FURTHER, len(inner)))
+    values = np.maximum(values, 0.0)
+    if n >= d:
+        return values, flip_signs(vectors[:, :k].T)
+    if values[k - 1] > _WELL_ABOVE * values[0]:
+        vt = orthonormalise_rows((vectors[:, :k] / np.sqrt(values[:k])).T @ rows)
+    else:
+        s, vt = np.linalg.svd(rows, full_matrices=False)[1:]
+        values, vt = s[: len(values)] ** 2, vt[:k]
+    return values, flip_signs(vt)
