@@ -228,7 +228,7 @@ def test_auto_turns_away_from_the_covariance_where_policy_or_width_ask_for_it() 
     wide = FederatedPCA(2, random_state=0).fit(
         sparse.random_array((50, 2100), density=0.02, rng=np.random.default_rng(0))
     )
-    assert wide.method_ == "krylov"
+    assert wide.method_ == "factors"
 
 
 def test_a_policy_that_refuses_stops_the_run_with_a_code() -> None:

@@ -13,7 +13,7 @@ by replaying its transcript.
 """
 
 import json
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -55,6 +55,9 @@ class Call(Generic[R]):
     summed : bool
         Whether only the sum of the replies is needed. Replies are then added up as they arrive and
         the protocol is sent ``{TOTAL: sum}``.
+    fold : callable or None
+        With `summed`, what is added up in place of a reply: a function of its arrays, applied as
+        soon as it arrives. Never sent.
     quorum : int or None
         Number of replies that suffices; None means all.
     deadline_s : float or None
@@ -74,6 +77,7 @@ class Call(Generic[R]):
     each_envelope: Mapping[str, Arrays] = field(default_factory=dict)
     to: tuple[str, ...] | None = None
     summed: bool = False
+    fold: Callable[[Arrays], Arrays] | None = None
     quorum: int | None = None
     deadline_s: float | None = None
     largest: int | None = None
@@ -232,7 +236,12 @@ def _step_and_record(
 def _exchange_round(transport: Transport, round_: int, call: Call[Any]) -> Replies | SiteLost:
     try:
         answers = transport.exchange(round_, call)
-        return _sum_replies(answers) if call.summed else dict(answers)
+        if not call.summed:
+            return dict(answers)
+        fold = call.fold
+        return _sum_replies(
+            answers if fold is None else ((site, fold(reply)) for site, reply in answers)
+        )
     except SiteLost as lost:
         return lost
 

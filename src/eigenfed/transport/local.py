@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
+from eigenfed.data.source import stored
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.threads import one_blas_thread
@@ -21,6 +22,9 @@ from eigenfed.protocol.messages import REFUSAL_TEXTS, Message, check_wire
 from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.rounds import RoundRecord, log_message, log_refusal, log_round
 from eigenfed.transport.run_account import SiteAccount
+
+_FEW_ENTRIES = 1 << 16
+"""Entries of the largest site up to which sites work one after the other."""
 
 
 class Answering(Protocol):
@@ -162,7 +166,7 @@ class LocalTransport:
         lost: list[str],
     ) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies; note in `sizes` and `lost` how large they were, and who is lost."""
-        with one_blas_thread if self._workers > 1 else nullcontext():
+        with one_blas_thread if len(self._sites) > 1 else nullcontext():
             for name, waiting in self._submit(names, round_, call, bounded=ends is None):
                 left = None if ends is None else max(ends - time.monotonic(), 0.0)
                 try:
@@ -195,6 +199,15 @@ class LocalTransport:
         ahead = 2 * self._workers if bounded else len(names)
         # What is the same for all sites is encoded once: it may hold a large basis.
         common = None if call.differs else self._encode_request(round_, call, "")
+        if bounded and self._workers == 1:
+            for name in names:
+                answered: Future[tuple[int, bytes]] = Future()
+                try:
+                    answered.set_result(self._exchange_one(name, round_, call, common))
+                except Exception as error:
+                    answered.set_exception(error)
+                yield name, answered
+            return
         pool = ThreadPoolExecutor(self._workers if bounded else len(names))
         held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
         try:
@@ -211,7 +224,12 @@ class LocalTransport:
     ) -> tuple[int, bytes]:
         site = self._sites[name]
         if self._opening is not None and name not in self._open:
-            opened = Message.from_bytes(site.answer(self._opening), "reply", "refusal")
+            first = (
+                site.answer(self._opening, intact=True)
+                if type(site) is Site
+                else site.answer(self._opening)
+            )
+            opened = Message.from_bytes(first, "reply", "refusal")
             if opened.kind == "refusal":
                 raise self._refused(name, opened.label, "open", round_)
             self._open.add(name)
@@ -261,7 +279,8 @@ class Local(Engine):
     deadline_s : float, optional
         How long to wait for the answers to a request, in seconds; without limit by default.
     workers : int, optional
-        How many sites work at a time; as many as there are processors by default.
+        How many sites work at a time; by default as many as there are processors, or one if
+        sites have so few rows that switching between threads would take longer than the work.
 
     Examples
     --------
@@ -281,6 +300,11 @@ class Local(Engine):
         if self.workers is not None:
             check_count("workers", self.workers, "Pass None for one worker a processor.")
 
+    @staticmethod
+    def _count_workers(setups: Mapping[str, SiteSetup]) -> int | None:
+        largest = max((stored(setup.source.X).size for setup in setups.values()), default=0)
+        return 1 if largest < _FEW_ENTRIES else None
+
     def connect(
         self,
         setups: Mapping[str, SiteSetup],
@@ -293,7 +317,7 @@ class Local(Engine):
         return LocalTransport(
             {name: setup.make(wire) for name, setup in setups.items()},
             wire=wire,
-            workers=self.workers,
+            workers=self.workers or self._count_workers(setups),
             deadline_s=self.deadline_s if deadline_s is None else deadline_s,
             callback=callback,
         )

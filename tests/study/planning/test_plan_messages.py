@@ -92,8 +92,10 @@ def test_few_features_stand_for_many() -> None:
     lead = with_spectrum(make_geometric_spectrum(0.6, 40, 40).values(40), rows)
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((d, 40))).Q
     tables = {name: part @ turn.T for name, part in lead.items()}
-    pca = FederatedPCA(4, random_state=0).fit_sites(tables)
-    found = forecast(Question(rows, d, 4, spectrum=tuple(0.6 ** np.arange(40))))
+    pca = FederatedPCA(4, method="krylov", random_state=0).fit_sites(tables)
+    spectrum = tuple(0.6 ** np.arange(40))
+    assert forecast(Question(rows, d, 4, spectrum=spectrum)).method.name == "factors"
+    found = forecast(Question(rows, d, 4, method=Krylov(), spectrum=spectrum))
     assert found.method.name == pca.method_ == "krylov"
     check(found.cases[0], pca)
     assert found.cases[0].rank_fraction == pytest.approx(pca.leakage_.rank_fraction, abs=0.005)

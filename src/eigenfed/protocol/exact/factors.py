@@ -18,12 +18,13 @@ are.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Arrays
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
@@ -32,12 +33,14 @@ from eigenfed.linalg.orthonormal import column_norms, flip_signs, orthonormalise
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.component_count import is_open
-from eigenfed.protocol.core import Call, Protocol, call_each
+from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each
 from eigenfed.protocol.cost_rates import time_eigen, time_products, time_square
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.certificate import bound_angle, bound_wire_error
 from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.spectrum import decompose_covariance
 from eigenfed.protocol.gate.script import Script, sequence
+from eigenfed.protocol.messages import unpack
 from eigenfed.protocol.method import Cost, Method, Run, Shape, block_bytes, product_s
 from eigenfed.protocol.operations import Answer, State, Terms, op
 from eigenfed.protocol.study import Study
@@ -137,7 +140,13 @@ class Factors(Method):
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request a factor from every site, and decompose them together."""
-        replies = yield from call_each(Call(ScatterFactorRequest(**run.frame())))
+        call = Call(ScatterFactorRequest(**run.frame()))
+        if run.moments.n > run.d:
+            # More rows than features in all: the covariance is smaller than all factors.
+            answer = yield replace(call, summed=True, fold=partial(_square, run.d))
+            matrix = answer[TOTAL]["inner"] / run.moments.divisor
+            return _decompose_matrix(matrix, run)
+        replies = yield from call_each(call)
         rows = _stack(replies, run.d)
         # The replies are as large as the rows of all sites: let go of them.
         del replies
@@ -145,32 +154,57 @@ class Factors(Method):
         return _decompose(rows, run)
 
     def cost(self, shape: Shape) -> Cost:
-        """Return the cost of factors, all of which the coordinator holds."""
+        """Return the cost of factors, and of products on their shorter side."""
         n, d = float(min(shape.rows, shape.features)), float(shape.features)
-        everything = min(n * shape.sites, 4.0 * d)
+        everything = n * shape.sites
         square = min(everything, d)
         return Cost(
             1,
             shape.features,
             n * d,
             3.0 * shape.column_bytes(n) + block_bytes(shape),
-            2.0 * shape.column_bytes(everything),
+            2.0 * shape.column_bytes(min(everything, d + n)),
             product_s(shape, n, 2) + 6e-9 * n * d,
-            time_square(square, everything * d / square)
+            time_square(square, max(everything, d))
             + time_eigen(square, shape.components)
-            + time_products(everything, d, 1.0, 2 * shape.components, 2),
+            + time_products(square, d, 1.0, 2 * shape.components, 2),
         )
 
 
 def _stack(replies: dict[str, ScatterFactorReply], d: int) -> Array:
     """Return the factors of all sites as one, which is a factor of the sum of their scatters."""
     for site, reply in replies.items():
-        if reply.factor.ndim != 2 or reply.factor.shape[1] != d:
-            raise ProtocolError(
-                f"The factor of site {site!r} does not have {d} columns. Use the same features at "
-                "all sites."
-            )
+        _check_columns(f" of site {site!r}", reply.factor, d)
     return np.concatenate([reply.factor for reply in replies.values()])
+
+
+def _check_columns(owner: str, rows: Array, d: int) -> None:
+    if rows.ndim != 2 or rows.shape[1] != d:
+        raise ProtocolError(
+            f"The factor{owner} does not have {d} columns. Use the same features at all sites."
+        )
+
+
+def _square(d: int, reply: Arrays) -> Arrays:
+    """Return the scatter of one site from its factor."""
+    rows = unpack(ScatterFactorReply, reply).factor
+    _check_columns("", rows, d)
+    with limit_threads(float(rows.size) * d):
+        return {"inner": rows.T @ rows}
+
+
+def _decompose_matrix(matrix: Array, run: Run) -> Decomposition:
+    """Compute the leading components of a covariance that is known completely."""
+    moments = run.moments
+    return decompose_covariance(
+        matrix,
+        _count_components(run, matrix),
+        mean=moments.mean,
+        scale=moments.scale,
+        n=moments.n,
+        tol=run.tol,
+        rounding=bound_wire_error(moments, float(matrix.trace()), 1),
+    )
 
 
 def _decompose(rows: Array, run: Run) -> Decomposition:
