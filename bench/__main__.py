@@ -3,12 +3,34 @@
 import sys
 from itertools import chain
 
-from bench import devices, federated, footprint, gate, merging, reading, secure, streaming
+from bench import (
+    choice,
+    devices,
+    federated,
+    few_rows,
+    footprint,
+    gate,
+    merging,
+    reading,
+    secure,
+    streaming,
+)
 
 
 def main() -> int:
     failed = False
-    tables = (streaming, federated, secure, gate, merging, devices, reading, footprint)
+    tables = (
+        streaming,
+        federated,
+        few_rows,
+        choice,
+        secure,
+        gate,
+        merging,
+        devices,
+        reading,
+        footprint,
+    )
     for line in chain.from_iterable(table.lines() for table in tables):
         print(line, flush=True)
         failed |= line.verdict in ("missed", "refused")

@@ -1,8 +1,9 @@
 """The method that "auto" chooses against the fastest one, over a grid of shapes.
 
-``python -m bench.choice`` prints the whole grid, which takes hours; the benchmark itself the cells
-of at most 2e6 stored entries. Cells of more than 4e8 are left out, as are components beyond the
-smaller side and sites without rows.
+``python -m bench.choice`` prints the whole grid, which takes hours, and ``python -m bench.choice
+1e7`` the cells of at most so many stored entries; the benchmark itself has those of at most 2e5.
+Cells of more than 4e8 are left out, as are more components than half the smaller side, and sparse
+rows of 20 features.
 """
 
 import sys
@@ -27,7 +28,7 @@ _COMPONENTS = (2, 10, 100)
 _SITES = (3, 50)
 _DENSITY = 0.01
 _MOST_ENTRIES = 4e8
-_QUICK_ENTRIES = 2e6
+_QUICK_ENTRIES = 2e5
 _METHODS = tuple(name for name, method in all_methods().items() if method.automatic)
 _WRONG_SINE = 1e-4
 
