@@ -37,7 +37,7 @@ def decaying(n: int, d: int) -> Array:
 def counts(n: int, d: int) -> Any:
     """Sparse counts of 20 kinds of rows, 3 percent of them above zero."""
     rng = np.random.default_rng(0)
-    rows = sparse.random_array((n, d), density=0.02, rng=rng, format="csr")
+    rows: Any = sparse.random_array((n, d), density=0.02, rng=rng, format="csr")
     kind, each = rng.integers(0, 20, n), d // 100
     columns = kind[:, None] * (d // 20) + rng.integers(0, d // 20, (n, each))
     heights = np.repeat(np.linspace(6, 3, 20)[kind], each)
