@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 
-from command_line import answer, eigenfed, rows, without_sign
+from command_line import FEATURES, answer, as_csv, eigenfed, rows, without_sign
 from eigenfed import StreamingPCA, Summary
 from eigenfed.arrays import Array
 from eigenfed.data.files import open_table
@@ -336,3 +336,20 @@ def test_summaries_are_matched_by_name(tmp_path: Path) -> None:
     ):
         run = eigenfed("merge", *files, "-o", tmp_path / "refused")
         assert (run.exit_code, message in run.stderr) == (2, True)
+
+
+def test_rows_are_projected_onto_a_summary_by_name(tmp_path: Path) -> None:
+    table = rows(200)
+    path = as_csv(tmp_path / "all.csv", table)
+    answer("stream", path, "-k", 3, "-o", tmp_path / "all.summary")
+    order = [5, 2, 0, 1, 3, 4]
+    mixed = as_csv(tmp_path / "new.csv", table[:9, order], tuple(FEATURES[i] for i in order))
+    found = answer("project", tmp_path / "all.summary", mixed, "-k", 2)
+    pooled = PCA(2).fit(table)
+    wanted = pooled.transform(table[:9]) * np.sign(
+        [row[np.abs(row).argmax()] for row in pooled.components_]
+    )
+    np.testing.assert_allclose(found["scores"], wanted, atol=1e-8)
+    run = eigenfed("project", tmp_path / "all.summary", mixed, "-k", 99)
+    assert run.exit_code == 2
+    assert "the number of directions that the summary holds" in run.stderr

@@ -12,6 +12,7 @@ from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
+    from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.study.scores import Projected
 
 
@@ -19,11 +20,19 @@ if TYPE_CHECKING:
     epilog=example(
         "Project records that were not fitted:",
         "  eigenfed project result newcomers.csv --id-column patient -o scores.csv",
+        "Project a sensor's readings onto the merged summary of all sensors:",
+        "  eigenfed project all.summary readings.csv -k 3",
     ),
     short_help="Project new records onto a result.",
 )
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("result", type=click.Path(exists=True, path_type=Path))
 @click.argument("file", type=options.FILE)
+@click.option(
+    "-k",
+    "k",
+    type=click.IntRange(min=1),
+    help="Number of components of a summary; by default all that it holds.",
+)
 @click.option(
     "-o", "--out", type=options.NEW, help="Write the scores to this .csv, .tsv or .npy file."
 )
@@ -34,19 +43,21 @@ if TYPE_CHECKING:
 @file_options
 def project(
     console: Console,
-    folder: Path,
+    result: Path,
     file: Path,
+    k: int | None,
     out: Path | None,
     id_column: str | None,
     write_back: bool,
     force: bool,
     inputs: Inputs,
 ) -> CommandResult:
-    """Project the records of FILE onto the components in FOLDER.
+    """Project the records of FILE onto the components in RESULT.
 
-    Features are matched by name if they have names. Missing entries are replaced by the mean.
-    Scores are printed as csv, or written to a file with -o. With --id-column the
-    lines of csv and tsv begin with the identifiers; those of an .h5ad file are always included.
+    RESULT is a folder of eigenfed fit, or a summary of eigenfed stream or merge. Features are
+    matched by name if they have names. Missing entries are replaced by the mean. Scores are printed
+    as csv, or written to a file with -o. With --id-column the lines of csv and tsv begin with the
+    identifiers; those of an .h5ad file are always included.
     """
     if out is not None:
         _check_suffix(out, id_column)
@@ -55,11 +66,9 @@ def project(
         raise click.UsageError("--force requires -o or --write-back. Name the file to replace.")
     if write_back:
         check_annotated([file], force=force)
-    from eigenfed.study.results.result_folder import read_result
+    pca, private = _read_components(result, k)
     from eigenfed.study.scores import Rows, open_fitted, project_table
 
-    result = read_result(folder)
-    pca = result.estimator()
     with console.progress("projecting the records"):
         rows = Rows(file, id_column, (), inputs.options, inputs.cache, inputs.keep)
         table = open_fitted(pca, rows)
@@ -67,7 +76,7 @@ def project(
     for note in table.notes:
         console.note(note)
     scores = projected.scores
-    if result.facts["privacy"] is not None:
+    if private:
         console.note("These scores are not private; only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}
     if write_back:
@@ -86,6 +95,20 @@ def project(
     return CommandResult(
         shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores written to {out}"
     )
+
+
+def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]":
+    """Return the components of a result folder or a summary, and whether they are private."""
+    if result.is_file():
+        from eigenfed.study.scores import restore_summary
+
+        return restore_summary(options.read_summary(result), k), False
+    if k is not None:
+        raise click.UsageError("-k is for summaries. Drop it: a result folder has its components.")
+    from eigenfed.study.results.result_folder import read_result
+
+    found = read_result(result)
+    return found.estimator(), found.facts["privacy"] is not None
 
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}

@@ -1,4 +1,4 @@
-"""Scores of the rows of a file, and results of a fit in the ``.h5ad`` file of a site."""
+"""Scores of the rows of a file, onto a result or a summary; results in a site's ``.h5ad`` file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.data.files import FileTable, column_names, open_table
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.h5ad import Slots, write_slots
 from eigenfed.data.steps import write_steps
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError, Name
 from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.linalg.orthonormal import flip_signs
+from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.config import SiteFile
 
@@ -157,6 +160,48 @@ def open_fitted(pca: FederatedPCA, records: Rows) -> FileTable:
             "the components. Pass a file with the same features."
         )
     return table
+
+
+def restore_summary(summary: Summary, k: int | None = None) -> FederatedPCA:
+    """Return an estimator that projects onto the directions of a summary.
+
+    Parameters
+    ----------
+    summary : Summary
+    k : int, optional
+        Number of components; by default all directions that the summary holds.
+
+    Raises
+    ------
+    InputError
+        If the summary holds fewer directions.
+
+    Examples
+    --------
+    >>> rows = np.array([[0.0, 1.0], [2.0, 1.0]])
+    >>> pca = restore_summary(Summary.empty(2, rank=1).update(rows))
+    >>> pca.transform_aligned(rows)
+    array([[-1.],
+           [ 1.]])
+    """
+    held = len(summary.s)
+    k = held if k is None else k
+    if not 1 <= k <= held:
+        raise InputError(
+            Argument("n_components", k),
+            f" must be at most {held}, the number of directions that the summary holds",
+            remedy=("Lower ", Name("n_components"), "."),
+        )
+    pca = FederatedPCA(k)
+    pca.components_, pca.mean_ = flip_signs(summary.vt[:k]), summary.mean
+    pca.scale_, pca.n_features_in_ = np.ones(summary.d), summary.d
+    pca.preparation_, pca.selected_features_ = Preparation(), None
+    pca.method_ = "stream"
+    pca.explained_variance_ = summary.variance[:k]
+    pca.explained_variance_ratio_ = summary.explained[:k]
+    if summary.names is not None:
+        pca.feature_names_in_ = np.asarray(summary.names, dtype=object)
+    return pca
 
 
 def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
