@@ -58,8 +58,8 @@ def run(study: Path, site_files: list[Path], out: Path) -> None:
     pca = rehearsal.estimator()
     ledgers = rehearsal.fit(pca).ledgers
     write_result(out, pca, sites=rehearsal.records, ledgers=ledgers)
-    shares = ", ".join(f"{share:.0%}" for share in pca.explained_variance_ratio_)
-    print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components explain {shares}")
+    ratios = ", ".join(f"{ratio:.0%}" for ratio in pca.explained_variance_ratio_)
+    print(f"  {pca.n_samples_} rows, {pca.n_rounds_} rounds, components explain {ratios}")
     print(f"  report: {write_pages(out).shared.relative_to(out.parent)}")
 
 

@@ -246,9 +246,9 @@ class HostileFindings:
 
     Attributes
     ----------
-    agreed : Told
+    agreed : Disclosure
         From the study as it is.
-    greedy : Told
+    greedy : Disclosure
         From continuing for as long as the site allows.
     lies : int
         Number of altered messages sent.

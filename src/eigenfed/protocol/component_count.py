@@ -1,4 +1,4 @@
-"""How many components a study asks for: a number, all, a fraction of variance, or by a rule.
+"""How many components a study computes: a number, all, a fraction of variance, or by a rule.
 
 A fraction and "auto" are decided by the coordinator from sums that it has anyway: leading
 eigenvalues and the total variance. A site cannot know the number beforehand, so for it they mean up

@@ -152,15 +152,15 @@ def _describe_exact(audited: Audited) -> str:
     return "\n".join(lines)
 
 
-def _describe_learnt(told: Disclosure) -> str:
-    end = f" Then the site ended the run ({told.refused})." if told.refused else ""
-    replies = f"{told.rounds} repl{'y' if told.rounds == 1 else 'ies'}"
-    if told.error is None:
+def _describe_learnt(learnt: Disclosure) -> str:
+    end = f" Then the site ended the run ({learnt.refused})." if learnt.refused else ""
+    replies = f"{learnt.rounds} repl{'y' if learnt.rounds == 1 else 'ies'}"
+    if learnt.error is None:
         return f"nothing exact about the covariance, from {replies}.{end}"
     return (
-        f"the site's covariance along {told.rank_fraction:.0%} of directions, exactly, from "
+        f"the site's covariance along {learnt.rank_fraction:.0%} of directions, exactly, from "
         f"{replies}. The relative error of the best estimate of the full covariance is "
-        f"{told.error:.1%}; it captures {told.variance_fraction:.0%} of the variance.{end}"
+        f"{learnt.error:.1%}; it captures {learnt.variance_fraction:.0%} of the variance.{end}"
     )
 
 
