@@ -35,6 +35,8 @@ PLAIN: dict[str, dict[str, Any]] = {name: {"method": name} for name in all_metho
     },
     "factors": {"method": "factors"},
     "features": {"method": "krylov", "split": "features"},
+    "own means": {"method": "merge", "center": "site", "scale": True, "by_site": True},
+    "fraction": {"method": "krylov", "components": 0.9, "center": "site"},
     "prepared": {
         "method": "krylov",
         "prepare": ["normalize:6", "select:3:variance", "log1p", "standardize:1"],
@@ -46,6 +48,7 @@ SECURE: dict[str, dict[str, Any]] = {
     "randomized": {"method": find_method("randomized", {"iterations": 2}), "secure": True},
     "scaled": {"method": "covariance", "secure": True, "scale": True},
     "subspace": {"method": "subspace", "secure": True, "max_rounds": 2},
+    "own means": {"method": "covariance", "secure": True, "center": "site"},
     "power": {"method": find_method("power", {"local_steps": 1}), "secure": True},
     "prepared": {
         "method": "covariance",
@@ -77,8 +80,8 @@ LEAST = {"plain": 6_500, "secure": 9_000, "private": 4_000, "published": 1_900}
 
 
 def study_of(group: str, name: str) -> Study:
-    settings = {"tol": NEVER, "max_rounds": 3} | GROUPS[group][name]
-    return Study(SITES, K, **settings)
+    settings = {"components": K, "tol": NEVER, "max_rounds": 3} | GROUPS[group][name]
+    return Study(SITES, **settings)
 
 
 def rows(seed: int, study: Study) -> dict[str, Array]:
