@@ -51,12 +51,12 @@ def test_several_partial_fits_equal_one_fit(parameters: dict[str, Any]) -> None:
 
 def test_with_many_features_the_bound_holds() -> None:
     rng = np.random.default_rng(2)
-    wide = rng.standard_normal((300, 600)) * 0.7 ** np.arange(600)
-    sites = np.arange(300) % 2
+    wide = rng.standard_normal((120, 520)) * 0.7 ** np.arange(520)
+    sites = np.arange(120) % 2
     pca = FederatedPCA(3, random_state=0)
-    for part in np.array_split(np.arange(300), 6):
+    for part in np.array_split(np.arange(120), 4):
         pca.partial_fit(wide[part], groups=sites[part])
-    exact = np.linalg.svd(wide - wide.mean(axis=0))[2][:3]
+    exact = np.linalg.svd(wide - wide.mean(axis=0), full_matrices=False)[2][:3]
     assert pca.certificate_ is not None
     sine = sines(pca.components_, exact)[0]
     assert 1e-9 < sine <= np.sin(pca.certificate_.angle_bound)

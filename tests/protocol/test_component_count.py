@@ -21,13 +21,14 @@ from eigenfed import (
 from eigenfed.protocol.component_count import check_components, find_count, noise_edge
 from eigenfed.protocol.study import Study
 
-X = load_digits().data[::4]
+X = load_digits().data[::10, 8:40]
 GROUPS = np.arange(len(X)) % 4
 
 
 @pytest.mark.parametrize("method", ["covariance", "krylov"])
-@pytest.mark.parametrize("fraction", [0.01, 0.5, 0.9])
-@pytest.mark.parametrize("secure", [False, True])
+@pytest.mark.parametrize(
+    ("fraction", "secure"), [(0.01, False), (0.5, True), (0.9, False)], ids=str
+)
 def test_a_fraction_of_the_variance_is_that_of_scikit_learn(
     method: str, fraction: float, secure: bool
 ) -> None:
@@ -41,13 +42,13 @@ def test_a_fraction_of_the_variance_is_that_of_scikit_learn(
 
 def test_none_takes_all_components() -> None:
     few = X[:20]
-    for rows, count in ((few, 20), (X, 64)):
+    for rows, count in ((few, 20), (X, 32)):
         ours = FederatedPCA(None).fit(rows)
         assert ours.n_components_ == count
         assert ours.explained_variance_ratio_.sum() == pytest.approx(1.0)
     for method in ("krylov", "merge", "subspace", "randomized"):
         ours = FederatedPCA(None, method=method, max_rounds=5).fit(
-            few[:, 20:30], groups=GROUPS[:20]
+            few[:, 10:20], groups=GROUPS[:20]
         )
         assert ours.n_components_ == 10
 
@@ -85,7 +86,7 @@ def test_a_number_is_needed_where_it_must_be_known_beforehand() -> None:
     for k in (0.9, "auto", None):
         with pytest.raises(PrivacyError, match=r"n_components=.* cannot be combined with privacy"):
             FederatedPCA(k, privacy=Privacy(1.0, 1e-6)).fit(X, groups=GROUPS)
-        halves = {"a": X[:, :30], "b": X[:, 30:]}
+        halves = {"a": X[:, :15], "b": X[:, 15:]}
         keys = dict.fromkeys(halves, np.arange(len(X)))
         with pytest.raises(InputError, match=r"cannot be combined with split='features'"):
             FederatedPCA(k, split="features").fit_sites(halves, keys=keys)
@@ -106,14 +107,16 @@ def test_a_site_refuses_to_reveal_more_than_its_policy_allows() -> None:
     ours.fit_sites(sites, policies={"a": policy})
     assert 1 < ours.n_components_ < 15
     assert ours.leakage_.rank_fraction <= 0.6
-    sites = {"a": X[:200], "b": X[200:]}
+    sites = {"a": X[:90], "b": X[90:]}
     with pytest.raises(SiteRefused, match="revealed more than its policy allows"):
         FederatedPCA(0.95, method="krylov").fit_sites(sites, policies={"a": policy})
 
 
 def test_a_fraction_that_is_not_reached_in_time_is_an_error() -> None:
     with pytest.raises(InputError, match=r"0.95 of the variance .* Raise max_rounds"):
-        FederatedPCA(0.95, method="krylov", max_rounds=1, random_state=0).fit(X)
+        FederatedPCA(0.95, method="krylov", max_rounds=1, random_state=0).fit(
+            np.random.default_rng(3).standard_normal((100, 80))
+        )
 
 
 def test_a_stream_that_keeps_its_scatter_finds_the_number_when_it_is_read() -> None:
@@ -127,7 +130,7 @@ def test_a_stream_that_keeps_its_scatter_finds_the_number_when_it_is_read() -> N
     assert stream.sine_bound_ < 1e-6
     assert StreamingPCA(None).fit(X[:20]).n_components_ == 20
     assert StreamingPCA("auto").fit(X).n_components_ == FederatedPCA("auto").fit(X).n_components_
-    wide = np.zeros((3, 600))
+    wide = np.zeros((3, 513))
     for refused in ({"rank": "adaptive"}, {"memory": "low_rank"}, {"oversample": 3}, {}):
         with pytest.raises(InputError, match=r"n_components=0.9 requires .*memory='gram'"):
             StreamingPCA(0.9, **refused).fit(wide)
