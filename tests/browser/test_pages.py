@@ -131,4 +131,4 @@ def test_on_paper_are_the_figures_the_open_tables_and_no_controls(
     assert page.locator("#scree-table").is_visible()
     assert page.locator("#left-table").is_visible()
     assert not page.locator("#loadings-4-table").is_visible()
-    assert page.pdf(format="A4").count(b"/Type /Page\n") <= 5
+    assert page.pdf(format="A4").count(b"/Type /Page\n") <= 6

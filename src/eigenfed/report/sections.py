@@ -302,8 +302,9 @@ def show_variance(report: Report) -> Section:
         exact=report.facts["further_exact"],
         edge=None if edge is None else edge["variance"],
     )
-    figure = Figure(scree, (table, *_list_further(report.facts)))
-    return Section("variance", "Explained variance", tuple(words), (figure,))
+    figure = Figure(scree, (table,))
+    parts: tuple[Part, ...] = (figure, *_list_further(report.facts))
+    return Section("variance", "Explained variance", tuple(words), parts)
 
 
 def _list_further(facts: dict[str, Any]) -> list[PageTable]:
