@@ -10,8 +10,17 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-from eigenfed import FederatedPCA, Log1p, NormalizeCounts, Privacy, SelectVariable, Standardize
+from eigenfed import (
+    Covariance,
+    FederatedPCA,
+    Log1p,
+    NormalizeCounts,
+    Privacy,
+    SelectVariable,
+    Standardize,
+)
 from eigenfed.arrays import Array
+from eigenfed.data import prepared_rows
 from eigenfed.data.steps import PrepareStep
 from eigenfed.errors import InputError, PrivacyError, SiteRefused
 from eigenfed.linalg.dispersion import select_variable
@@ -105,6 +114,22 @@ def test_the_result_is_that_of_all_rows(kind: str, settings: dict[str, Any]) -> 
     ops = [record.op for record in pca.rounds_ if record.op in ("moments", "squares")]
     if not pca.secure:
         assert ops == ["moments", "squares", "moments", "squares", "moments"]
+
+
+@pytest.mark.parametrize(
+    "method", ["covariance", Covariance(precision="single"), "krylov", "merge"]
+)
+def test_rows_that_are_prepared_whenever_they_are_read_give_the_same_bits(
+    method: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = cut(counts(missing=True))
+    settings: dict[str, Any] = {"method": method, "random_state": 0}
+    steps = ["normalize", "log1p", "standardize:2"]
+    stored = FederatedPCA(K, prepare=steps, **settings).fit_sites(sites, by_site=True)
+    monkeypatch.setattr(prepared_rows, "_BLOCK_BYTES", 1 << 12)
+    read = FederatedPCA(K, prepare=steps, **settings).fit_sites(sites, by_site=True)
+    np.testing.assert_array_equal(read.components_, stored.components_)
+    np.testing.assert_array_equal(read.mean_, stored.mean_)
 
 
 def test_missing_entries_and_weights_count_as_observed() -> None:
