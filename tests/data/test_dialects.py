@@ -277,6 +277,11 @@ def test_a_column_of_different_integers_is_pointed_out(tmp_path: Path) -> None:
     assert "Column 'patient' holds a different integer in every row" in run.stderr
     quiet = eigenfed("fit", *paths, "-k", 1, "--id-column", "patient", "--features", "common")
     assert quiet.stderr == ""
+    paths[1].write_text(paths[1].read_text().replace("patient,", "visit,", 1))
+    some = answer("fit", *paths, "-k", 1, "--id-column", "patient", "--features", "common")
+    assert (some["n"], some["d"]) == (2 * len(X), 2)
+    run = eigenfed("fit", *paths, "-k", 1, "--id-column", "nobody", "--features", "common")
+    assert (run.exit_code, "is a column of none of the files" in run.stderr) == (2, True)
 
 
 def test_a_site_states_its_own_names_units_and_codes(tmp_path: Path) -> None:

@@ -215,18 +215,37 @@ def _open_tables(
                 site: sites[site] if found is None else NamedFile(sites[site], tuple(found))
                 for site, found in names.items()
             }
+    ids = _find_id_columns(sites, id_column, features, inputs)
     tables = {}
     for site, path in sites.items():
         with _naming(site):
             tables[site] = open_table(
                 path,
                 columns=wanted,
-                id_column=id_column,
+                id_column=ids[site],
                 cache=inputs.cache,
                 keep=inputs.keep,
                 options=inputs.get_options(path),
             )
     return tables
+
+
+def _find_id_columns(
+    sites: dict[str, Path], id_column: str | None, features: str, inputs: Inputs
+) -> dict[str, str | None]:
+    """Return the column of row ids of each site; with common features some sites may lack it."""
+    if id_column is None or features == "same":
+        return dict.fromkeys(sites, id_column)
+    from eigenfed.data.files import column_names
+
+    known = {
+        site: column_names(path, inputs.get_options(path)) or () for site, path in sites.items()
+    }
+    if not any(id_column in names for names in known.values()):
+        raise click.UsageError(
+            f"--id-column {id_column} is a column of none of the files. Drop it."
+        )
+    return {site: id_column if id_column in names else None for site, names in known.items()}
 
 
 def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) -> None:
