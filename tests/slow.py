@@ -186,6 +186,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_sine_bound_holds",
         "test_truncation_keeps_weight_mean_and_energy",
     ),
+    "tests/protocol/exact/test_certified_fits.py": (),
     "tests/protocol/exact/test_by_site.py": ("test_levels_are_those_of_the_scores",),
     "tests/protocol/exact/test_certificate.py": (
         "test_the_bound_holds_on_many_problems",

@@ -12,8 +12,8 @@ from eigenfed.cli.progress import Rounds, show_progress
 from eigenfed.transport.rounds import RoundRecord
 
 
-def asked(round_: int, residual: float | None = None) -> RoundRecord:
-    return RoundRecord(round_, "product", {"a": 400}, {"a": 600}, residual=residual)
+def asked(round_: int, angle: float | None = None) -> RoundRecord:
+    return RoundRecord(round_, "product", {"a": 400}, {"a": 600}, angle=angle)
 
 
 def ticking() -> Iterator[float]:
@@ -34,31 +34,31 @@ def test_before_the_first_answer_rows_are_read(rounds: Rounds) -> None:
     assert rounds.done is None
 
 
-def test_without_residuals_nothing_is_said_of_the_time_left(rounds: Rounds) -> None:
+def test_without_angles_nothing_is_said_of_the_time_left(rounds: Rounds) -> None:
     for number in range(3):
         rounds.add(asked(number))
     assert rounds.text == "round 3, product; 3.0 kB"
     assert rounds.left_s is None
 
 
-def test_time_left_follows_how_residuals_fall(rounds: Rounds) -> None:
-    for number, residual in enumerate([1e-2, 1e-3, 1e-4]):
-        rounds.add(asked(number, residual))
+def test_time_left_follows_how_angles_fall(rounds: Rounds) -> None:
+    for number, angle in enumerate([1e-2, 1e-3, 1e-4]):
+        rounds.add(asked(number, angle))
     assert rounds.done == pytest.approx(2 / 6)
     assert rounds.left_s == pytest.approx(12.0)
-    assert rounds.text.endswith("residual 1.0e-04; 3.0 kB; about 12 s left")
+    assert rounds.text.endswith("within 1.0e-04 degrees; 3.0 kB; about 12 s left")
 
 
 @pytest.mark.parametrize("later", [1e-2, 1.0, 0.0, float("inf")])
-def test_residuals_that_do_not_fall_tell_nothing(rounds: Rounds, later: float) -> None:
+def test_angles_that_do_not_fall_tell_nothing(rounds: Rounds, later: float) -> None:
     rounds.add(asked(0, 1e-2))
     rounds.add(asked(1, later))
     assert rounds.left_s is None
 
 
 def test_what_is_done_is_done(rounds: Rounds) -> None:
-    for number, residual in enumerate([1e-2, 1e-9]):
-        rounds.add(asked(number, residual))
+    for number, angle in enumerate([1e-2, 1e-9]):
+        rounds.add(asked(number, angle))
     assert rounds.done == 1.0
     assert rounds.left_s == 0.0
 

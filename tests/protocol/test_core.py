@@ -381,7 +381,7 @@ def test_the_digest_changes_with_everything_that_is_asked() -> None:
 
 def test_the_digest_does_not_change_with_what_is_never_sent() -> None:
     plain = some_calls()[0]
-    kept = replace(plain, quorum=2, deadline_s=5.0, residual=0.1, mu=1.0, largest=8)
+    kept = replace(plain, quorum=2, deadline_s=5.0, angle=0.1, mu=1.0, largest=8)
     assert kept.digest() == plain.digest()
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from eigenfed.report.figures import Bar, draw_bars, draw_grid, draw_residuals, draw_scree
+from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_grid, draw_scree
 from eigenfed.report.model import Component, Round
 from eigenfed.report.score_plot import draw_points, pack_points
 from eigenfed.report.svg import tag, ticks
@@ -53,28 +53,28 @@ def test_a_scree_of_nothing_is_drawn() -> None:
     assert numbers(draw_scree([Component(1, 0.0, 0.0, 0.0)], 0.0).svg, "rect", "height") == [0.0]
 
 
-def rounds(residuals: list[float | None]) -> list[Round]:
-    return [Round(at + 1, "product", 1, 1, (), value) for at, value in enumerate(residuals)]
+def rounds(angles: list[float | None]) -> list[Round]:
+    return [Round(at + 1, "product", 1, 1, (), value) for at, value in enumerate(angles)]
 
 
-def test_residuals_fall_on_a_scale_of_digits() -> None:
-    drawn = draw_residuals(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
+def test_angles_fall_on_a_scale_of_digits() -> None:
+    drawn = draw_angles(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
     assert drawn is not None
     first, second, last = numbers(drawn.svg, "circle", "cy")
     assert last - second == pytest.approx(2 * (second - first), abs=0.2)
     assert "tolerance 1e-06" in drawn.svg
 
 
-def test_a_residual_of_zero_is_drawn_at_the_bottom() -> None:
-    drawn = draw_residuals(rounds([1e-2, 0.0]), 0.0, 1e-6)
+def test_an_angle_of_zero_is_drawn_at_the_bottom() -> None:
+    drawn = draw_angles(rounds([1e-2, 0.0]), 0.0, 1e-6)
     assert drawn is not None
     first, second, last = numbers(drawn.svg, "circle", "cy")
     assert first < second == last
     assert all(np.isfinite(numbers(drawn.svg, "circle", "cx")))
 
 
-def test_without_residuals_there_is_no_curve() -> None:
-    assert draw_residuals(rounds([None, None]), 1e-15, 1e-8) is None
+def test_without_angles_there_is_no_curve() -> None:
+    assert draw_angles(rounds([None, None]), 1e-15, 1e-8) is None
 
 
 def test_cells_are_darker_the_larger() -> None:

@@ -60,7 +60,7 @@ def test_the_command_repeats_the_run(tmp_path: Path, settings: dict[str, Any]) -
     "settings",
     [
         {"method": Power(local_steps=1), "max_rounds": 80},
-        {"tol": 1e-6, "method": "krylov", "certify": False},
+        {"stop": "separated", "method": "krylov", "certify": False},
         {"privacy": Privacy(5.0, 1e-3, relation="zero_out", clip=20.0, shares={"scree": 0.2})},
         {"privacy": DPdisPCA(2.0, 1e-3)},
     ],

@@ -77,6 +77,8 @@ _ALLOWED_WITH_STUDY = (
     help="A feature to use; may be repeated. By default all features are used.",
 )
 @click.option("--id-column", help="Column with the row identifiers.")
+@options.tol
+@options.certify
 @options.seed
 @options.transport
 @options.transcript
@@ -111,6 +113,8 @@ def fit(
     features: str,
     column: tuple[str, ...],
     id_column: str | None,
+    tol: float,
+    certify: str,
     seed: int | None,
     transport: str | None,
     transcript: Path | None,
@@ -156,6 +160,8 @@ def fit(
         privacy=privacy,
         transport=transport,
         transcript=transcript,
+        tol=tol,
+        certify=certify if certify != "no" else False,
         random_state=seed,
     )
     with console.rounds(pca.tol) as callback:

@@ -147,6 +147,21 @@ write_back: _Decorator = click.option(
     is_flag=True,
     help="Write scores and components into the .h5ad files (obsm, varm and uns of AnnData).",
 )
+tol: _Decorator = click.option(
+    "--tol",
+    type=click.FloatRange(0.0, 90.0, min_open=True, max_open=True),
+    default=1e-4,
+    show_default=True,
+    help="Largest angle of a component to the eigenvector that it approximates, in degrees.",
+)
+certify: _Decorator = click.option(
+    "--certify",
+    type=click.Choice(("auto", "rigorous", "no")),
+    default="auto",
+    show_default=True,
+    help="Bound the angle to the exact components: from the run itself (auto), with more work of "
+    "the sites and nothing left to chance where possible (rigorous), or not at all.",
+)
 seed: _Decorator = click.option(
     "--seed",
     type=click.IntRange(0, 2**32 - 1),

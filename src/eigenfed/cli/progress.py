@@ -1,4 +1,4 @@
-"""Progress of a run on a terminal: rounds, residual, bytes and remaining time."""
+"""Progress of a run on a terminal: rounds, accuracy, bytes and remaining time."""
 
 import math
 import threading
@@ -23,7 +23,7 @@ class Rounds:
     Attributes
     ----------
     tol : float
-        The residual at which the run ends.
+        The angle at which the run ends, in degrees.
     clock : callable
         Returns the time in seconds.
 
@@ -32,10 +32,10 @@ class Rounds:
     >>> from eigenfed.transport.rounds import RoundRecord
     >>> seconds = iter([0.0, 2.0, 4.0])
     >>> rounds = Rounds(tol=1e-8, clock=lambda: next(seconds))
-    >>> rounds.add(RoundRecord(0, "product", {"a": 10}, {"a": 990}, residual=1e-2))
-    >>> rounds.add(RoundRecord(1, "product", {"a": 10}, {"a": 990}, residual=1e-5))
+    >>> rounds.add(RoundRecord(0, "product", {"a": 10}, {"a": 990}, angle=1e-2))
+    >>> rounds.add(RoundRecord(1, "product", {"a": 10}, {"a": 990}, angle=1e-5))
     >>> rounds.text
-    'round 2, product; residual 1.0e-05; 2.0 kB; about 2 s left'
+    'round 2, product; within 1.0e-05 degrees; 2.0 kB; about 2 s left'
     """
 
     tol: float
@@ -44,7 +44,7 @@ class Rounds:
     _bytes: int = 0
     _op: str = ""
     _last_s: float = 0.0
-    _residuals: list[tuple[float, float]] = field(default_factory=list)
+    _angles: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._last_s = self.clock()
@@ -55,25 +55,25 @@ class Rounds:
         self._bytes += record.bytes_up + record.bytes_down
         self._op = record.op
         self._last_s = self.clock()
-        if record.residual is not None and 0.0 < record.residual < math.inf:
-            self._residuals.append((self._last_s, record.residual))
+        if record.angle is not None and 0.0 < record.angle < math.inf:
+            self._angles.append((self._last_s, record.angle))
 
     @property
     def done(self) -> float | None:
-        """Fraction of the digits from the first residual to `tol` gained; None if unknown."""
-        if len(self._residuals) < 2:
+        """Fraction of the digits from the first angle to `tol` gained; None if unknown."""
+        if len(self._angles) < 2:
             return None
-        first, last = self._residuals[0][1], self._residuals[-1][1]
+        first, last = self._angles[0][1], self._angles[-1][1]
         if first <= self.tol or last >= first:
             return None
         return min(math.log(first / last) / math.log(first / self.tol), 1.0)
 
     @property
     def left_s(self) -> float | None:
-        """Remaining seconds if residuals keep falling at this rate; None if unknown."""
+        """Remaining seconds if the angle keeps falling at this rate; None if unknown."""
         if self.done is None:
             return None
-        return (1.0 / self.done - 1.0) * (self._residuals[-1][0] - self._residuals[0][0])
+        return (1.0 / self.done - 1.0) * (self._angles[-1][0] - self._angles[0][0])
 
     @property
     def text(self) -> str:
@@ -81,8 +81,8 @@ class Rounds:
         if not self._rounds:
             return "reading rows"
         parts = [f"round {self._rounds}, {self._op}"]
-        if self._residuals:
-            parts.append(f"residual {self._residuals[-1][1]:.1e}")
+        if self._angles:
+            parts.append(f"within {self._angles[-1][1]:.1e} degrees")
         parts.append(size(self._bytes))
         if self.left_s is not None:
             parts.append(f"about {math.ceil(self.left_s)} s left")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from eigenfed.report.wording import MOSTLY, size, things
+from eigenfed.report.wording import MOSTLY, describe_basis, explain_no_bound, size, things
 
 _SHOWN = 20
 _NAMED = 5
@@ -20,7 +20,13 @@ def fit_text(facts: dict[str, Any]) -> str:
     """
     head = study_size(facts["k"], facts["n"], facts["d"], len(facts["sites"]))
     head = f"{head}, by {facts['method']}"
-    lines = [head, "", *_format_spectrum(facts["eigenvalues"], facts["ratios"]), ""]
+    lines = [
+        *_list_warnings(facts),
+        head,
+        "",
+        *_format_spectrum(facts["eigenvalues"], facts["ratios"]),
+        "",
+    ]
     lines += [
         f"rounds       {facts['rounds']}",
         f"sent         {size(facts['bytes_up'])} by the sites, {size(facts['bytes_down'])} to them",
@@ -110,13 +116,18 @@ def _describe_certificate(facts: dict[str, Any]) -> str:
     if grade is None:
         return "none"
     of = "for the matrix with noise: " if facts["privacy"] else ""
-    converged = sum(grade["converged"])
-    bound = grade["angle_bound"]
-    angle = "no bound on the angle" if bound is None else f"angle at most {degrees(bound)}"
-    return (
-        f"{of}{converged} of {things(facts['k'], 'component')} converged, largest residual "
-        f"{max(grade['residuals']):.1e}, {angle}"
-    )
+    converged, bound = sum(grade["converged"]), grade["angle_bound"]
+    angle = "no bound on the angle"
+    if bound is not None:
+        angle = f"angle at most {degrees(bound)}, {describe_basis(grade['failure'])}"
+    return f"{of}{converged} of {things(facts['k'], 'component')} converged, {angle}"
+
+
+def _list_warnings(facts: dict[str, Any]) -> list[str]:
+    """Return the first lines of a result whose accuracy is not certified."""
+    grade = facts["certificate"]
+    reason = explain_no_bound(grade, facts["k"])
+    return [] if reason is None else [f"NOT CERTIFIED: {reason}", ""]
 
 
 def _describe_leakage(facts: dict[str, Any]) -> str:

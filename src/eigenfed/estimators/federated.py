@@ -90,14 +90,19 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         of the same study, that run is resumed and ends with the result that it would have had, bit
         for bit; see Notes. The file holds what the coordinator has received: keep it as
         confidential as that, and delete it when it has served.
-    tol : float, default=2e-8
-        Largest residual ``|M v - lambda v| / lambda_1`` of a component.
+    tol : float, default=1e-4
+        Largest angle between a component and the eigenvector that it approximates, in degrees. It
+        is estimated from the component's residual and the distance to the neighbouring eigenvalues.
     stop : {"all", "separated"}, default="all"
         Which components must meet it: all, or those clearly above the next.
     max_rounds : int, default=50
         Most rounds of products.
-    certify : bool, default=True
-        Ask for one more round, where needed, for the certificate.
+    certify : {"auto", "rigorous", False}, default="auto"
+        "auto" bounds the angle to the exact components from the run itself where the method allows
+        that: with "krylov" the bound holds except with a probability of 1e-6, which the certificate
+        states, and costs nothing. "rigorous" leaves nothing to chance where sites can, at the price
+        of one more round in which they compute much more. False omits the certificate. True means
+        "auto".
     random_state : int, RandomState or None, default=None
         For the public start.
 
@@ -143,7 +148,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
     method_, reason_ : str
         The method that was used, and why.
     rounds_ : tuple of RoundRecord
-        The rounds of the fit: operation, bytes by site, and residual so far.
+        The rounds of the fit: operation, bytes by site, and the largest angle so far.
     egress_ : dict of str to tuple of Egress
         What left each site, as its gate recorded it.
     by_site_ : dict of str to SiteLevel, or None
@@ -185,10 +190,10 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         whiten: bool = False,
         transport: Engine | str | None = None,
         transcript: str | os.PathLike[str] | None = None,
-        tol: float = 2e-8,
+        tol: float = 1e-4,
         stop: str = "all",
         max_rounds: int = 50,
-        certify: bool = True,
+        certify: str | bool = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components

@@ -175,9 +175,13 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             "Pass one of them."
         )
     _check_center(parameters)
-    for name in ("scale", "certify", "secure", "whiten"):
+    for name in ("scale", "secure", "whiten"):
         check_flag(name, parameters[name])
+    if not isinstance(parameters["certify"], bool):
+        check_choice("certify", parameters["certify"], ("auto", "rigorous"))
     tol = parameters["tol"]
-    if not isinstance(tol, float) or not 0.0 < tol < 1.0:
-        raise InputError(f"tol={tol!r} must be between 0 and 1. Pass 2e-8.")
+    if not isinstance(tol, float) or not 0.0 < tol < 90.0:
+        raise InputError(
+            f"tol={tol!r} is an angle in degrees and must be between 0 and 90. Pass 1e-4."
+        )
     return method

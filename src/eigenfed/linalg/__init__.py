@@ -4,8 +4,10 @@
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
+- `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
 - `lanczos`: block Lanczos with full reorthogonalisation.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
+- `remainder`: the largest eigenvalue outside known directions, bounded from above.
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.

@@ -3,12 +3,13 @@
 import math
 
 import numpy as np
-from scipy.linalg import blas, eigh, lapack
+from scipy.linalg import LinAlgError, blas, eigh, lapack
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.threads import limit_threads
 
 _STEPS = 2
+_PLAIN_EXPONENT = 100
 _ORTHONORMAL = 1e-12
 
 
@@ -54,9 +55,20 @@ def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     array([3., 2.])
     """
     m = len(a)
+    peak = max(float(a.max()), -float(a.min()))
+    exponent = math.frexp(peak)[1] if 0.0 < peak < math.inf else 0
+    # Below about 1e-150 LAPACK's driver for a part of the spectrum loses digits.
+    scaled = np.ldexp(a, -exponent) if abs(exponent) > _PLAIN_EXPONENT else a
     # Half of the work is matrix-vector products, which more threads hardly speed up.
     with limit_threads(0.1 * m**3):
-        values, vectors = eigh(a, subset_by_index=[m - k, m - 1], driver="evr")
+        try:
+            values, vectors = eigh(scaled, subset_by_index=[m - k, m - 1], driver="evr")
+        except LinAlgError:
+            # That driver also fails on some matrices with many equal eigenvalues.
+            values, vectors = np.linalg.eigh(scaled)
+            values, vectors = values[m - k :], vectors[:, m - k :]
+    if scaled is not a:
+        values = np.ldexp(values, exponent)
     return values[::-1], vectors[:, ::-1]
 
 

@@ -6,6 +6,7 @@ no further product. Only the basis is stored: with Q the next block and B its co
 Ritz vector, and since Q is orthonormal its norm is that of ``B y``.
 """
 
+import math
 from collections import deque
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
+from eigenfed.linalg.krylov_bound import RitzSpace
 from eigenfed.linalg.threads import map_in_order, one_blas_thread
 
 _NEGLIGIBLE = 1e-14
@@ -38,6 +40,8 @@ class BlockLanczos:
         The last block of the basis, to be multiplied by M next.
     coefficients : ndarray of shape (r, l)
         B: the part of the last product outside the basis is the next block times this.
+    negligible : float
+        Bound on the norm of what was left out of all products as rounding.
 
     Examples
     --------
@@ -51,7 +55,7 @@ class BlockLanczos:
     ...     space.extend()
     >>> values, vectors = space.ritz(1)
     >>> values.round(12), abs(space.components(vectors)).round(12)
-    (array([3., 2.]), array([[1., 0., 0.]]))
+    (array([3.]), array([[1., 0., 0.]]))
     """
 
     def __init__(self, start: Array) -> None:
@@ -59,6 +63,7 @@ class BlockLanczos:
         self._starts = [0]
         self.block = start
         self.coefficients = np.zeros((0, 0))
+        self.negligible = 0.0
         self._inner = np.zeros((0, 0))
         self._following = np.zeros((len(start), 0))
         self._size = int(start.shape[1])
@@ -89,13 +94,39 @@ class BlockLanczos:
         inner[m - width :, :] = onto.T
         self._inner = (inner + inner.T) / 2
         floor = _NEGLIGIBLE * max(float(np.abs(inner).max()), np.finfo(float).tiny)
+        self.negligible = math.sqrt(m) * floor
         with one_blas_thread:
             self._following, self.coefficients = rank_revealing_qr(image, floor)
 
+    @property
+    def trace(self) -> float:
+        """Trace of M on the basis: the sum of all Ritz values."""
+        return float(self._inner.trace())
+
+    @property
+    def coupling(self) -> float:
+        """Norm of M between the basis and its complement."""
+        return float(np.linalg.norm(self.coefficients, 2)) if self.coefficients.size else 0.0
+
     def ritz(self, k: int) -> tuple[Array, Array]:
-        """Compute k + 1 Ritz values, or all there are, and k vectors on the basis, (m, k)."""
-        values, vectors = top_eigh(self._inner, min(k + 1, self._size))
-        return values, vectors[:, :k]
+        """Compute k Ritz values, or all there are, and their vectors on the basis, (m, k)."""
+        return top_eigh(self._inner, min(k, self._size))
+
+    def describe(self, start: float, error: float) -> RitzSpace:
+        """Return all Ritz pairs, for a bound on the eigenvalues that they may have missed.
+
+        Parameters
+        ----------
+        start : float
+            Spectral norm of the Gaussian matrix whose columns span the start.
+        error : float
+            Bound on the norm of the error of all products together.
+        """
+        values, vectors = np.linalg.eigh(self._inner)
+        values, vectors = values[::-1], vectors[:, ::-1]
+        first = self._starts[1] if len(self._starts) > 1 else self._size
+        coupled = self.residuals(vectors)
+        return RitzSpace(values, vectors[:first], coupled, start, error + self.negligible)
 
     def ritz_values(self, count: int) -> Array:
         """Compute the largest Ritz values: at most `count`, and at most all there are."""

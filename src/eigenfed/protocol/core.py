@@ -66,8 +66,8 @@ class Call(Generic[R]):
         For a noised sum: the largest magnitude of any entry. Never sent.
     mu : float or None
         For a noised sum: the budget it spends. Never sent; the sites derive it themselves.
-    residual : float or None
-        Largest residual of the components so far, relative to the first eigenvalue, where known.
+    angle : float or None
+        Largest estimated angle of the components so far, in degrees, where known.
         Shown to whoever watches the run; never sent.
     """
 
@@ -82,7 +82,7 @@ class Call(Generic[R]):
     deadline_s: float | None = None
     largest: int | None = None
     mu: float | None = None
-    residual: float | None = None
+    angle: float | None = None
 
     @property
     def op(self) -> str:

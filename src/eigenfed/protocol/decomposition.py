@@ -1,5 +1,6 @@
 """Result types of a decomposition."""
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,35 +14,67 @@ FURTHER = 10
 """Most variances after those of the components that a decomposition has."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Certificate:
-    """Accuracy of the components: residuals, a bound, and an estimate, kept apart.
+    """Accuracy of the components: residuals, a bound, and estimates, kept apart.
 
     Attributes
     ----------
     residuals : ndarray of shape (k,)
-        ``|M v - lambda v| / lambda_1``. Rigorous: the components are exact for a matrix at that
-        distance from M.
-    angle_bound : float
-        Upper bound on the principal angles to the true subspace, in radians; infinite if there is
-        none. Rigorous given each site's largest remaining eigenvalue, which above 200 features
-        a site finds by an iteration from a random start.
-    angle_estimate : float
-        The same with the next Ritz value in place of the next eigenvalue: an estimate, not a
-        bound.
+        ``|M v - lambda v| / lambda_1``, with the error of the arithmetic added. Rigorous: the
+        components are exact for a matrix at that distance from M.
+    angles : ndarray of shape (k,)
+        Estimated angle between each component and the eigenvector that it approximates, in radians:
+        its residual over the distance to the neighbouring eigenvalues. Infinite where components
+        have equal variances, or none: such a direction is not determined.
     converged : ndarray of bool, shape (k,)
-        Whether each residual is within the tolerance.
+        Whether each of these angles is within the tolerance.
+    angle_bound : float
+        Upper bound on the principal angles between the span of the components and the true one, in
+        radians; infinite if there is none. It holds except with the probability `failure`.
+    angle_estimate : float
+        The same with the next Ritz value in place of a bound on the next eigenvalue: an estimate,
+        not a bound.
+    failure : float
+        Probability, over random starts, that the bound does not hold; 0 if it is rigorous.
     total_variance : float
     orthonormality : float
         Largest error of the components' inner products, compared with an orthonormal set.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed import FederatedPCA
+    >>> rows = np.random.default_rng(0).standard_normal((90, 4)) * [8.0, 4.0, 2.0, 1.0]
+    >>> FederatedPCA(2).fit_sites({"a": rows[:40], "b": rows[40:]}).certificate_
+    <Certificate: 2 of 2 components converged, angle at most ...e-12 degrees, rigorous>
     """
 
     residuals: Array
+    angles: Array
+    converged: npt.NDArray[np.bool_]
     angle_bound: float
     angle_estimate: float
-    converged: npt.NDArray[np.bool_]
+    failure: float
     total_variance: float
     orthonormality: float
+
+    @property
+    def basis(self) -> str:
+        """What the bound rests on: "rigorous", "probable", or "none" if it is infinite."""
+        if not math.isfinite(self.angle_bound):
+            return "none"
+        return "probable" if self.failure > 0.0 else "rigorous"
+
+    def __repr__(self) -> str:
+        """Return the main figures in a line."""
+        angle = "no bound on the angle"
+        if self.basis != "none":
+            chance = f" (fails with probability {self.failure:.0e})" if self.failure > 0.0 else ""
+            angle = f"angle at most {math.degrees(self.angle_bound):.1e} degrees, {self.basis}"
+            angle += chance
+        reached = f"{np.count_nonzero(self.converged)} of {len(self.converged)}"
+        return f"<Certificate: {reached} components converged, {angle}>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ class Shape:
         Whether sums are computed by secure aggregation.
     products : int or None
         Rounds of products, if known; otherwise a method assumes its usual number.
-    certify : bool
+    certify : "auto", "rigorous" or False
     cores : int
         Number of threads that work on blocks of rows, and on replies.
     density : float
@@ -67,7 +67,7 @@ class Shape:
     sites: int
     secure: bool = False
     products: int | None = None
-    certify: bool = True
+    certify: str | bool = "auto"
     cores: int = 1
     density: float = 1.0
 
@@ -256,12 +256,12 @@ class Run:
 
     @property
     def tol(self) -> float:
-        """Largest residual of a converged component, relative to the first eigenvalue."""
+        """Largest angle of a converged component, in degrees."""
         return self.study.tol
 
     @property
-    def certify(self) -> bool:
-        """Whether to compute a certificate."""
+    def certify(self) -> str | bool:
+        """Which certificate to compute: "auto", "rigorous", or False for none."""
         return self.study.certify
 
 
@@ -461,7 +461,7 @@ def iterated_cost(shape: Shape, width: int, rounds: int, held: float) -> Cost:
     rounds = shape.products or rounds
     answered = rounds * width
     return Cost(
-        rounds + shape.certify,
+        rounds + bool(shape.certify),
         answered,
         float(shape.features) * answered,
         product_site_bytes(shape, answered, width),

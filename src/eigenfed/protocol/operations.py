@@ -220,13 +220,15 @@ class Terms:
             raise InputError(f"The columns of {name} must be orthonormal.")
 
 
-def check_finite(name: str, value: Array, shape: tuple[int, ...]) -> None:
+def check_finite(
+    name: str, value: Array, shape: tuple[int, ...], *, largest: float = LARGEST
+) -> None:
     """Raise InputError for another shape, or a number that is not finite or is very large."""
     if value.shape != shape:
         raise InputError(f"{name} must have the shape {shape}.")
     # Negated so that NaN is refused as well.
-    if value.size and not max(float(value.max()), -float(value.min())) <= LARGEST:
-        raise InputError(f"{name} must hold finite numbers of magnitude at most {LARGEST:g}.")
+    if value.size and not max(float(value.max()), -float(value.min())) <= largest:
+        raise InputError(f"{name} must hold finite numbers of magnitude at most {largest:g}.")
 
 
 def check_integer(name: str, value: int, least: int, most: int) -> None:

@@ -55,11 +55,12 @@ class Study:
         Whether each site finally reports the mean and mean square of its scores.
     privacy : Privacy, Published or None
     tol : float
-        Largest residual, relative to the first eigenvalue.
+        Largest angle of a converged component to its eigenvector, in degrees.
     stop : {"all", "separated"}
     max_rounds : int
         Largest number of rounds of products.
-    certify : bool
+    certify : {"auto", "rigorous", False}
+        How much the certificate may cost; True is read as "auto".
     wire : {"float64", "float32"}
         Precision of the floats in messages.
     features : str
@@ -84,10 +85,10 @@ class Study:
     secure: bool = False
     by_site: bool = False
     privacy: Privacy | Published | None = None
-    tol: float = 2e-8
+    tol: float = 1e-4
     stop: str = "all"
     max_rounds: int = 50
-    certify: bool = True
+    certify: str | bool = "auto"
     wire: str = "float64"
     features: str = ""
     prepare: tuple[PrepareStep, ...] = ()
@@ -95,6 +96,7 @@ class Study:
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_method(self.method))
         object.__setattr__(self, "prepare", as_steps(self.prepare))
+        object.__setattr__(self, "certify", "auto" if self.certify is True else self.certify)
         for kind, names in _TYPES.items():
             if any(type(getattr(self, name)) is not kind for name in names):
                 raise InputError(f"{', '.join(names)} of a study must be of type {kind.__name__}.")
@@ -116,6 +118,8 @@ class Study:
         for option, choices in _CHOICES.items():
             if getattr(self, option) not in choices:
                 raise InputError(f"{option} of a study must be one of {', '.join(choices)}.")
+        if self.certify is not False and self.certify not in ("auto", "rigorous"):
+            raise InputError("certify of a study must be 'auto', 'rigorous' or False.")
 
     @property
     def masked(self) -> bool:
@@ -243,7 +247,7 @@ def _parse_study(data: bytes) -> Study:
 
 _TYPES: dict[type[Any], tuple[str, ...]] = {
     int: ("max_rounds",),
-    bool: ("scale", "secure", "by_site", "certify"),
+    bool: ("scale", "secure", "by_site"),
     str: ("name", "split", "stop", "wire", "features"),
     tuple: ("sites",),
 }

@@ -173,15 +173,17 @@ def _list_rules(k: int) -> dict[str, Rule]:
             tol=_number,
             stop=_scalar,
             max_rounds=_count,
-            certify=_flag,
+            certify=_scalar,
             privacy=_maybe(_terms),
         ),
         "certificate": _maybe(
             _table(
                 residuals=by_component,
+                angles=_maybe(_list(known, k)),
                 converged=_list(_flag, k),
                 angle_bound=known,
                 angle_estimate=known,
+                failure=known,
                 orthonormality=_number,
             )
         ),
@@ -219,7 +221,7 @@ _EVENTS = {
         bytes_down=_by_name(_count),
         bytes_up=_by_name(_count),
         lost=_list(_text),
-        residual=_maybe(_number),
+        angle=_maybe(_number),
     ),
     "left": _table(
         site=_text,

@@ -284,14 +284,14 @@ def draw_grid(
     return make_drawing(name, height, title=title, caption=caption, parts=parts)
 
 
-def draw_residuals(rounds: Sequence[Round], final: float | None, tol: float) -> Drawing | None:
-    """Draw the largest residual by round; return None if fewer than two are known."""
-    known = [(r.place - 1, r.residual) for r in rounds if r.residual is not None]
+def draw_angles(rounds: Sequence[Round], final: float | None, tol: float) -> Drawing | None:
+    """Draw the largest angle by round, in degrees; return None if fewer than two are known."""
+    known = [(r.place - 1, r.angle) for r in rounds if r.angle is not None]
     if final is not None and known:
         known.append((len(rounds), final))
     if len(known) < 2:
         return None
-    # A residual of 0 has no logarithm and is drawn below all others.
+    # An angle of 0 has no logarithm and is drawn below all others.
     floor = min([value for _, value in known if value > 0.0] + [tol]) / 2
     logs = [math.log10(max(value, floor)) for _, value in known]
     low = math.floor(min(logs))
@@ -307,20 +307,21 @@ def draw_residuals(rounds: Sequence[Round], final: float | None, tol: float) -> 
             cy=y,
             r=4,
             class_="dot mark",
-            data_tip=f"after {things(place, 'round')}: residual {value:.2e}",
+            data_tip=f"after {things(place, 'round')}: {value:.2e} degrees",
         )
         for (x, y), (place, value) in zip(places, known, strict=True)
     ]
     caption = (
-        f"The largest residual fell from {known[0][1]:.2e} after {things(known[0][0], 'round')} to "
-        f"{known[-1][1]:.2e} after {known[-1][0]}; the tolerance is {tol:g}."
+        f"The largest angle fell from {known[0][1]:.2e} degrees after "
+        f"{things(known[0][0], 'round')} to {known[-1][1]:.2e} after {known[-1][0]}; the tolerance "
+        f"is {tol:g}."
     )
-    return make_drawing("residuals", 276, title="Residual by round", caption=caption, parts=parts)
+    return make_drawing("angles", 276, title="Angle by round", caption=caption, parts=parts)
 
 
 def _draw_log_axes(across: Scale, up: Scale, tol: float) -> list[Markup]:
     left, low, high = 64, int(up.low), int(up.high)
-    parts = [text(left, 10, "largest residual of a component", "axis-name")]
+    parts = [text(left, 10, "largest estimated angle of a component, in degrees", "axis-name")]
     for mark in range(low, high + 1, max((high - low) // 5, 1)):
         parts += [
             line(left, up(mark), _RIGHT, up(mark), "grid"),

@@ -191,14 +191,14 @@ class Loadings:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the request, its traffic, the sites lost, and the residual before it."""
+    """One round: the request, its traffic, the sites lost, and the angle before it in degrees."""
 
     place: int
     op: str
     bytes_down: int
     bytes_up: int
     lost: tuple[str, ...]
-    residual: float | None
+    angle: float | None
 
 
 @dataclass(frozen=True)
@@ -406,7 +406,7 @@ def _make_round(request: dict[str, Any]) -> Round:
         sum(request["bytes_down"].values()),
         sum(request["bytes_up"].values()),
         tuple(request["lost"]),
-        request["residual"],
+        request["angle"],
     )
 
 

@@ -8,7 +8,7 @@ from eigenfed.protocol.method import AUTO, all_methods, find_method
 from eigenfed.report.model import Report
 from eigenfed.report.page_elements import Code, PageTable, Part, Section
 
-_DEFAULTS = {"tol": 2e-8, "stop": "all", "max_rounds": 50, "certify": True}
+_DEFAULTS = {"tol": 1e-4, "stop": "all", "max_rounds": 50, "certify": "auto"}
 _TERMS = {
     "relation": "replace_one",
     "clip": None,
@@ -78,8 +78,9 @@ def write_command(facts: dict[str, Any]) -> str | None:
     'eigenfed fit a.csv b.csv -k 2 --method power --option decay=false --seed 7 -o result'
     """
     asked, terms = facts["asked"], facts["asked"]["privacy"]
-    changed = [name for name, value in _DEFAULTS.items() if asked[name] != value]
-    if changed or facts["split"] != "samples":
+    if any(asked[name] != _DEFAULTS[name] for name in ("stop", "max_rounds")):
+        return None
+    if facts["split"] != "samples":
         return None
     if terms is not None and (terms["name"] != "Privacy" or _needs_python(terms)):
         return None
@@ -97,6 +98,9 @@ def write_command(facts: dict[str, Any]) -> str | None:
         for name, option in _OPTIONS.items():
             if terms[name] != _TERMS[name]:
                 words += [option, str(terms[name])]
+    words += [] if asked["tol"] == _DEFAULTS["tol"] else ["--tol", f"{asked['tol']:g}"]
+    if asked["certify"] != _DEFAULTS["certify"]:
+        words += ["--certify", asked["certify"] or "no"]
     words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
     return shlex.join([*words, "-o", "result"])
 

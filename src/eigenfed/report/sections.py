@@ -1,9 +1,10 @@
 """The verdicts on the first screen, and the sections on results and accuracy."""
 
+import math
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
-from eigenfed.report.figures import Bar, draw_bars, draw_residuals, draw_scree
+from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
 from eigenfed.report.page_elements import (
     Facts,
@@ -23,6 +24,7 @@ from eigenfed.report.wording import (
     PARTLY,
     angle,
     count,
+    describe_basis,
     join_names,
     number,
     percent,
@@ -78,18 +80,23 @@ def judge_accuracy(report: Report) -> PageVerdict:
     bound = certificate["angle_bound"]
     if report.converged < k:
         words = (
-            f"{k - report.converged} of {things(k, 'component')} did not reach the tolerance. "
-            "Allow more rounds, or request fewer components."
+            f"{k - report.converged} of {things(k, 'component')} did not reach the tolerance of "
+            f"{report.facts['asked']['tol']:g} degrees. Components of nearly equal variance never "
+            "do: only their span is determined. Otherwise allow more rounds, or request fewer "
+            "components."
         )
+        if bound is None:
+            words = f"Not certified: there is no bound on the angle. {words}"
         return PageVerdict("Accuracy", "not converged", words, "look")
     if bound is None:
         words = (
-            f"All components converged{' on the matrix with noise' if private else ''}, but the "
-            "next eigenvalue is too close for a bound on the angle: the last component may mix "
-            "with the next."
+            f"Not certified: all components converged"
+            f"{' on the matrix with noise' if private else ''}, but the next eigenvalue is too "
+            "close for a bound on the angle: the last component may mix with the next."
         )
         return PageVerdict("Accuracy", "converged, no bound", words, "look")
-    within = f"The components are within {small_angle(bound)} of those of"
+    basis = describe_basis(certificate["failure"])
+    within = f"The components are within {small_angle(bound)} ({basis}) of those of"
     if private:
         effect = "is estimated below" if report.facts["signal"] else "is unknown"
         words = f"{within} the matrix with noise. How far noise has moved them {effect}."
@@ -378,11 +385,12 @@ def show_accuracy(report: Report) -> Section:
     words = [f"{verdict.value.capitalize()}. {verdict.words}"]
     if certificate is not None:
         words.append(
-            "The residual of a component measures how far it is from an exact eigenvector, "
-            "relative to the largest eigenvalue. The bound on the angle follows from the "
-            "residuals, from the gap to the next eigenvalue, and from a bound on the variance of "
-            "each site outside the components. Do not interpret a component that did not converge: "
-            "its direction may still change."
+            "The angle of each component to the eigenvector that it approximates is estimated from "
+            "its residual and the distance to the neighbouring eigenvalues. The bound holds for "
+            "all components together, as a subspace: it follows from the residuals and from an "
+            "upper bound on the next eigenvalue. It is rigorous, or holds with the probability "
+            "given, over the random start of the run. Do not interpret a component that did not "
+            "converge: its direction may still change."
         )
     if facts["privacy"] is not None:
         words.append(
@@ -396,16 +404,16 @@ def show_accuracy(report: Report) -> Section:
         )
     turns = describe_turns(facts)
     words += [] if turns is None else [turns]
-    final = None if certificate is None else max(certificate["residuals"])
-    curve = draw_residuals(report.rounds, final, facts["asked"]["tol"])
-    if curve is None:
+    curve = draw_angles(report.rounds, _find_largest(certificate), facts["asked"]["tol"])
+    known = all_methods().get(facts["method"])
+    if curve is None and known is not None and not known.iterates:
         words.append(
             "This method computes the components directly from the replies, without iterations, so "
             "there is no convergence curve."
         )
     parts: list[Part] = [] if facts["signal"] is None else [_draw_signal(facts["signal"])]
     if certificate is not None:
-        parts += [_list_bounds(certificate), _make_residual_table(certificate)]
+        parts += [_list_bounds(certificate), _make_angle_table(certificate)]
     parts += list_turns(facts)
     table = _make_round_table(report)
     parts.append(table if curve is None else Figure(curve, (table,)))
@@ -437,18 +445,29 @@ def _list_bounds(certificate: dict[str, Any]) -> Facts:
         (name, "none: the next eigenvalue is too close" if value is None else angle(value))
         for name, value in bounds
     ]
+    if certificate["angle_bound"] is not None:
+        items.insert(1, ("The bound holds", describe_basis(certificate["failure"])))
     items.append(("Largest residual", f"{max(certificate['residuals']):.2e}"))
     items.append(("Deviation from orthonormality", f"{certificate['orthonormality']:.2e}"))
     return Facts(tuple(items))
 
 
-def _make_residual_table(certificate: dict[str, Any]) -> PageTable:
-    graded = zip(certificate["residuals"], certificate["converged"], strict=True)
+def _find_largest(certificate: dict[str, Any] | None) -> float | None:
+    """Return the largest estimated angle, in degrees, if all are finite."""
+    angles = None if certificate is None else certificate["angles"]
+    return None if angles is None or None in angles else math.degrees(max(angles))
+
+
+def _make_angle_table(certificate: dict[str, Any]) -> PageTable:
+    residuals, converged = certificate["residuals"], certificate["converged"]
+    angles = certificate["angles"] or [None] * len(residuals)
+    degrees = [None if angle is None else math.degrees(angle) for angle in angles]
+    graded = zip(degrees, residuals, converged, strict=True)
     return PageTable(
-        "residual-table",
-        "Residual by component",
-        ("component", "residual", "converged"),
-        tuple((f"PC{p}", residual, reached) for p, (residual, reached) in enumerate(graded, 1)),
+        "angle-table",
+        "Accuracy by component",
+        ("component", "estimated angle in degrees", "residual", "converged"),
+        tuple((f"PC{place}", *row) for place, row in enumerate(graded, 1)),
         folded=True,
     )
 
@@ -456,15 +475,15 @@ def _make_residual_table(certificate: dict[str, Any]) -> PageTable:
 def _make_round_table(report: Report) -> PageTable:
     return PageTable(
         "round-table",
-        "Requests, traffic and residual by round",
-        ("round", "request", "bytes to sites", "bytes from sites", "residual before", "no answer"),
+        "Requests, traffic and angle by round",
+        ("round", "request", "bytes to sites", "bytes from sites", "degrees before", "no answer"),
         tuple(
             (
                 r.place,
                 r.op,
                 r.bytes_down,
                 r.bytes_up,
-                "-" if r.residual is None else r.residual,
+                "-" if r.angle is None else r.angle,
                 ", ".join(r.lost) or "-",
             )
             for r in report.rounds

@@ -1,6 +1,7 @@
 """Numbers, sizes and lists of names as text for people."""
 
 import math
+from typing import Any
 
 MOSTLY, PARTLY = 0.5, 0.1
 """Fractions from which a component is said to be "mostly" or "partly" an effect."""
@@ -119,3 +120,48 @@ def shorten(name: str, most: int = 26) -> str:
         return name
     kept = (most - 1) // 2
     return f"{name[: most - 1 - kept]}…{name[-kept:]}"
+
+
+def describe_basis(failure: float | None) -> str:
+    """Return what a bound on the angle rests on, in words.
+
+    Examples
+    --------
+    >>> describe_basis(0.0), describe_basis(1e-6), describe_basis(None)
+    ('rigorous', 'with probability 1 - 1e-06', 'as an earlier release computed it')
+    """
+    if failure is None:
+        return "as an earlier release computed it"
+    return f"with probability 1 - {failure:.0e}" if failure > 0.0 else "rigorous"
+
+
+def explain_no_bound(certificate: dict[str, Any] | None, k: int) -> str | None:
+    """Return why the accuracy of a result is not certified, or None if it is.
+
+    Parameters
+    ----------
+    certificate : dict or None
+        As in ``result.json``.
+    k : int
+        Number of components.
+
+    Examples
+    --------
+    >>> explain_no_bound({"angle_bound": 1e-9, "converged": [True]}, 1)
+    >>> explain_no_bound(None, 1)
+    'no certificate was computed, so the accuracy of the components is unknown.'
+    """
+    if certificate is None:
+        return "no certificate was computed, so the accuracy of the components is unknown."
+    if certificate["angle_bound"] is not None:
+        return None
+    missing = k - sum(certificate["converged"])
+    if missing:
+        return (
+            f"{missing} of {things(k, 'component')} did not converge, and there is no bound on "
+            "the angle to the exact ones."
+        )
+    return (
+        "there is no bound on the angle to the exact components: the next eigenvalue is too close, "
+        "so the last component may mix with the next."
+    )

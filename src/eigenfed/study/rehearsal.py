@@ -66,6 +66,8 @@ class Rehearsal:
             prepare=study.prepare or None,
             secure=study.secure,
             privacy=study.privacy,
+            tol=study.tol,
+            certify=study.certify,
             random_state=study.seed,
         )
 

@@ -182,7 +182,7 @@ class LocalTransport:
     ) -> None:
         sent = {name: down for name, (down, _) in sizes.items()}
         received = {name: up for name, (_, up) in sizes.items()}
-        record = RoundRecord(round_, call.op, sent, received, tuple(lost), call.residual)
+        record = RoundRecord(round_, call.op, sent, received, tuple(lost), call.angle)
         self.log.append(record)
         log_round(self._run, record)
         if self._callback is not None:

@@ -31,9 +31,9 @@ class RoundRecord:
         Bytes to and from each site that answered.
     lost : tuple of str
         Sites that did not answer.
-    residual : float or None
-        Largest residual of the components before the round, relative to the first eigenvalue,
-        where the coordinator knew it.
+    angle : float or None
+        Largest estimated angle of a component before the round, in degrees, where the coordinator
+        knew it.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class RoundRecord:
     sent: dict[str, int]
     received: dict[str, int]
     lost: tuple[str, ...] = ()
-    residual: float | None = None
+    angle: float | None = None
 
     @property
     def bytes_up(self) -> int:

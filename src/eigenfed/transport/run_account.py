@@ -84,8 +84,8 @@ class RunAccount:
 
 
 def _finite(record: RoundRecord) -> dict[str, float | None]:
-    residual = record.residual
-    return {"residual": residual if residual is not None and math.isfinite(residual) else None}
+    angle = record.angle
+    return {"angle": angle if angle is not None and math.isfinite(angle) else None}
 
 
 def egress_to_json(egress: tuple[Egress, ...]) -> list[dict[str, Any]]:

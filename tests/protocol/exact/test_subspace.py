@@ -172,14 +172,14 @@ def test_sites_of_one_row_and_of_none_find_all_directions() -> None:
 
 
 def test_the_change_of_iterates_stops_where_the_residual_would_not() -> None:
-    rng, t = np.random.default_rng(6), 1e-8
+    rng, t = np.random.default_rng(6), float(np.degrees(np.arccos(1.0 - 1e-8)))
     X = rng.standard_normal((300, 12)) * [9.0, 5.0, 3.0, 1.4, *[1.0] * 8]
     by_change = run(cut(X), options=Subspace(criterion="change"), tol=t, certify=True)
-    by_residual = run(cut(X), tol=t, certify=True)
+    by_residual = run(cut(X), tol=1e-4, certify=True)
     truth = pooled(X).vt[:K]
     early, late = (float(sines(r.found.components, truth)[0]) for r in (by_change, by_residual))
     assert by_change.found.products < by_residual.found.products
-    assert early > 1e-4 > 1e-6 > late
+    assert early > 1e-4 > 2e-6 > late
     assert by_change.found.certificate is not None
     assert by_residual.found.certificate is not None
     assert not by_change.found.certificate.converged.all()
@@ -188,7 +188,8 @@ def test_the_change_of_iterates_stops_where_the_residual_would_not() -> None:
 
 def test_the_criterion_of_equation_5_is_the_published_one() -> None:
     t = 1e-4
-    done = run(cut(data(7)), options=Subspace(criterion="change"), tol=t)
+    angle = float(np.degrees(np.arccos(1.0 - t)))
+    done = run(cut(data(7)), options=Subspace(criterion="change"), tol=angle)
     turns = [np.sum(a * b, axis=0).min() for a, b in itertools.pairwise(done.iterates)]
     last = done.found.products
     assert all(turn < 1 - t for turn in turns[: last - 2])
@@ -205,7 +206,7 @@ def test_certificates_speak_of_the_components_returned(criterion: str) -> None:
     left = covariance @ components.T - components.T * variances
     residuals = np.linalg.norm(left, axis=0) / variances[0]
     assert done.found.certificate is not None
-    np.testing.assert_allclose(done.found.certificate.residuals, residuals, rtol=1e-4, atol=1e-14)
+    np.testing.assert_allclose(done.found.certificate.residuals, residuals, rtol=1e-3, atol=1e-12)
     made = sum("product" in e.op for e in done.sites["s0"].egress)
     assert done.found.products == made
 

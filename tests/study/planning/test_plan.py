@@ -125,7 +125,7 @@ def test_many_features_are_forecast_without_many_numbers() -> None:
     assert tracemalloc.get_traced_memory()[1] < 500e6
     tracemalloc.stop()
     assert found.method == Krylov()
-    products = found.cases[0].traffic.rounds - 2
+    products = found.cases[0].traffic.rounds - 1
     assert found.cases[0].traffic.up == pytest.approx((8 * products + 2) * 8e7, rel=0.01)
 
 

@@ -6,7 +6,9 @@
 - `stages`: how requests bring those figures to the sites.
 - `magnitude`: the magnitude of a site's numbers, for secure sums.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
-- `certificate`: residuals and a proven bound on the angle; Rayleigh-Ritz on a basis.
+- `certificate`: Rayleigh-Ritz on a basis, and bounds on the eigenvalues outside it.
+- `accuracy`: angles, bounds and convergence from Ritz values and residuals.
+- `rounding`: errors of arithmetic, messages and fixed point, which a certificate adds.
 - `covariance`: `Covariance`: the whole covariance in one round.
 - `factors`: `Factors`: the whole covariance in one round, as factors, where rows are few.
 - `krylov`: `Krylov`: block Lanczos, one block of directions each round.

@@ -8,41 +8,53 @@ site         nothing: it knows the directions that it was sent
 
 Residuals follow from products that the run has made anyway. The bound on the angle (Davis-Kahan)
 also needs an upper bound on the first eigenvalue that is not wanted. Ritz values are lower bounds:
-with them the "bound" fails. The largest eigenvalue of a sum is at most the sum of the largest
-eigenvalues, so one number from each site is enough, and secure aggregation can carry it.
+with them the "bound" fails. There are three ways to an upper bound:
+
+- from the total variance: what the known directions leave of it bounds every other eigenvalue;
+- from a random start (`eigenfed.linalg.krylov_bound`), except with a small probability;
+- from the sites: the largest eigenvalue of a sum is at most the sum of the largest eigenvalues, so
+  one number from each site is enough, and secure aggregation can carry it.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
+from eigenfed.linalg.remainder import SHORT_SIDE, Factor, UpperBound, bound_largest_outside
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
-from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
-from eigenfed.protocol.exact.moments import FramedRequest, Moments, prepare_rows
+from eigenfed.protocol.decomposition import FURTHER, Decomposition
+from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
+from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.products import Products
+from eigenfed.protocol.exact.rounding import bound_fixed_point, bound_rounding, bound_wire_error
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
+from eigenfed.protocol.study import Study
 
-_DENSE_FEATURES = 200
-"""Up to so many features a full eigenproblem is faster than ARPACK."""
-_ARNOLDI_TOL = 1e-7
-_MARGIN = 1e-6
+_ASSUMED_RATIO = 0.99
+"""Ratio of the next eigenvalue to the last wanted one, where a method knows nothing of it."""
+_RIGOROUS_SIDE = 3000
+"""Length of a site's shorter side up to which a rigorous certificate computes whole matrices."""
+_ENTROPY = 0x72656D61696E646572
+"""Public seed of a site's random start. A run seeds its own directions otherwise: they would leave
+nothing of a start that came from the same numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RemainderReply:
-    """Largest eigenvalue outside known directions."""
+    """Largest eigenvalue outside known directions, and the probability that it is larger."""
 
     largest: float
+    failure: float
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -69,20 +81,42 @@ class RemainderRequest(FramedRequest):
             raise InputError("A remainder is requested after products.")
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
-        """Return the trace."""
-        return {"largest": limits.most}
+        """Return the trace, and 1 for a probability."""
+        return {"largest": limits.most, "failure": 1.0}
 
 
-@op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("largest remaining eigenvalue", "2", Leaves.SUM_ONLY, Reveals.BOUND))
 def remainder(
     source: Source, request: RemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:
     """Return the largest eigenvalue of the site's scatter outside the directions revealed."""
     view, frame, state = prepare_rows(source, state)
+    factor = _factor_scatter(view)
     known = select_known(state, last=request.last)
-    return Answer(
-        RemainderReply(largest=bound_largest_outside(view.product, known, frame.trace)), state
+    return Answer(bound_remainder(factor, known, frame.trace, terms.study), state)
+
+
+def _factor_scatter(view: Prepared) -> Factor:
+    """Return the rows, times the roots of their weights, as a factor of the scatter."""
+    source = view.source
+    if source.weights is None:
+        return Factor(source.n, source.d, view.multiply, view.adjoint)
+    roots = np.sqrt(source.weights)[:, None]
+    inverses = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0.0)
+    return Factor(
+        source.n,
+        source.d,
+        lambda columns: roots * view.multiply(columns),
+        lambda sided: view.adjoint(inverses * sided),
     )
+
+
+def bound_remainder(factor: Factor, known: Array, trace: float, study: Study) -> RemainderReply:
+    """Return the reply of a site to a request for its largest remaining eigenvalue."""
+    side = _RIGOROUS_SIDE if study.certify == "rigorous" else SHORT_SIDE
+    draw = np.random.default_rng(_ENTROPY).standard_normal
+    largest, failure = bound_largest_outside(factor, known, trace, draw, short_side=side)
+    return RemainderReply(largest=largest, failure=failure)
 
 
 def select_known(state: State, *, last: bool) -> Array:
@@ -98,153 +132,61 @@ def make_products(run: Run) -> Products:
     return Products(run.moments, run.total, run.frame, RemainderRequest)
 
 
-def bound_largest_outside(apply: Callable[[Array], Array], known: Array, trace: float) -> float:
-    """Bound the largest eigenvalue of a positive matrix outside the span of `known`.
-
-    Parameters
-    ----------
-    apply : callable
-        Multiplies the matrix by an array of shape (d, l).
-    known : ndarray of shape (d, m)
-        Orthonormal columns.
-    trace : float
-        Trace of the matrix, which is the bound if the iteration does not converge.
-    """
-    d = len(known)
-    if known.shape[1] >= d or trace == 0.0:
-        return 0.0
-
-    def outside(x: Array) -> Array:
-        inside: Array = x.reshape(d, -1)
-        inside = inside - known @ (known.T @ inside)
-        image = apply(inside)
-        return image - known @ (known.T @ image)
-
-    if d <= _DENSE_FEATURES:
-        matrix = outside(np.eye(d))
-        return max(float(np.linalg.eigvalsh((matrix + matrix.T) / 2)[-1]), 0.0)
-
-    start = np.random.default_rng(0).standard_normal(d)
-    try:
-        values, vectors = eigsh(
-            LinearOperator((d, d), matvec=outside, dtype=np.float64),
-            k=1,
-            which="LA",
-            v0=start,
-            tol=_ARNOLDI_TOL,
-        )
-    except ArpackNoConvergence:
-        return trace
-    # A converged Ritz value is too small by about the squared residual over a gap: adding the
-    # residual itself, and a margin, makes it an upper bound.
-    residual = outside(vectors)[:, 0] - values[0] * vectors[:, 0]
-    largest = max(float(values[0]), 0.0) + float(column_norms(residual[:, None])[0])
-    return min(largest * (1.0 + _MARGIN), trace)
-
-
-def request_certificate(
-    products: Products,
-    *,
-    values: Array,
-    residual: Array,
-    vt: Array,
-    known: Array,
-    last: bool,
-    next_value: float | None,
-    coupling: float,
-    tol: float,
-) -> Protocol[Certificate]:
-    """Certify components by their residuals and by the spectrum outside the known directions.
-
-    With a the next Ritz value, c the bound on the spectrum outside `known` and b the coupling, the
-    first unwanted eigenvalue is at most the larger eigenvalue of ``[[a, b], [b, c]]``. The angle
-    follows from the residual over the gap to it.
+def bound_error(products: Products, directions: int) -> float:
+    """Bound the error of the covariance that a run has multiplied by.
 
     Parameters
     ----------
     products : Products
-        The products of the run.
-    values : ndarray of shape (k,)
-        Ritz values.
-    residual : ndarray of shape (p, k)
-        ``M v - value v`` for each component, in any orthonormal basis.
-    vt : ndarray of shape (k, d)
-        The components.
-    known : ndarray of shape (d, m)
-        All directions revealed, orthonormal; they span the components.
-    last : bool
-        Whether they are those of the last product, or of all products.
-    next_value : float or None
-        The largest Ritz value on `known` beyond the components, if there is one.
-    coupling : float
-        Norm of M between `known` and its complement.
-    tol : float
-        Residual, relative to the first eigenvalue, up to which a component has converged.
+    directions : int
+        How many directions were multiplied.
     """
-    request = products.outside(last=last, **products.first())
-    answer = yield from products.total(Call(request, residual=products.residual))
-    variance = products.trace / products.divisor
-    rounding = bound_wire_error(products.moments, variance, known.shape[1])
-    # Fixed-point sums have an error in each entry: all of them, in Frobenius norm.
-    step = float(np.max(products.total.error(products.moments.most)))
-    rounding += step * math.sqrt(known.size) / products.divisor
-    outside = answer.largest / products.divisor + rounding
-    largest = values[0] if values[0] > 0 else 1.0
-    size = rounding + (float(np.linalg.norm(residual, 2)) if residual.size else 0.0)
-    # Without a Ritz value beyond the components, only the spectrum outside them is unwanted.
-    above = following = outside
-    if next_value is not None:
-        following = next_value
-        half = (next_value - outside) / 2
-        above = (next_value + outside) / 2 + math.hypot(half, coupling)
-    residuals = (column_norms(residual) + rounding) / largest
-    return Certificate(
-        residuals,
-        bound_angle(size, values[-1] - above),
-        bound_angle(size, values[-1] - following),
-        residuals <= tol,
-        variance,
-        float(np.abs(vt @ vt.T - np.eye(len(vt))).max()),
+    moments, variance = products.moments, products.variance
+    return (
+        bound_rounding(moments, variance)
+        + bound_wire_error(moments, variance, directions)
+        # Every entry of every product has its own error: all of them, in Frobenius norm.
+        + bound_fixed_point(moments, products.total, float(directions) * len(moments.mean))
     )
 
 
-def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:
-    """Bound the error of the covariance due to messages in single precision.
-
-    With u the relative rounding error of one number: the directions sent have the relative error u,
-    and so have the replies of the sites, whose norms add up to at most the total variance. The mean
-    sent to the sites adds the square of its error, and the scale adds 2 u.
+def request_remainder(products: Products, *, last: bool, rounding: float) -> Protocol[UpperBound]:
+    """Request a bound on the eigenvalues of the covariance outside the directions revealed.
 
     Parameters
     ----------
-    moments : Moments
-    variance : float
-        The total variance.
-    directions : int
-        How many directions were multiplied.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> bound_wire_error(Moments(9.0, np.zeros(2), np.ones(2)), 1.0, 3)
-    0.0
-    >>> f"{bound_wire_error(Moments(9.0, np.zeros(2), np.ones(2), wire='float32'), 1.0, 4):.1e}"
-    '4.8e-07'
+    products : Products
+    last : bool
+        Whether these are the directions of the last product, or of all products.
+    rounding : float
+        Bound on the error of the covariance.
     """
-    if moments.wire == "float64":
-        return 0.0
-    u = float(np.finfo(np.float32).eps) / 2
-    away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
-    ratio = moments.n / moments.divisor
-    return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away**2
+    request = products.outside(last=last, **products.first())
+    answer = yield from products.total(Call(request, angle=products.angle))
+    # In fixed point a sum of zeros may come out as a few units of its error.
+    failure = answer.failure if answer.failure > 2.0 * float(products.total.error(1.0)) else 0.0
+    return UpperBound(answer.largest / products.divisor + rounding, min(failure, 1.0))
 
 
-def bound_angle(residual: float, gap: float) -> float:
-    """Return the angle whose sine is residual / gap, infinite if that is not below 1."""
-    if gap <= 0.0:
-        return math.inf
-    sine = residual / gap
-    return math.asin(sine) if sine < 1.0 else math.inf
+def measure_basis(products: Products, basis: Array, image: Array, k: int) -> RitzValues:
+    """Return the Ritz values of a basis whose product with the covariance is known.
+
+    Parameters
+    ----------
+    products : Products
+        The products of the run so far.
+    basis, image : ndarray of shape (d, m)
+        Orthonormal columns, and the covariance times them.
+    k : int
+        Number of components.
+    """
+    onto = basis.T @ image
+    values, vectors = np.linalg.eigh((onto + onto.T) / 2)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    norms = column_norms(image @ vectors - (basis @ vectors) * values)
+    if len(values) == k < len(basis):
+        values, norms = np.append(values, _ASSUMED_RATIO * values[-1]), np.append(norms, 0.0)
+    return RitzValues(values, norms, k, bound_error(products, basis.shape[1]))
 
 
 def finish_with_product(
@@ -261,7 +203,7 @@ def finish_with_product(
     k : int
         Number of components.
     tol : float
-        Residual, relative to the first eigenvalue, up to which a component has converged.
+        Largest angle of a converged component, in degrees.
     certify : bool
         Request the bound on the angle in one more round.
     """
@@ -283,7 +225,7 @@ def rayleigh_ritz(
     k : int
         Number of components.
     tol : float
-        Residual, relative to the first eigenvalue, up to which a component has converged.
+        Largest angle of a converged component, in degrees.
     certify : bool
         Request the bound on the angle in one more round.
     """
@@ -291,27 +233,35 @@ def rayleigh_ritz(
     values, vectors = np.linalg.eigh((onto + onto.T) / 2)
     values, vectors = values[::-1], vectors[:, ::-1]
     vt = flip_signs((basis @ vectors[:, :k]).T)
-    variances = np.maximum(values[:k], 0.0)
     grade = None
     if certify:
-        grade = yield from request_certificate(
-            products,
-            values=variances,
-            residual=image @ vectors[:, :k] - (basis @ vectors[:, :k]) * values[:k],
+        rounding = bound_error(products, basis.shape[1])
+        residual = image @ vectors - (basis @ vectors) * values
+        above = UpperBound(-math.inf, 0.0)
+        known, norms = values, column_norms(residual)
+        if k < len(basis):
+            outside = yield from request_remainder(products, last=True, rounding=rounding)
+            next_value = float(values[k]) + rounding if len(values) > k else None
+            coupling = float(np.linalg.norm(image - basis @ onto, 2)) + rounding
+            above = UpperBound(bound_unwanted(next_value, outside.value, coupling), outside.failure)
+        if len(values) == k < len(basis):
+            # Nothing is known of the next eigenvalue but its bound.
+            known, norms = np.append(values, above.value), np.append(norms, 0.0)
+        grade = make_certificate(
+            RitzValues(known, norms, k, rounding),
+            span=float(np.linalg.norm(residual[:, :k], 2)),
+            above=above,
             vt=vt,
-            known=basis,
-            last=True,
-            next_value=float(values[k]) if len(values) > k else None,
-            coupling=float(np.linalg.norm(image - basis @ onto, 2)),
+            variance=products.variance,
             tol=tol,
         )
     return Decomposition(
         vt,
-        variances,
+        np.maximum(values[:k], 0.0),
         products.moments.mean,
         products.moments.scale,
         products.moments.n,
-        products.trace / products.divisor,
+        products.variance,
         products.rounds,
         grade,
         further=np.maximum(values[k : k + FURTHER], 0.0),

@@ -34,9 +34,14 @@ from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import bound_wire_error, make_products
+from eigenfed.protocol.exact.certificate import make_products
 from eigenfed.protocol.exact.moments import FramedRequest
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.exact.rounding import (
+    bound_fixed_point,
+    bound_rounding,
+    bound_wire_error,
+)
 from eigenfed.protocol.exact.spectrum import decompose_covariance, triangle_mask, unpack_symmetric
 from eigenfed.protocol.gate.script import Script, repeat, sequence
 from eigenfed.protocol.method import (
@@ -164,8 +169,9 @@ class Covariance(Method):
         moments, total = run.moments, run.total
         answer = yield from total(Call(ScatterRequest(**run.frame())))
         matrix = unpack_symmetric(answer.triangle / moments.divisor, run.d)
-        rounding = bound_wire_error(moments, float(matrix.trace()), 1)
-        rounding += len(matrix) * float(np.max(total.error(moments.most))) / moments.divisor
+        variance = float(matrix.trace())
+        rounding = bound_rounding(moments, variance) + bound_wire_error(moments, variance, 1)
+        rounding += bound_fixed_point(moments, total, float(matrix.size))
         return decompose_covariance(
             matrix,
             _count_components(run, matrix),
@@ -205,6 +211,7 @@ def _run_single(run: Run) -> Protocol[Decomposition]:
     moments, total, k, d = run.moments, run.total, run.k, run.d
     answer = yield from total(Call(ScatterRequest(**run.frame())))
     matrix = unpack_symmetric(answer.triangle / moments.divisor, d)
+    variance, directions = float(matrix.trace()), _MOST_CORRECTIONS * (k + _GUARDS)
     decompose = partial(
         decompose_covariance,
         matrix,
@@ -213,10 +220,9 @@ def _run_single(run: Run) -> Protocol[Decomposition]:
         scale=moments.scale,
         n=moments.n,
         tol=run.tol,
-        rounding=bound_wire_error(
-            moments, float(matrix.trace()), _MOST_CORRECTIONS * (k + _GUARDS)
-        ),
-        rough=single_error(float(matrix.trace())),
+        rounding=bound_rounding(moments, variance)
+        + bound_wire_error(moments, variance, directions),
+        rough=single_error(variance),
     )
     if not run.certify:
         return replace(decompose(), certificate=None)
@@ -238,12 +244,10 @@ def _run_single(run: Run) -> Protocol[Decomposition]:
 
 
 def _has_settled(found: Decomposition, known: Array, error: float) -> bool:
-    """Return whether components have converged, also with the error outside known directions."""
+    """Return whether the error outside known directions no longer turns the components."""
     outside = found.components - (found.components @ known) @ known.T
     remaining = error * float(np.linalg.norm(outside, 2))
-    grade = found.certificate
-    converged = grade is not None and bool(grade.converged.all())
-    return converged and remaining <= _SETTLED * found.variances[0]
+    return remaining <= _SETTLED * float(found.variances[0])
 
 
 def correct_matrix(basis: Array, image: Array, matrix: Array) -> float:

@@ -6,11 +6,12 @@ site         the blocks Q
 ===========  ==================================================================================
 
 The coordinator knows the products with all blocks so far, so Ritz values and their true residuals
-follow without further rounds: the run stops as soon as the residuals are small enough.
+follow without further rounds: the run stops as soon as each component is within the tolerance.
 """
 
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,24 +19,32 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, Name, Pass
+from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
-from eigenfed.linalg.orthonormal import column_norms, complete_rows, flip_signs
+from eigenfed.linalg.orthonormal import column_norms, flip_signs
+from eigenfed.linalg.remainder import UpperBound
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.cost_rates import time_lanczos
 from eigenfed.protocol.decomposition import FURTHER, Decomposition
+from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import make_products, request_certificate
+from eigenfed.protocol.exact.certificate import (
+    bound_error,
+    make_products,
+    request_remainder,
+)
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import Products, relative_residual
+from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, product_s, product_site_bytes
 from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
-"""Wider blocks need fewer rounds, and find eigenvalues of multiplicity up to their width."""
 _NEARLY_FINAL = 0.01
 """Relative residual at which an eigenvalue can be compared with the edge of noise."""
+_SPARE = 2
+"""Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 12
 _ROOM_BYTES = 64 << 20
 
@@ -58,16 +67,19 @@ class Krylov(Method):
     automatic: ClassVar[bool] = True
 
     def script(self, study: Study, d: int) -> Script:
-        """Return products, and the bound of the certificate."""
-        return sequence(repeat("product", 1, study.max_rounds), optional("remainder"))
+        """Return products, and what sites add to a rigorous certificate."""
+        products = repeat("product", 1, study.max_rounds)
+        if study.certify != "rigorous":
+            return products
+        return sequence(products, optional("remainder"))
 
     def finds_count(self) -> bool:
         """Whether the number of components may depend on the rows: yes."""
         return True
 
     def width(self, k: int, d: int) -> int:
-        """Return the size of a block."""
-        return min(max(k, _LEAST_BLOCK), d)
+        """Return the largest size of a block."""
+        return _choose_width(k, d, "auto")
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
@@ -77,21 +89,27 @@ class Krylov(Method):
 
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
-        d, width = shape.features, self.width(shape.components, shape.features)
+        d = shape.features
+        width = _choose_width(shape.components, d, shape.certify)
         # A space that holds all rows is invariant: no more directions are needed.
         full = -(-min(d, shape.rows * shape.sites) // width)
         rounds = shape.products or min(_USUAL_ROUNDS, full)
         answered = rounds * width
         held = shape.column_bytes(_estimate_room(shape, width, answered))
         return Cost(
-            rounds + shape.certify,
+            rounds + (shape.certify == "rigorous"),
             answered,
             float(d) * answered,
-            product_site_bytes(shape, answered, answered),
+            product_site_bytes(shape, answered, answered if shape.certify == "rigorous" else width),
             held + 2.6 * shape.column_bytes(answered),
             product_s(shape, answered, rounds),
             time_lanczos(d, answered, width),
         )
+
+
+def _choose_width(k: int, d: int, certify: str | bool) -> int:
+    """Return the size of a block, with spare directions if a probable bound rests on the start."""
+    return min(max(k + _SPARE if certify == "auto" else k, _LEAST_BLOCK), d)
 
 
 def _estimate_room(shape: Shape, width: int, answered: int) -> int:
@@ -124,51 +142,55 @@ def lanczos(
         Returns the number of components from Ritz values and the total variance, or None if more
         values are needed.
     """
-    tol, stop = study.tol, study.stop
     d = len(products.moments.mean)
-    space = BlockLanczos(np.linalg.qr(rng.standard_normal((d, min(max(k, _LEAST_BLOCK), d)))).Q)
+    gaussian = rng.standard_normal((d, _choose_width(k, d, study.certify)))
+    space = BlockLanczos(np.linalg.qr(gaussian).Q)
     while True:
         space.take((yield from products.of(space.block)))
         is_known = True
         if count is not None:
             k, is_known = _find_count(space, products, study, count)
-        values, vectors = space.ritz(k)
+        values, vectors = space.ritz(k + 1)
         residual = space.residuals(vectors)
-        norms = column_norms(residual)[_select_required(values, k, stop)]
-        products.residual = relative_residual(norms, values[0])
-        done = vectors.shape[1] == k and bool(np.all(norms <= tol * max(values[0], 0.0)))
-        if (done and is_known) or not space.room:
+        rounding = bound_error(products, space.basis.shape[1]) + space.negligible
+        ritz = RitzValues(values, column_norms(residual), k, rounding)
+        required = _select_required(values, k, study.stop)
+        products.angle = ritz.largest_angle(required)
+        # Without a next value nothing is known of the gap, unless there are no other directions.
+        has_next = len(values) > k or k == d
+        if (has_next and is_known and ritz.reaches(study.tol, required)) or not space.room:
             break
         if products.rounds >= study.max_rounds:
             if not is_known:
-                raise _make_count_error(study, values, products.trace / products.divisor)
+                raise _make_count_error(study, values, products.variance)
             break
         space.extend()
-    vt = space.components(vectors)
-    # Rows of rank below k leave fewer Ritz pairs: complete them with directions of no variance.
-    variances, components = np.zeros(k), flip_signs(complete_rows(vt, k))
-    variances[: len(vt)] = np.maximum(values[:k], 0.0)
+    components = flip_signs(space.components(vectors[:, :k]))
     grade = None
     if study.certify:
-        grade = yield from request_certificate(
-            products,
-            values=variances,
-            residual=residual,
+        if study.split == "features":
+            residual, ritz = _map_to_features(products, space, residual, ritz)
+        start = float(np.linalg.norm(gaussian, 2))
+        above = yield from _bound_unwanted(products, space, ritz, start, study)
+        if len(ritz.values) == k < d:
+            # Nothing is known of the next eigenvalue but its bound.
+            values_known, norms = np.append(ritz.values, above.value), np.append(ritz.norms, 0.0)
+            ritz = replace(ritz, values=values_known, norms=norms)
+        grade = make_certificate(
+            ritz,
+            span=float(np.linalg.norm(residual[:, :k], 2)) if residual.size else 0.0,
+            above=above,
             vt=components,
-            known=space.basis,
-            last=False,
-            next_value=float(values[k]) if len(values) > k else None,
-            # The block that would come next is all of M between the basis and its complement.
-            coupling=float(np.linalg.norm(space.coefficients, 2)) if space.room else 0.0,
-            tol=tol,
+            variance=products.variance,
+            tol=study.tol,
         )
     return Decomposition(
         components,
-        variances,
+        np.maximum(values[:k], 0.0),
         products.moments.mean,
         products.moments.scale,
         products.moments.n,
-        products.trace / products.divisor,
+        products.variance,
         products.rounds,
         grade,
         further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
@@ -209,14 +231,66 @@ def _make_count_error(study: Study, values: Array, total: float) -> InputError:
     )
 
 
+def _map_to_features(
+    products: Products, space: BlockLanczos, residual: Array, ritz: RitzValues
+) -> tuple[Array, RitzValues]:
+    """Return residuals of the components from those of row-side vectors u.
+
+    The component is ``v = D'u / |D'u|``, its residual D' times that of u over the root of its Ritz
+    value. Residuals of u are outside the basis, where the squared norm of D' is at most what the
+    basis leaves of the trace; rounding may lie anywhere. Features without variance may follow the
+    last component.
+    """
+    left = products.variance - space.trace + (space.basis.shape[1] + 1) * ritz.rounding
+    roots = np.sqrt(np.maximum(ritz.values, max(ritz.rounding, np.finfo(float).tiny)))
+    factors = math.sqrt(max(left, ritz.rounding)) / roots
+    values, norms = ritz.values, ritz.norms * factors
+    if len(values) == ritz.k == len(space.basis):
+        values, norms = np.append(values, 0.0), np.append(norms, 0.0)
+    # The factor of the last component is the largest, so it serves for all.
+    rounding = ritz.rounding * (math.sqrt(max(products.variance, 0.0)) / float(roots[ritz.k - 1]))
+    return residual * factors, replace(ritz, values=values, norms=norms, rounding=rounding)
+
+
+def _bound_unwanted(
+    products: Products, space: BlockLanczos, ritz: RitzValues, start: float, study: Study
+) -> Protocol[UpperBound]:
+    """Bound the first unwanted eigenvalue: rigorously if that is possible, else with a probability.
+
+    What the whole basis leaves of the total variance is known for nothing. It decides where few
+    directions hold nearly all variance. Otherwise the sites are asked, if the study requests a
+    rigorous certificate, or the bound rests on the random start.
+    """
+    d, k, count = len(products.moments.mean), ritz.k, space.basis.shape[1]
+    if k == d and len(ritz.values) == k:
+        return UpperBound(-math.inf, 0.0)
+    next_value = float(ritz.values[k]) + ritz.rounding if len(ritz.values) > k else None
+    # The block that would come next is all of M between the basis and its complement.
+    coupling = space.coupling + ritz.rounding
+    left = products.variance - space.trace + (count + 1) * ritz.rounding if count < d else 0.0
+    free = UpperBound(bound_unwanted(next_value, max(left, 0.0), coupling), 0.0)
+    if free.value + ritz.rounding < ritz.values[k - 1]:
+        return free
+    if study.certify == "rigorous":
+        rest = yield from request_remainder(products, last=False, rounding=ritz.rounding)
+        asked = bound_unwanted(next_value, min(rest.value, max(left, 0.0)), coupling)
+        return UpperBound(asked, rest.failure)
+    if next_value is None:
+        return free
+    # A twentieth of the gap more or less does not change the bound on the angle.
+    enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
+    described = space.describe(start, ritz.rounding)
+    most = products.variance + ritz.rounding
+    return UpperBound(bound_next_eigenvalue(described, k, most, enough=enough), FAILURE)
+
+
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
     """Return which of the first k components must converge.
 
     With ``stop="separated"``, those at least 5 % above the next Ritz value: within the bulk of the
     spectrum single components are not determined and would never converge.
     """
-    count = min(k, len(values))
     if stop == "all" or len(values) <= k:
-        return np.ones(count, dtype=bool)
-    clear: npt.NDArray[np.bool_] = values[:count] > 1.05 * values[k]
+        return np.ones(k, dtype=bool)
+    clear: npt.NDArray[np.bool_] = values[:k] > 1.05 * values[k]
     return clear

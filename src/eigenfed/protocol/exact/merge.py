@@ -197,7 +197,9 @@ class Merge(Method):
         if self.weighting != "sigma" or run.certify:
             basis = _merge_directions(replies, run.d, k, self).T
             return (
-                yield from finish_with_product(products, basis, k, tol=run.tol, certify=run.certify)
+                yield from finish_with_product(
+                    products, basis, k, tol=run.tol, certify=bool(run.certify)
+                )
             )
         merged, s, vt = _merge_summaries(replies, run.d, self.rank(k))
         components = flip_signs(complete_rows(vt[:k], min(k, merged.d)))
@@ -218,7 +220,7 @@ class Merge(Method):
         width = self.width(shape.components, shape.features)
         wide, block = shape.column_bytes(width), block_bytes(shape)
         return Cost(
-            1 + 2 * shape.certify,
+            1 + 2 * bool(shape.certify),
             2 * width,
             float(shape.features) * (width + 1),
             max(8.0 * wide + block, min(block_count(shape), 1.7) * block),

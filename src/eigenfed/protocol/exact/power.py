@@ -20,6 +20,7 @@ Alg. 2 and 3 is the last average itself; the line for scheme 2 lacks the weights
 average here has. The components are Ritz vectors from one exact product with the whole basis.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -30,11 +31,16 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, Parts, SiteLost
 from eigenfed.linalg.checks import check_count
-from eigenfed.linalg.orthonormal import column_norms, sines
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
+from eigenfed.protocol.exact.certificate import (
+    finish_with_product,
+    make_products,
+    measure_basis,
+    rayleigh_ritz,
+)
 from eigenfed.protocol.exact.power_site import OPS as LOCAL_OPS
 from eigenfed.protocol.exact.power_site import (
     LocalProductRequest,
@@ -43,7 +49,7 @@ from eigenfed.protocol.exact.power_site import (
     WeightRequest,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import Products, relative_residual
+from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.gate.script import Script, either, optional, repeat, sequence
 from eigenfed.protocol.method import Cost, Method, Run, Shape, iterated_cost
 from eigenfed.protocol.study import Study
@@ -176,7 +182,11 @@ class Power(Method):
         leading = np.zeros((0, d))
         for steps in self.schedule():
             if self.is_full and steps == 1:
-                return (yield from _run_distributed(products, basis, k, run.tol, most, run.certify))
+                return (
+                    yield from _run_distributed(
+                        products, basis, k, run.tol, most, bool(run.certify)
+                    )
+                )
             if products.rounds + self.count_rounds(steps) >= most:
                 break
             average = yield from averages.average(basis, steps)
@@ -184,11 +194,15 @@ class Power(Method):
                 continue
             basis = np.linalg.qr(average).Q
             earlier, leading = leading, np.linalg.svd(average, full_matrices=False).U[:, :k].T
-            is_unchanged = len(earlier) > 0 and sines(leading, earlier)[0] <= run.tol
+            is_unchanged = len(earlier) > 0 and (
+                sines(leading, earlier)[0] <= math.sin(math.radians(run.tol))
+            )
             if is_unchanged and self.is_full and not self.decay:
                 break
         return (
-            yield from finish_with_product(products, basis, k, tol=run.tol, certify=run.certify)
+            yield from finish_with_product(
+                products, basis, k, tol=run.tol, certify=bool(run.certify)
+            )
         )
 
     def cost(self, shape: Shape) -> Cost:
@@ -258,19 +272,11 @@ def _run_distributed(
     """Run the distributed power method ([Guo2024] Alg. 1); each product also gives residuals."""
     while True:
         image = yield from products.of(basis)
-        products.residual = _largest_residual(basis, image, k)
-        if products.rounds >= max_rounds or products.residual <= tol:
+        ritz = measure_basis(products, basis, image, k)
+        products.angle = ritz.largest_angle()
+        if products.rounds >= max_rounds or ritz.reaches(tol):
             return (yield from rayleigh_ritz(products, basis, image, k, tol=tol, certify=certify))
         basis = np.linalg.qr(image).Q
-
-
-def _largest_residual(basis: Array, image: Array, k: int) -> float:
-    """Return the largest residual of the first k Ritz pairs, relative to the first value."""
-    onto = basis.T @ image
-    values, vectors = np.linalg.eigh((onto + onto.T) / 2)
-    values, vectors = values[: -k - 1 : -1], vectors[:, : -k - 1 : -1]
-    residual = image @ vectors - (basis @ vectors) * values
-    return relative_residual(column_norms(residual), values[0])
 
 
 @dataclass(eq=False)

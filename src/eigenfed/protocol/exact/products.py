@@ -6,7 +6,6 @@ site         Q, the directions requested
 ===========  ==================================================================================
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -76,21 +75,6 @@ def product(
 OPS = (product,)
 
 
-def relative_residual(norms: Array, largest: float) -> float:
-    """Return the largest residual norm relative to the first eigenvalue; infinite if that is 0.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> relative_residual(np.array([0.5, 1.0]), 4.0), relative_residual(np.array([1.0]), 0.0)
-    (0.25, inf)
-    """
-    most = float(norms.max(initial=0.0))
-    if most == 0.0:
-        return 0.0
-    return most / float(largest) if largest > 0.0 else math.inf
-
-
 @dataclass(eq=False)
 class Products:
     """Requests products with the covariance, and counts them.
@@ -107,9 +91,9 @@ class Products:
         Number of products so far.
     trace : float
         Total sum of squares of all rows, known after the first product.
-    residual : float or None
-        Largest residual of the components after the last product, relative to the first
-        eigenvalue, if the method computes it.
+    angle : float or None
+        Largest estimated angle of a component after the last product, in degrees, if the method
+        computes it.
     """
 
     moments: Moments
@@ -119,17 +103,22 @@ class Products:
     product: Callable[..., Request[Any]] = ProductRequest
     rounds: int = 0
     trace: float = 0.0
-    residual: float | None = None
+    angle: float | None = None
 
     @property
     def divisor(self) -> float:
         """Divisor that turns the scatter into the covariance."""
         return self.moments.divisor
 
+    @property
+    def variance(self) -> float:
+        """Total variance, known after the first product."""
+        return self.trace / self.divisor
+
     def of(self, basis: Array) -> Protocol[Array]:
         """Request the covariance of all rows times `basis`, (d, l)."""
         request = self.product(basis=basis, **self.first())
-        answer = yield from self.total(Call(request, residual=self.residual))
+        answer = yield from self.total(Call(request, angle=self.angle))
         self.rounds += 1
         self.trace = answer.trace
         image: Array = answer.product / self.divisor

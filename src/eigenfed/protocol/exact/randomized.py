@@ -160,7 +160,7 @@ class Randomized(Method):
         k, stacked = shape.components, self.iterations * shape.components
         answered = 2 * stacked + 2 * k
         return Cost(
-            self.iterations + 2 + 2 * shape.certify,
+            self.iterations + 2 + 2 * bool(shape.certify),
             answered,
             float(shape.features) * (stacked + 2 * k) + stacked**2,
             product_site_bytes(shape, answered, min(k, shape.features)),

@@ -20,6 +20,8 @@ from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_fin
 
 _LARGEST_DRAW = 10.0
 """Bound on the normal numbers of a random start; exceeded with probability about 1e-23 each."""
+_LARGEST_ROOT = 1e154
+"""Root of about the largest float64: norms of vectors are no larger."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -76,7 +78,8 @@ class SidedRequest(FramedRequest):
             raise InputError("Row vectors must be computed or drawn before they are used.")
         if self.triangle is not None:
             width = self.width(terms, state)
-            check_finite("triangle", self.triangle, (width, width))
+            # Vectors are divided by it, so that its size cannot make anything overflow.
+            check_finite("triangle", self.triangle, (width, width), largest=_LARGEST_ROOT)
             if np.tril(self.triangle, -1).any():
                 raise InputError("triangle must be upper triangular.")
 

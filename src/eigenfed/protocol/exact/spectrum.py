@@ -1,5 +1,6 @@
 """Components of a covariance matrix that is known completely, and their certificate."""
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -9,8 +10,9 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
+from eigenfed.linalg.remainder import UpperBound
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
-from eigenfed.protocol.exact.certificate import bound_angle
+from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
 
 
 @lru_cache(maxsize=4)
@@ -60,7 +62,7 @@ def decompose_covariance(
     n : float
         Sum of the rows' weights.
     tol : float
-        Residual, relative to the first eigenvalue, up to which a component has converged.
+        Largest angle of a converged component, in degrees.
     rounding : float, default=0.0
         Bound on the norm of the error of `matrix`.
     rough : float, default=0.0
@@ -71,9 +73,10 @@ def decompose_covariance(
         The total variance, if it is known more precisely than the trace.
     """
     variance = max(float(matrix.trace()), 0.0) if variance is None else variance
-    values, vectors = top_eigh(matrix, min(k + FURTHER, len(matrix)))
+    followed = min(k + 1 if exact_on is None else max(exact_on.shape[1], k) + 1, len(matrix))
+    values, vectors = top_eigh(matrix, min(max(followed, k + FURTHER), len(matrix)))
     values, vt = np.maximum(values, 0.0), flip_signs(vectors[:, :k].T)
-    error = _Uncertainty.of(vt, rounding, rough, exact_on)
+    error = _Uncertainty.of(vt, vectors[:, k : followed - 1].T, rounding, rough, exact_on)
     return Decomposition(
         vt,
         values[:k],
@@ -82,8 +85,8 @@ def decompose_covariance(
         n,
         variance,
         products=1,
-        certificate=_certify(matrix, values[: k + 1], vt, tol, variance, error=error),
-        further=values[k:],
+        certificate=_certify(matrix, values[:followed], vt, tol, variance, error=error),
+        further=values[k : k + FURTHER],
     )
 
 
@@ -91,28 +94,44 @@ def decompose_covariance(
 class _Uncertainty:
     """Bounds on the norm of the difference between the matrix and the covariance.
 
+    All but the last are without rounding.
+
     Attributes
     ----------
     each : ndarray of shape (k,)
         On each component.
     all : float
         On the span of the components.
+    next : float
+        On the eigenvectors that follow them, of those that are known, together.
     anywhere : float
         On all directions.
+    rounding : float
+        The part of these that is the same on all directions.
     """
 
     each: Array
     all: float
+    next: float
     anywhere: float
+    rounding: float
 
     @classmethod
-    def of(cls, vt: Array, rounding: float, rough: float, exact_on: Array | None) -> "_Uncertainty":
-        outside = vt.T if exact_on is None else vt.T - exact_on @ (exact_on.T @ vt.T)
+    def of(
+        cls, vt: Array, following: Array, rounding: float, rough: float, exact_on: Array | None
+    ) -> "_Uncertainty":
+        outside, after = (_remove_span(rows.T, exact_on) for rows in (vt, following))
         return cls(
-            rounding + rough * column_norms(outside),
-            rounding + rough * float(np.linalg.norm(outside, 2)),
-            rounding + rough,
+            rough * column_norms(outside),
+            rough * float(np.linalg.norm(outside, 2)),
+            rough * float(np.linalg.norm(after, 2)) if after.size else rough,
+            rough,
+            rounding,
         )
+
+
+def _remove_span(columns: Array, basis: Array | None) -> Array:
+    return columns if basis is None else columns - basis @ (basis.T @ columns)
 
 
 def _certify(
@@ -120,20 +139,21 @@ def _certify(
 ) -> Certificate:
     """Certify components by Davis-Kahan; the whole spectrum is known, so the bound is the estimate.
 
-    By Weyl's inequality the next eigenvalue of the covariance exceeds that of the matrix by at most
-    the error, which is why it is added before the gap is taken.
+    By Weyl's inequality an eigenvalue of the covariance exceeds that of the matrix by at most the
+    error, which is why it is added before the gap is taken. Eigenvectors that follow the components
+    and are known more precisely than the rest are set apart from it.
     """
     k = len(vt)
     residual = matrix @ vt.T - vt.T * values[:k]
-    largest = values[0] if values[0] > 0 else 1.0
-    residuals = (column_norms(residual) + error.each) / largest
-    following = (values[k] + error.anywhere) if k < len(values) else 0.0
-    bound = bound_angle(float(np.linalg.norm(residual, 2)) + error.all, values[k - 1] - following)
-    return Certificate(
-        residuals,
-        bound,
-        bound,
-        residuals <= tol,
-        variance,
-        float(np.abs(vt @ vt.T - np.eye(k)).max()),
+    norms, after = column_norms(residual) + error.each, -math.inf
+    if k < len(values):
+        rest = float(values[-1]) + error.anywhere
+        after = bound_unwanted(float(values[k]) + error.next, rest, error.next)
+    return make_certificate(
+        RitzValues(values[: k + 1], np.append(norms, error.next)[: len(values)], k, error.rounding),
+        span=float(np.linalg.norm(residual, 2)) + error.all,
+        above=UpperBound(after, 0.0),
+        vt=vt,
+        variance=variance,
+        tol=tol,
     )

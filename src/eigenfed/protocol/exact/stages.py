@@ -22,7 +22,7 @@ from eigenfed.protocol.study import Study
 Figures = dict[str, Any]
 """Fields of a request that bring the figures of a preparation."""
 
-LEAST_SCALE = 1e-150
+LEAST_SCALE = 1e-153
 """Least divisor of features: squares of smaller numbers would vanish."""
 
 

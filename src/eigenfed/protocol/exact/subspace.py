@@ -26,14 +26,18 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts
-from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.component_count import bound_count
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import finish_with_product, make_products, rayleigh_ritz
+from eigenfed.protocol.exact.certificate import (
+    finish_with_product,
+    make_products,
+    measure_basis,
+    rayleigh_ritz,
+)
 from eigenfed.protocol.exact.merge import OPS as SUMMARY_OPS
 from eigenfed.protocol.exact.merge import Merge, request_merged_basis
 from eigenfed.protocol.exact.moments import prepare_rows
@@ -47,7 +51,7 @@ from eigenfed.protocol.exact.orthonormalise import (
     orthonormalise_columns,
 )
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
-from eigenfed.protocol.exact.products import ProductReply, Products, relative_residual
+from eigenfed.protocol.exact.products import ProductReply, Products
 from eigenfed.protocol.exact.site_vectors import (
     Sided,
     SidedRequest,
@@ -202,15 +206,16 @@ class Subspace(Method):
             image = product @ factor / products.divisor
             over = products.rounds >= run.study.max_rounds
             if basis is not None and self.criterion == "residual":
-                products.residual = _largest_residual(basis, image)
-                if over or products.residual <= run.tol:
+                ritz = measure_basis(products, basis, image, k)
+                products.angle = ritz.largest_angle()
+                if over or ritz.reaches(run.tol):
                     found = yield from rayleigh_ritz(
-                        products, basis, image, k, tol=run.tol, certify=run.certify
+                        products, basis, image, k, tol=run.tol, certify=bool(run.certify)
                     )
                     break
             elif over or (basis is not None and _has_settled(following, basis, run.tol)):
                 found = yield from _finish_last(
-                    products, following, tol=run.tol, certify=run.certify
+                    products, following, tol=run.tol, certify=bool(run.certify)
                 )
                 break
             basis = following
@@ -234,7 +239,7 @@ def make_random_opening(rng: np.random.Generator) -> dict[str, Any]:
 
 def request_sided_product(products: Products, fields: dict[str, Any]) -> Protocol[Array]:
     """Request the sum over sites of D'W G, (d, k), and count it as a product."""
-    call = Call(SidedProductRequest(**fields), residual=products.residual)
+    call = Call(SidedProductRequest(**fields), angle=products.angle)
     answer = yield from products.total(call)
     products.rounds += 1
     products.trace = answer.trace
@@ -260,17 +265,10 @@ def _orthonormalise(
     return (yield from gram_schmidt_steps(k, products.total, opening))
 
 
-def _largest_residual(basis: Array, image: Array) -> float:
-    """Return the largest true residual of the basis's Ritz vectors, relative to the first value."""
-    onto = basis.T @ image
-    values, vectors = np.linalg.eigh((onto + onto.T) / 2)
-    residual = image @ vectors - (basis @ vectors) * values
-    return relative_residual(column_norms(residual), values[-1])
-
-
 def _has_settled(following: Array, basis: Array, tol: float) -> bool:
-    """Return whether diag(H_i' H_{i-1}) >= 1 - t ([Hartebrodt2022] eq. 5)."""
-    return bool(np.all(np.sum(following * basis, axis=0) >= 1.0 - tol))
+    """Return whether diag(H_i' H_{i-1}) >= 1 - t ([Hartebrodt2022] eq. 5), t = 1 - cos(tol)."""
+    change = 2.0 * math.sin(math.radians(tol) / 2.0) ** 2
+    return bool(np.all(np.sum(following * basis, axis=0) >= 1.0 - change))
 
 
 def _finish_last(

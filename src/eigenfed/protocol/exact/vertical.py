@@ -20,14 +20,17 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import complete_rows, flip_signs, orthonormalise_rows
+from eigenfed.linalg.remainder import Factor
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.certificate import RemainderReply, bound_largest_outside, select_known
+from eigenfed.protocol.exact.accuracy import widen_certificate
+from eigenfed.protocol.exact.certificate import RemainderReply, bound_remainder, select_known
 from eigenfed.protocol.exact.krylov import Krylov, lanczos
 from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.products import ProductReply, Products
+from eigenfed.protocol.exact.rounding import bound_rounding
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from eigenfed.protocol.study import Study
@@ -142,11 +145,9 @@ def row_remainder(
     """Return the largest eigenvalue of D D' outside the row-side vectors revealed."""
     view, own, state = _prepare_columns(source, state, terms)
 
-    def apply(vectors: Array) -> Array:
-        return view.multiply(view.adjoint(vectors))
-
-    largest = bound_largest_outside(apply, select_known(state, last=request.last), own.trace)
-    return Answer(RemainderReply(largest=largest), state)
+    factor = Factor(source.d, source.n, view.adjoint, view.multiply)
+    known = select_known(state, last=request.last)
+    return Answer(bound_remainder(factor, known, own.trace, terms.study), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -256,11 +257,19 @@ def features_pca(
     norms = np.sqrt(np.sum(whole**2, axis=0))
     kept = norms > np.sqrt(np.finfo(float).eps) * max(float(norms.max(initial=0.0)), 1e-300)
     vt = complete_rows(orthonormalise_rows((whole[:, kept] / norms[kept]).T), k)
+    mean, scale = (np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "scale"))
+    grade = found.certificate
+    if grade is not None and found.total_variance > 0.0:
+        # The coordinator learns only now how far from zero the rows are.
+        about_zero = bound_rounding(Moments(float(n), mean, scale), found.total_variance)
+        factor = about_zero / bound_rounding(products.moments, found.total_variance)
+        grade = widen_certificate(grade, max(factor, 1.0), study.tol)
     return replace(
         found,
+        certificate=grade,
         components=flip_signs(vt),
-        mean=np.concatenate([part.mean for part in parts]),
-        scale=np.concatenate([part.scale for part in parts]),
+        mean=mean,
+        scale=scale,
         method="krylov",
         why="features are split over sites, and only products of rows are sums over sites",
     )

@@ -229,6 +229,17 @@ class StudyFile(TomlFile, title="study.toml"):
         default="in_process", json_schema_extra={"$comment": "Leave it out."}
     )
     """Transport of the messages. There is only one so far."""
+    tol: Annotated[PositiveNumber, Field(lt=90.0)] = 1e-4
+    """Largest angle between a component and the eigenvector that it approximates, in degrees, at
+    which an iteration stops.
+    """
+    certify: Literal["auto", "rigorous"] | Flag = Field(
+        default="auto", title='"auto", "rigorous" or false'
+    )
+    """Certificate of the accuracy. auto: a bound on the angle from the run itself, which may fail
+    with a stated probability of about one in a million. rigorous: the sites compute more, so that
+    nothing is left to chance where possible. false: none.
+    """
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of public random starts. It is never used for noise."""
     privacy: Annotated[Privacy, read_as(PrivacyTable, Privacy)] | None = None
@@ -249,6 +260,8 @@ class StudyFile(TomlFile, title="study.toml"):
             by_site=self.by_site,
             privacy=self.privacy,
             prepare=self.prepare,
+            tol=self.tol,
+            certify=self.certify,
             features=hashlib.sha256("\n".join(names).encode()).hexdigest() if names else "",
         )
 

@@ -62,7 +62,8 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
             **_describe_method(pca.method),
-            **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds", "certify")},
+            **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds")},
+            "certify": "auto" if pca.certify is True else pca.certify,
             "privacy": _describe_privacy(pca.privacy),
         },
         "named": hasattr(pca, "feature_names_in_"),

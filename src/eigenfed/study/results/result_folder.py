@@ -396,9 +396,14 @@ _RENAMED = {"clarity": "signal"}
 
 _LATER: dict[str, dict[str, Any]] = {
     "asked": {"options": {}},
+    "certificate": {"angles": None, "failure": None},
     "privacy": {"epsilon_outsiders": None, "epsilon_participants": None},
 }
-"""Entries that results of release 0.1 lack, and their values there."""
+"""Entries that results of releases 0.1 and 0.2 may lack, and their values there."""
+
+_EARLIER_TOL = 2e-8
+"""Default of `tol` until 0.2, when it was a residual relative to the largest eigenvalue."""
+_DEFAULT_TOL = 1e-4
 
 
 _ADDED: dict[str, Any] = {
@@ -422,6 +427,12 @@ def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
     upgraded.setdefault("prepare", None)
     asked = upgraded.get("asked")
     terms = asked.get("privacy") if isinstance(asked, dict) else None
+    if isinstance(asked, dict) and (
+        asked.get("certify") is True or asked.get("tol") == _EARLIER_TOL
+    ):
+        # A residual says nothing of degrees: repeat such a run with the default.
+        asked["tol"] = _DEFAULT_TOL
+        asked["certify"] = asked.get("certify") and "auto"
     if isinstance(terms, dict) and "tolerate" in terms:
         # In 0.1 one number counted colluders and dropouts together; the noise was the same.
         terms["colluders"] = terms.pop("tolerate")

@@ -2,7 +2,7 @@
 
 =======  ========================================================================================
 start    method, sites
-request  round, op, bytes to and from each site, sites lost, residual before the request
+request  round, op, bytes to and from each site, sites lost, angle before the request
 left     site, round, op; what the reply is, what it reveals and how it left; shapes and bytes
 end      rounds, bytes up and down
 =======  ========================================================================================
@@ -72,7 +72,7 @@ def _describe_round(record: RoundRecord) -> dict[str, Any]:
         "bytes_down": record.sent,
         "bytes_up": record.received,
         "lost": record.lost,
-        "residual": record.residual,
+        "angle": record.angle,
     }
 
 
@@ -103,6 +103,10 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
         for event in events:
             if event["event"] == _EARLIER_REQUEST:
                 event["event"] = "request"
+            if event["event"] == "request" and "residual" in event:
+                # Until 0.2 the log had residuals, which cannot be turned into angles.
+                del event["residual"]
+                event["angle"] = None
         kinds = [event["event"] for event in events]
         complete = [kinds[0], kinds[-1]] == ["start", "end"] and {*kinds} <= _KINDS
     except (OSError, ValueError, TypeError, KeyError, IndexError):

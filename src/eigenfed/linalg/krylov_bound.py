@@ -1,0 +1,161 @@
+"""An upper bound on the next eigenvalue from a block Lanczos run itself, with its probability.
+
+Ritz values are lower bounds: an eigenvector that the start hardly contains could be missed. For a
+Gaussian start that is improbable, and how improbable follows from the run.
+
+Let M be symmetric with eigenvalues ``l_1 >= l_2 >= ...``, and ``M V = V T + Q B E'`` after some
+steps of block Lanczos from the Gaussian matrix ``G = V_1 R`` of shape (d, b), where E selects the
+last block. Let U hold the first k + 1 eigenvectors of M, and ``T = Y diag(t) Y'`` with the k
+largest Ritz values and their vectors set apart ("high") from the others ("low"). From ``V'M U = V'U
+diag(l)`` follows for each eigenvector ``(l_j - t_low) (Y_low' V'u_j) = Y_low' E B' (Q'u_j)``. There
+is a unit vector a of length k + 1 with ``Y_high' V'U a = 0``, and the part of ``s = U a`` in the
+first block is then ``V_1's = sum_j a_j g(l_j) Q'u_j`` with::
+
+    g(x) = E_1' Y_low (x - t_low)^-1 Y_low' E B'
+
+so that ``|V_1's| <= sqrt(k + 1) sup |g(x)|`` over ``x >= l_(k+1)``, which is tiny once the run has
+converged. But ``|V_1's| >= smin(G'U) / |G|``, and G'U is Gaussian of shape (b, k + 1): its least
+singular value has a known tail (Halko, Martinsson and Tropp 2011, Prop. A.3). So ``l_(k+1)`` cannot
+lie where g is small, except with a small probability over G. Nothing is assumed of the spectrum.
+
+In floating point ``M V = V T + Q B E' + F``, which adds ``|F| / (x - t_(k+1))`` to the bound on
+``|g(x)|``; F also holds the directions that a deflated block has left out. V need not be
+orthonormal for the above, and an invariant space (B = 0) is no exception: a Gaussian start with
+more than k columns has missed none of the first eigenvectors. The event that fails concerns G and U
+only, so that one probability covers every number of steps, and a run may stop when it likes.
+
+The supremum is bounded on intervals by Taylor polynomials of g, whose remainder is known: the
+coefficient of order i is at most ``|B| / (x - t_(k+1))^(i + 1)``.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from eigenfed.arrays import Array
+
+FAILURE = 1e-6
+"""Probability, over the random start, that the bound does not hold."""
+_STEPS = (2.0, 1.2)
+"""Factors by which the search approaches the Ritz value: large steps first, then small ones."""
+_NEGLIGIBLE = 0.01
+"""Ratio of the remainder of a Taylor polynomial to what must not be exceeded."""
+_NARROWEST = 1e-7
+"""Distance to the Ritz value, relative to it, at which the search stops."""
+_ROUNDINGS = 8.0
+
+
+class RitzSpace(NamedTuple):
+    """All Ritz pairs of a block Lanczos run.
+
+    Attributes
+    ----------
+    values : ndarray of shape (m,)
+        All Ritz values, largest first.
+    first : ndarray of shape (b, m)
+        Entries of the Ritz vectors in the first block.
+    coupled : ndarray of shape (r, m)
+        B times their entries in the last block: their residuals in the basis of the next block.
+    start : float
+        Spectral norm of the Gaussian start.
+    error : float
+        Bound on the norm of F, by which the products miss the relation of the module.
+    """
+
+    values: Array
+    first: Array
+    coupled: Array
+    start: float
+    error: float
+
+
+def bound_next_eigenvalue(
+    space: RitzSpace, k: int, most: float, *, enough: float = -math.inf
+) -> float:
+    """Bound eigenvalue k + 1 of the matrix that a block Lanczos run multiplied by.
+
+    Parameters
+    ----------
+    space : RitzSpace
+        From a Gaussian start.
+    k : int
+        Less than the number of Ritz values.
+    most : float
+        Upper bound on all eigenvalues, such as the trace; it is returned if nothing smaller holds.
+    enough : float, optional
+        A bound below this is not improved further.
+
+    Returns
+    -------
+    float
+        It is exceeded with a probability of at most `FAILURE` over the start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from eigenfed.linalg.lanczos import BlockLanczos
+    >>> matrix = np.diag(np.r_[9.0, 8.0, np.linspace(5.0, 0.0, 98)])
+    >>> start = np.sin(np.arange(800.0) ** 2).reshape(100, 8)  # stands for a Gaussian matrix
+    >>> lanczos = BlockLanczos(np.linalg.qr(start).Q)
+    >>> for _ in range(8):
+    ...     lanczos.take(matrix @ lanczos.block)
+    ...     lanczos.extend()
+    >>> lanczos.take(matrix @ lanczos.block)
+    >>> space = lanczos.describe(float(np.linalg.norm(start, 2)), error=1e-14)
+    >>> bool(5.0 <= bound_next_eigenvalue(space, 2, matrix.trace()) < 6.0)
+    True
+    """
+    width = len(space.first)
+    if width <= k:
+        return most
+    least = 1.0 / (_bound_pseudo_inverse(width, k + 1) * space.start * math.sqrt(k + 1.0))
+    low = space.values[k:]
+    # The Ritz pairs are those of a matrix as near to T as rounding.
+    rounding = _ROUNDINGS * len(space.values) * float(np.finfo(float).eps)
+    error = space.error + rounding * float(np.abs(space.values[[0, -1]]).max())
+    resolvent = _Resolvent(low, space.first[:, k:], space.coupled[:, k:], error)
+    nearest, bound = float(low[0]), most
+    for step in _STEPS:
+        while bound > enough and bound - nearest > _NARROWEST * abs(nearest):
+            left = nearest + (bound - nearest) / step
+            if not nearest < left < bound or not resolvent.is_below(least, left, bound):
+                break
+            bound = left
+    return bound
+
+
+class _Resolvent:
+    """The function g of the module, for x above all low Ritz values."""
+
+    def __init__(self, low: Array, first: Array, coupled: Array, error: float) -> None:
+        self._low, self._first, self._coupled, self._error = low, first, coupled, error
+        self._size = float(np.linalg.norm(coupled)) if coupled.size else 0.0
+
+    def is_below(self, least: float, left: float, right: float) -> bool:
+        """Return whether the norm of g is below `least` from `left` to `right`."""
+        radius = (right - left) / 2
+        distances = left + radius - self._low
+        nearest = float(distances[0])
+        ratio = radius / nearest
+        # Where numbers are near the least of all floats, an overflow means that nothing is known.
+        with np.errstate(over="ignore"):
+            weights = 1.0 / distances
+        if not np.isfinite(weights[0]):
+            return False
+        total = self._error / (nearest - radius)
+        rest = self._size / nearest / (1.0 - ratio)
+        while total < least <= total + rest:
+            if rest < _NEGLIGIBLE * least:
+                return False
+            total += float(np.linalg.norm((self._first * weights) @ self._coupled.T))
+            weights = weights * (radius / distances)
+            rest *= ratio
+        return total < least
+
+
+def _bound_pseudo_inverse(width: int, leading: int) -> float:
+    """Bound the norm of the pseudo-inverse of a Gaussian matrix, except with `FAILURE`."""
+    spare = width - leading + 1
+    tail = (math.e * math.sqrt(width) / spare) ** spare / math.sqrt(2.0 * math.pi * spare)
+    return float((tail / FAILURE) ** (1.0 / spare))
