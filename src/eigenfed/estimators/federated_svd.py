@@ -69,10 +69,10 @@ class FederatedSVD(FederatedEstimator):
         secure: bool = False,
         transport: Engine | str | None = None,
         transcript: str | os.PathLike[str] | None = None,
-        tol: float = 2e-8,
+        tol: float = 1e-4,
         stop: str = "all",
         max_rounds: int = 50,
-        certify: bool = True,
+        certify: str | bool = "auto",
         random_state: Any = None,
     ) -> None:
         self.n_components = n_components
