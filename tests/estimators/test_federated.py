@@ -276,7 +276,7 @@ def test_the_seed_repeats_the_run() -> None:
         ({"method": 3}, "method=3 must be one of"),
         ({"split": "rows"}, "split='rows' must be one of 'samples', 'features'"),
         ({"stop": "never"}, "stop='never' must be one of 'all', 'separated'"),
-        ({"tol": 0.0}, "tol=0.0 must be between 0 and 1"),
+        ({"tol": 0.0}, "tol=0.0 is an angle in degrees and must be between 0 and 90"),
         ({"max_rounds": 0}, "max_rounds=0 must be an integer of at least 1"),
         ({"certify": 1}, "certify=1 must be"),
         ({"secure": 1}, "secure=1 must be True or False"),

@@ -468,7 +468,7 @@ def test_the_method_of_a_run_is_the_one_of_its_study() -> None:
 
 
 def test_nothing_is_asked_twice_or_out_of_order() -> None:
-    lone = opened(table(), study(by_site=True))
+    lone = opened(table(), study(by_site=True, certify="rigorous"))
     assert lone.request(ProductRequest(basis=basis(K), **frame())).code == "script"
     lone.reply(MomentsRequest())
     assert lone.request(MomentsRequest()).code == "script"

@@ -29,7 +29,7 @@ from eigenfed.transport.transcript import Transcript
 from federation import coordinated, gates, opened, study_of
 from oracles import pooled, power_law
 
-D, ROUNDS = 20, 6
+D, ROUNDS = 20, 5
 X = power_law(90, D, 1.0, seed=2)
 STUDY = study_of("abc", 4, "krylov", tol=1e-9, max_rounds=3, scale=True)
 PRODUCT = Call(ProductRequest(basis=np.eye(3)))

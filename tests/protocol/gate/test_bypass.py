@@ -137,7 +137,7 @@ def test_directions_that_are_nearly_known_tell_nothing_new() -> None:
 
 
 def test_bounds_are_given_once_a_run_and_outside_answered_directions_only() -> None:
-    talking = begun(gate("a", ROWS))
+    talking = begun(gate("a", ROWS), certify="rigorous")
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 3))).Q
     first = RemainderRequest(last=True, mean=MEAN, scale=ONES)
     assert talking.code(first) == "script"

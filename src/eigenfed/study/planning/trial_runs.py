@@ -113,7 +113,7 @@ def trace_exact_run(study: Study, rows: dict[str, int], spectrum: Spectrum) -> T
     >>> study = Study(("a", "b"), 4, "krylov")
     >>> spectrum = make_geometric_spectrum(0.8, 300, 300)
     >>> trace_exact_run(study, {"a": 900, "b": 500}, spectrum).rounds
-    8
+    7
     """
     method, k = study.chosen, study.k
     # Directions that sites choose themselves differ by chance, as the rows of the sites do.
