@@ -30,14 +30,16 @@ from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_norms, flip_signs, orthonormalise_rows
+from eigenfed.linalg.remainder import UpperBound
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each
 from eigenfed.protocol.cost_rates import time_eigen, time_products, time_square
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
-from eigenfed.protocol.exact.certificate import bound_angle, bound_wire_error
+from eigenfed.protocol.exact.accuracy import RitzValues, make_certificate
 from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.rounding import bound_rounding, bound_wire_error
 from eigenfed.protocol.exact.spectrum import decompose_covariance
 from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.messages import unpack
@@ -203,7 +205,7 @@ def _decompose_matrix(matrix: Array, run: Run) -> Decomposition:
         scale=moments.scale,
         n=moments.n,
         tol=run.tol,
-        rounding=bound_wire_error(moments, float(matrix.trace()), 1),
+        rounding=_bound_error(run, float(matrix.trace())),
     )
 
 
@@ -242,12 +244,25 @@ def _certify(residual: Array, values: Array, vt: Array, variance: float, run: Ru
 
     Factors that were sent in single precision are off by that much, as every eigenvalue is then.
     """
-    k, rounding = len(vt), bound_wire_error(run.moments, variance, 1)
-    residuals = (column_norms(residual) + rounding) / (values[0] if values[0] > 0 else 1.0)
-    following = (values[k] if k < len(values) else 0.0) + (rounding if k < run.d else 0.0)
-    bound = bound_angle(float(np.linalg.norm(residual, 2)) + rounding, values[k - 1] - following)
-    off = float(np.abs(vt @ vt.T - np.eye(k)).max())
-    return Certificate(residuals, bound, bound, residuals <= run.tol, variance, off)
+    k, rounding = len(vt), _bound_error(run, variance)
+    if len(values) == k < run.d:
+        # Fewer rows than features leave directions without variance.
+        values = np.append(values, 0.0)
+    norms = np.append(column_norms(residual), 0.0)[: len(values)]
+    above = float(values[k]) + rounding if len(values) > k else -math.inf
+    return make_certificate(
+        RitzValues(values, norms, k, rounding),
+        span=float(np.linalg.norm(residual, 2)),
+        above=UpperBound(above, 0.0),
+        vt=vt,
+        variance=variance,
+        tol=run.tol,
+    )
+
+
+def _bound_error(run: Run, variance: float) -> float:
+    """Bound the error of the covariance that the factors give."""
+    return bound_rounding(run.moments, variance) + bound_wire_error(run.moments, variance, 1)
 
 
 def multiply_shorter_side(rows: Array) -> Array:
