@@ -45,7 +45,7 @@ _NEARLY_FINAL = 0.01
 """Relative residual at which an eigenvalue can be compared with the edge of noise."""
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
-_USUAL_ROUNDS = 12
+_USUAL_ROUNDS = 10
 _ROOM_BYTES = 64 << 20
 
 
