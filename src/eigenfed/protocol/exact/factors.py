@@ -35,7 +35,7 @@ from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each
-from eigenfed.protocol.cost_rates import time_eigen, time_products, time_square
+from eigenfed.protocol.cost_rates import time_eigen, time_products, time_scatter, time_square
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, make_certificate
 from eigenfed.protocol.exact.moments import FramedRequest
@@ -166,11 +166,19 @@ class Factors(Method):
             n * d,
             3.0 * shape.column_bytes(n) + block_bytes(shape),
             2.0 * shape.column_bytes(min(everything, d + n)),
-            product_s(shape, n, 2) + 6e-9 * n * d,
+            _time_factor(shape) + 6e-9 * n * d,
             time_square(square, max(everything, d))
             + time_eigen(square, shape.components)
             + time_products(square, d, 1.0, 2 * shape.components, 2),
         )
+
+
+def _time_factor(shape: Shape) -> float:
+    """Return a site's seconds: two products, or a whole scatter if it has more rows than that."""
+    if shape.rows <= shape.features:
+        return product_s(shape, shape.rows, 2)
+    d = shape.features
+    return time_scatter(shape.rows, d, shape.density) + time_eigen(d, d)
 
 
 def _stack(replies: dict[str, ScatterFactorReply], d: int) -> Array:
