@@ -73,12 +73,17 @@ def _check_renames(names: dict[str, str]) -> dict[str, str]:
 
 
 ColumnNames = UniqueList[Annotated[str, Field(strict=True)]]
-Delimiter = Annotated[str, Field(strict=True), AfterValidator(_check_delimiter)]
-NewNames = Annotated[dict[str, Annotated[str, Field(strict=True)]], AfterValidator(_check_renames)]
-Factors = Annotated[
-    dict[str, Annotated[float, Field(strict=True, allow_inf_nan=False)]],
-    AfterValidator(_check_factors),
+Delimiter = Annotated[
+    str,
+    Field(strict=True, pattern='^(?:tab|\\\\t|[^A-Za-z0-9"\\r\\n.+\\-\\u0000])$'),
+    AfterValidator(_check_delimiter),
 ]
+NewNames = Annotated[dict[str, Annotated[str, Field(strict=True)]], AfterValidator(_check_renames)]
+Factor = Annotated[
+    float,
+    Field(strict=True, allow_inf_nan=False, json_schema_extra={"not": {"const": 0}}),
+]
+Factors = Annotated[dict[str, Factor], AfterValidator(_check_factors)]
 
 
 class BudgetTable(TomlTable, title="[policy.budget]"):
