@@ -4,6 +4,7 @@ import sys
 from itertools import chain
 
 from bench import (
+    certified,
     choice,
     devices,
     federated,
@@ -23,6 +24,7 @@ def main() -> int:
         streaming,
         federated,
         few_rows,
+        certified,
         choice,
         secure,
         gate,

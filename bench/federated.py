@@ -103,24 +103,31 @@ def sparse_sites() -> Iterator[Line]:
     X = topics()
     k = 20
     labels = groups(X.shape[0], 5)
-    # The figure is for a sine of 1e-6, which this tolerance just gives here.
-    tol = 5e-8
-    ours, peer = fastest(
-        lambda: FederatedPCA(k, tol=tol, certify=False, random_state=0).fit(X, groups=labels),
-        lambda: PCA(k, svd_solver="arpack", random_state=0).fit(X),
-        repeats=5,
-    )
-    fitted = FederatedPCA(k, tol=tol, random_state=0).fit(X, groups=labels)
-    exact = PCA(k, svd_solver="arpack", random_state=0, tol=0).fit(X).components_
+    # The figures are for a sine of 1e-6, which this tolerance, in degrees, just gives here.
+    tol = 5e-5
+
+    def fit(certify: str | bool) -> FederatedPCA:
+        return FederatedPCA(k, tol=tol, certify=certify, random_state=0).fit(X, groups=labels)
+
+    with threadpool_limits(1):
+        plain, certified, peer = least_cpu(
+            lambda: fit(False),
+            lambda: fit("auto"),
+            lambda: PCA(k, svd_solver="arpack", random_state=0).fit(X),
+            repeats=5,
+        )
+        fitted = fit("auto")
+        exact = PCA(k, svd_solver="arpack", random_state=0, tol=0).fit(X).components_
     apart = sines(fitted.components_, exact)[0]
-    yield Line(
-        "5 sparse sites / pooled arpack, 20000x20000, k=20",
-        ours / peer,
-        "at most",
-        1.5,
-        apart < 1e-6,
-        f"{ours:.2f} s / {peer:.2f} s; sine {apart:.0e}; {fitted.n_rounds_} rounds",
-    )
+    for name, ours, most in (("", plain, 1.3), (", with certificate", certified, 1.5)):
+        yield Line(
+            f"5 sparse sites / arpack, 20000x20000, k=20{name}",
+            ours / peer,
+            "at most",
+            most,
+            apart < 1e-6,
+            f"{ours:.2f} s / {peer:.2f} s; sine {apart:.0e}; {fitted.n_rounds_} rounds",
+        )
 
 
 def many_sites(d: int = 784, k: int = 10) -> Line:
