@@ -289,7 +289,7 @@ def test_a_program_that_was_killed_resumes_in_another(path: Path, tmp_path: Path
         "X = np.load(sys.argv[1])\n"
         "sites = {'a': X[:100], 'b': X[100:180], 'c': X[180:]}\n"
         "pca = FederatedPCA(3, method='krylov', random_state=0, transcript=sys.argv[2])\n"
-        "pca.fit_sites(sites, callback=lambda record: record.round == 3 and os._exit(9))\n"
+        "pca.fit_sites(sites, callback=lambda record: record.round == 2 and os._exit(9))\n"
     )
     done = subprocess.run([sys.executable, "-c", script, table, path], check=False)
     assert done.returncode == 9

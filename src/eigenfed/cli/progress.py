@@ -55,7 +55,7 @@ class Rounds:
         self._bytes += record.bytes_up + record.bytes_down
         self._op = record.op
         self._last_s = self.clock()
-        if record.angle is not None and 0.0 < record.angle < math.inf:
+        if record.angle is not None and record.angle > 0.0:
             self._angles.append((self._last_s, record.angle))
 
     @property

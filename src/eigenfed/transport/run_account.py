@@ -4,7 +4,6 @@ Both cross pipes and are kept in transcripts as JSON. Digests of replies are lef
 whoever knows all rows but one could test guesses at the last.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
@@ -57,7 +56,7 @@ class RunAccount:
     def to_json(self) -> dict[str, Any]:
         """Return what JSON can hold of it, without digests."""
         return {
-            "rounds": [asdict(record) | _finite(record) for record in self.rounds],
+            "rounds": [asdict(record) for record in self.rounds],
             "egress": {site: egress_to_json(left) for site, left in self.egress.items()},
             "leakage": list(self.leakage),
         }
@@ -81,11 +80,6 @@ class RunAccount:
         except (AttributeError, KeyError, TypeError, ValueError):
             pass
         raise DataError("The account of a run cannot be read. Use one release of eigenfed.")
-
-
-def _finite(record: RoundRecord) -> dict[str, float | None]:
-    angle = record.angle
-    return {"angle": angle if angle is not None and math.isfinite(angle) else None}
 
 
 def egress_to_json(egress: tuple[Egress, ...]) -> list[dict[str, Any]]:

@@ -73,10 +73,13 @@ class RitzValues:
         enough = np.maximum(math.sin(math.radians(tol)) * apart, self.rounding)
         return bool(np.all((self.norms[:k] <= enough)[required]))
 
-    def largest_angle(self, required: npt.NDArray[np.bool_] | slice = slice(None)) -> float:
-        """Return the largest estimated angle of the required components, in degrees."""
-        angles = self.estimate_angles()[required]
-        return math.degrees(float(angles.max(initial=0.0)))
+    def largest_angle(self, required: npt.NDArray[np.bool_] | slice = slice(None)) -> float | None:
+        """Return the largest estimated angle of the required components, in degrees.
+
+        None if there is no estimate for some component.
+        """
+        largest = float(self.estimate_angles()[required].max(initial=0.0))
+        return math.degrees(largest) if math.isfinite(largest) else None
 
 
 def make_certificate(
