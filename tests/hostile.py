@@ -8,10 +8,10 @@ from typing import Any
 from eigenfed.arrays import Arrays
 from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, observe, run_probed
 from eigenfed.data.source import Source
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack

@@ -10,10 +10,11 @@ from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, Federation, federation
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.dp.norm_counts import encode_counts, near_radii, wide_radii
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_interface import SiteLedger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import drive
@@ -26,17 +27,19 @@ from eigenfed.protocol.private.budget_schedule import list_spends
 from eigenfed.protocol.private.private_site import (
     CountRequest,
     MomentRequest,
+    NormsRequest,
     RowsRequest,
     ScreeRequest,
     SketchRequest,
+    StartRequest,
     TotalRequest,
-    WithinRequest,
     private_count,
+    private_norms,
     private_product,
     private_scatter,
     private_scree,
+    private_start,
     private_total,
-    private_within,
 )
 from eigenfed.protocol.secure.sum_format import encode_sites, stack_rows
 from eigenfed.protocol.study import Study, open_message
@@ -159,8 +162,10 @@ def request_for(study: Study, op: str, d: int, n: int = 1000, radius: float = 5.
             return RowsRequest()
         case "private_count":
             return CountRequest()
-        case "private_within":
-            return WithinRequest(**ball)
+        case "private_start":
+            return StartRequest()
+        case "private_norms":
+            return NormsRequest(**ball)
         case "private_total":
             return TotalRequest(n=n, **ball)
         case "private_scatter":
@@ -341,7 +346,8 @@ def fitting(op: Op[Any, Any], update_clip: float = 1.0) -> Request[Any]:
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, WIDTH))).Q
     requests: dict[str, Request[Any]] = {
         "private_count": CountRequest(),
-        "private_within": WithinRequest(**BALL),
+        "private_start": StartRequest(),
+        "private_norms": NormsRequest(**BALL),
         "private_total": TotalRequest(**GRID),
         "private_scatter": MomentRequest(**GRID),
         "private_product": ClippedRequest(basis=basis, part=update_clip, **GRID),
@@ -397,18 +403,25 @@ def apart(one: Arrays, other: Arrays, noise: Noise) -> float:
 def worst_pairs(relation: str) -> dict[str, Pair]:
     """For each operation, the neighbours that theory says are worst."""
     far = 5.0 * RADIUS
-    thin, wide = 0.05 * RADIUS, RADIUS
+    thin, full = 0.05 * RADIUS, RADIUS
     every = ClippedRequest(basis=np.eye(D)[:, :2], part=1.0, **GRID)
     clipped = ClippedRequest(basis=np.eye(D)[:, :1], part=0.05, **GRID)
     parts = ScreeRequest(components=np.eye(D)[:2], **BALL)
+    near = find_worst_norms(near_radii(RADIUS), relation)
+    wide = find_worst_norms(wide_radii(), relation)
     replaced: dict[str, tuple[Op[Any, Any], Request[Any], Array, Array]] = {
-        "private_within": (private_within, WithinRequest(**BALL), 0.5 * RADIUS * E1, far * E2),
+        # These are about the origin, and rows are given about the centre.
+        "private_start": (
+            *(private_start, StartRequest()),
+            *(wide[0] * E1 - CENTER, -wide[1] * E1 - CENTER),
+        ),
+        "private_norms": (private_norms, NormsRequest(**BALL), near[0] * E1, near[1] * E2),
         "private_total": (private_total, TotalRequest(**GRID), far * E1, -far * E1),
         "private_scatter": (private_scatter, MomentRequest(**GRID), far * E1, far * E2),
         "private_product": (private_product, every, far * E1, far * E2),
         "clipped private_product": (
             *(private_product, clipped),
-            *(thin * E1 + wide * E3, -thin * E1 + wide * E3),
+            *(thin * E1 + full * E3, -thin * E1 + full * E3),
         ),
         "private_scree": (private_scree, parts, far * E1, far * E2),
     }
@@ -418,11 +431,22 @@ def worst_pairs(relation: str) -> dict[str, Pair]:
     }
 
 
+def find_worst_norms(radii: Array, relation: str) -> tuple[float, float]:
+    """The norms between which the counts of one row are furthest apart, or furthest from none."""
+    norms = np.append(0.99 * radii, 2 * radii[-1])
+    codes = np.array([encode_counts(norms[[i]], radii) for i in range(len(norms))], float)
+    apart = np.linalg.norm(codes[:, None] - codes, axis=2)
+    if relation == "zero_out":
+        apart = apart[:, [-1]]
+    i, j = np.unravel_index(np.argmax(apart), apart.shape)
+    return float(norms[i]), float(norms[j])
+
+
 OPS: tuple[Op[Any, Any], ...] = (
-    private_within,
+    private_norms,
     private_total,
     private_scatter,
     private_product,
     private_scree,
 )
-COUNTING: tuple[Op[Any, Any], ...] = (private_count, *OPS)
+COUNTING: tuple[Op[Any, Any], ...] = (private_count, private_start, *OPS)

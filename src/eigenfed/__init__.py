@@ -13,6 +13,7 @@ from eigenfed.errors import (
     DataError,
     EigenfedError,
     InputError,
+    NoiseWarning,
     PrivacyError,
     ProtocolError,
     SiteLost,
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from eigenfed.estimators.federated_svd import FederatedSVD
     from eigenfed.estimators.streaming import StreamingPCA
     from eigenfed.linalg.summary import Summary
-    from eigenfed.privacy.guarantee import Privacy
     from eigenfed.privacy.policy import Policy
+    from eigenfed.privacy.privacy_terms import Privacy
     from eigenfed.protocol.exact.covariance import Covariance
     from eigenfed.protocol.exact.factors import Factors
     from eigenfed.protocol.exact.krylov import Krylov
@@ -55,6 +56,7 @@ __all__ = [
     "Krylov",
     "Log1p",
     "Merge",
+    "NoiseWarning",
     "NormalizeCounts",
     "Policy",
     "Power",
@@ -85,7 +87,7 @@ _HOMES = {
     "StreamingPCA": "estimators.streaming",
     "Summary": "linalg.summary",
     "Policy": "privacy.policy",
-    "Privacy": "privacy.guarantee",
+    "Privacy": "privacy.privacy_terms",
     "Covariance": "protocol.exact.covariance",
     "Factors": "protocol.exact.factors",
     "Krylov": "protocol.exact.krylov",

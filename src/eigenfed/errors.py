@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Protocol, Self
 
-FAILED, USAGE, REFUSED = 1, 2, 3
+FAILED, USAGE, REFUSED, NOISE = 1, 2, 3, 4
 
 FAULTS = frozenset({"aborted", "malformed", "restarted", "no_identity", "ledger", "stopped"})
 """Codes for faults (exit code 1); every other code of a site or a ledger is a refusal (3)."""
@@ -299,6 +299,10 @@ class PrivacyError(EigenfedError):
     """Privacy or secure aggregation forbids what was requested."""
 
     exit_code = REFUSED
+
+
+class NoiseWarning(UserWarning):
+    """A private result is mostly noise: no component keeps half of its signal."""
 
 
 class Refusal(PrivacyError):

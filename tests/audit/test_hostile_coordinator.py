@@ -13,9 +13,9 @@ from eigenfed.audit.hostile_coordinator import attack_site
 from eigenfed.audit.lies import generate_lies
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.study import Study, open_message
 

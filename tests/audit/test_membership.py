@@ -16,7 +16,7 @@ from eigenfed.audit.membership import (
 )
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.accounting import delta_of, mu_of
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.study import Study
 from private_runs import run

@@ -16,7 +16,7 @@ from command_line import as_csv, as_npy, eigenfed, rows
 from eigenfed.cli import audit_command as audit
 from eigenfed.cli import options
 from eigenfed.cli.main import cli
-from eigenfed.privacy.guarantee import COUNTS, TRUSTS
+from eigenfed.privacy.privacy_terms import COUNTS, TRUSTS
 from eigenfed.study.audits.distinguishing import PUBLISHED
 
 

@@ -28,6 +28,7 @@ def test_public_names_are_pinned() -> None:
         "Krylov",
         "Log1p",
         "Merge",
+        "NoiseWarning",
         "NormalizeCounts",
         "Policy",
         "Power",

@@ -180,7 +180,7 @@ def test_a_published_mechanism_draws_no_second_noise(path: Path) -> None:
     [
         ({"secure": True, "method": "krylov"}, "the secrets of their masks"),
         ({"privacy": Privacy(1.0, 1e-5)}, "the secrets of their masks"),
-        ({"privacy": Privacy(1.0, 1e-5, trust="local")}, "what they had paid for"),
+        ({"privacy": Privacy(4.0, 1e-5, trust="local")}, "what they had paid for"),
     ],
 )
 def test_masked_and_private_runs_are_refused_where_their_sites_are_gone(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.factors import Factors
 from eigenfed.protocol.exact.krylov import Krylov

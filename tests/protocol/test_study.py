@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import Identity, is_signed
 from eigenfed.protocol.exact.merge import Merge
 from eigenfed.protocol.exact.power import Power

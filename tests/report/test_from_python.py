@@ -50,7 +50,7 @@ def test_a_notebook_shows_components_below_the_diagram() -> None:
 
 
 def test_results_have_short_texts() -> None:
-    terms = Privacy(1.0, 1e-6, trust="central", clip=20.0, shares={"scree": 0.0})
+    terms = Privacy(9.0, 1e-6, trust="central", clip=20.0, shares={"scree": 0.0})
     private = FederatedPCA(1, privacy=terms, center=False).fit(X)
-    assert repr(private.privacy_).startswith("Statement(epsilon=1, delta=1e-06, unit=")
+    assert repr(private.privacy_).startswith("Statement(epsilon=9, delta=1e-06, unit=")
     assert len(repr(private.privacy_)) < 100

@@ -14,10 +14,10 @@ from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.exact.by_site import LevelRequest
 from eigenfed.protocol.exact.certificate import RemainderRequest
@@ -32,7 +32,7 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import find_method
 from eigenfed.protocol.operations import Request, State, Terms
-from eigenfed.protocol.private.private_site import RowsRequest, TotalRequest, WithinRequest
+from eigenfed.protocol.private.private_site import NormsRequest, RowsRequest, StartRequest
 from eigenfed.protocol.study import Study, open_message
 from hostile import COORDINATOR, RUN, Lone, identities_of, roster_of
 
@@ -221,14 +221,15 @@ def test_6_the_level_of_privacy_is_no_field_of_a_request() -> None:
     policy, ledger = Policy(budget=BUDGET), Ledger(None)
     lone = opened(table(), study("covariance", privacy=PRIVATE), policy=policy, ledger=ledger)
     lone.reply(RowsRequest())
-    within = WithinRequest(center=np.zeros(D), radius=1.0)
-    for name in ("privacy.mu", "privacy.parties", "privacy.relation", "mu", "grid"):
-        sent = {**pack(within), name: np.array([1e9])}
-        assert observe(lone.send("private_within", sent)).code == "malformed"
-    assert ledger.totals("data").spends == 0
-    lone.reply(within)
-    assert ledger.totals("data").spends == 1
-    assert ledger.totals("data").mu < PRIVATE.mu / 10
+    for request in (StartRequest(), NormsRequest(center=np.zeros(D), radius=1.0)):
+        spends = ledger.totals("data").spends
+        for name in ("privacy.mu", "privacy.parties", "privacy.relation", "mu", "grid", "radii"):
+            sent = {**pack(request), name: np.array([1e9])}
+            assert observe(lone.send(request.op, sent)).code == "malformed"
+        assert ledger.totals("data").spends == spends
+        lone.reply(request)
+        assert ledger.totals("data").spends == spends + 1
+    assert ledger.totals("data").mu < PRIVATE.mu / 3
 
 
 def test_6_without_a_budget_no_reply_with_noise_leaves() -> None:
@@ -240,13 +241,12 @@ def test_6_the_whole_study_is_charged_at_most_what_it_says() -> None:
     policy, ledger = Policy(budget=Budget(1.0, 1e-5)), Ledger(None)
     lone = opened(table(), study("covariance", privacy=PRIVATE), policy=policy, ledger=ledger)
     lone.reply(RowsRequest())
-    radius = WithinRequest(center=np.zeros(D), radius=1.0)
-    answered = 0
-    while lone.request(radius).kind == "reply":
-        answered += 1
-    assert answered == 7
-    assert lone.request(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).kind == "reply"
-    assert lone.request(TotalRequest(center=np.zeros(D), radius=1.0, n=N)).code == "script"
+    counts = NormsRequest(center=np.zeros(D), radius=1.0)
+    assert lone.request(counts).code == "script"
+    assert lone.request(StartRequest()).kind == "reply"
+    assert lone.request(StartRequest()).code == "script"
+    assert lone.request(counts).kind == "reply"
+    assert lone.request(counts).code == "script"
 
 
 # 7. Directions that differ by 5e-11 were not counted.
@@ -320,7 +320,7 @@ def test_8_a_site_wants_noise_for_as_many_colluders_as_it_fears() -> None:
 
 def spend_once(lone: Lone) -> None:
     lone.reply(RowsRequest())
-    lone.reply(WithinRequest(center=np.zeros(D), radius=1.0))
+    lone.reply(StartRequest())
 
 
 def roll_back(path: Path, old: Path) -> None:
@@ -357,8 +357,8 @@ def test_9_a_ledger_that_is_not_the_one_it_was_stops_the_site_for_good(
         ledger.close()
     tamper(path, old)
     if running:
-        within = WithinRequest(center=np.zeros(D), radius=1.0)
-        assert [lone.request(within).code for _ in range(3)] == ["stopped"] * 3
+        counts = NormsRequest(center=np.zeros(D), radius=1.0)
+        assert [lone.request(counts).code for _ in range(3)] == ["stopped"] * 3
         assert lone.open("again").code == "stopped"
     else:
         with pytest.raises((PrivacyError, ValueError)):

@@ -7,7 +7,7 @@ import pytest
 
 from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import repeat_lies
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.method import all_methods, find_method

@@ -16,6 +16,7 @@ from eigenfed.privacy.ledger.ledger import Ledger
 SITES = ("island", "north", "south")
 COUNTS = {"island": 150, "north": 450, "south": 300}
 PRIVACY = "[privacy]\nepsilon = 2\ndelta = 1e-5\n"
+BUDGET = "[policy.budget]\nepsilon = 2\ndelta = 1e-5\n"
 
 
 class Consortium:
@@ -56,6 +57,8 @@ class Consortium:
 
     def call(self, *more: object, sites: tuple[str, ...] = SITES) -> tuple[object, ...]:
         files = [self.folder / f"{name}.toml" for name in sites]
+        if self.study.exists() and "[privacy]" in self.study.read_text() and "-o" not in more:
+            more = (*more, "-o", self.folder / "private", "--force")
         return ("fit", "--study", self.study, *files, *more)
 
 
@@ -243,7 +246,42 @@ def test_after_exact_sums_no_noise_is_sold_as_privacy(heart: Consortium, tmp_pat
     assert said["text"].startswith("No epsilon holds: exact sums of these rows have left")
     assert (said["mu"], said["exact"] > 0) == (None, True)
     private(heart)
-    assert "'budget'" in refusal(heart, code=3)
+    assert "'exact_left'. No epsilon holds for these rows" in refusal(heart, code=3)
+
+
+def test_after_noised_sums_no_exact_one_leaves_whatever_the_site_file_says_by_then(
+    heart: Consortium, tmp_path: Path
+) -> None:
+    private(heart)
+    answer(*heart.call())
+    shown = answer("ledger", "show", tmp_path / "north.ledger")["datasets"]["visits"]
+    heart.write_study()
+    heart.everywhere(lambda name: "")
+    for name in SITES:
+        text = (tmp_path / f"{name}.toml").read_text().replace("[policy]", "[policy]\n", 1)
+        (tmp_path / f"{name}.toml").write_text(
+            text.replace("data =", f'ledger = "{name}.ledger"\ndataset = "visits"\ndata =')
+        )
+    assert "'exact'. The rows have a privacy budget" in refusal(heart, code=3)
+    again = answer("ledger", "show", tmp_path / "north.ledger")["datasets"]["visits"]
+    assert (again["exact"], again["epsilon"]) == (0, shown["epsilon"])
+
+
+def test_a_private_study_without_a_folder_or_a_budget_spends_nothing(
+    heart: Consortium, tmp_path: Path
+) -> None:
+    private(heart)
+    files = [tmp_path / f"{name}.toml" for name in SITES]
+    lost = eigenfed("fit", "--study", heart.study, *files)
+    assert lost.exit_code == 2
+    assert "without -o its result would be lost. Pass -o FOLDER." in lost.stderr
+    heart.write_site("north", 'ledger = "n.ledger"\n')
+    message = refusal(heart, code=1)
+    assert f"north.toml: [policy.budget] is required, as {heart.study} has [privacy]" in message
+    assert "write [policy.budget] with epsilon = 2 and delta = 1e-05" in message
+    for name in ("island", "south"):
+        with Ledger(tmp_path / f"{name}.ledger", readonly=True) as ledger:
+            assert ledger.totals("visits").spends == 0
 
 
 @pytest.mark.parametrize(
@@ -307,7 +345,7 @@ def test_only_an_approved_study_runs(heart: Consortium, tmp_path: Path) -> None:
 
 def test_a_filtered_site_wants_its_number_of_rows_private(heart: Consortium) -> None:
     private(heart)
-    heart.write_site("north", 'ledger = "n.ledger"\nwhere = ["age > 50"]\n')
+    heart.write_site("north", f'ledger = "n.ledger"\nwhere = ["age > 50"]\n{BUDGET}')
     assert "'count'" in refusal(heart, code=3)
     heart.study.write_text(heart.study.read_text() + 'count = "private"\n')
     facts = answer(*heart.call())
@@ -316,7 +354,7 @@ def test_a_filtered_site_wants_its_number_of_rows_private(heart: Consortium) -> 
 
 def test_a_site_can_want_noise_that_outlasts_colluders(heart: Consortium) -> None:
     private(heart)
-    heart.write_site("north", 'ledger = "n.ledger"\n[policy]\ncolluders = 1\n')
+    heart.write_site("north", f'ledger = "n.ledger"\n[policy]\ncolluders = 1\n{BUDGET}')
     assert "'collusion'" in refusal(heart, code=3)
     heart.study.write_text(heart.study.read_text() + "colluders = 1\n")
     stated = answer(*heart.call())["privacy"]
@@ -331,7 +369,7 @@ def test_the_options_of_a_method_reach_the_run(heart: Consortium) -> None:
 
 def private(heart: Consortium, **keys: str) -> None:
     heart.write_study(PRIVACY, components="1", **keys)
-    heart.everywhere(lambda name: f'ledger = "{name}.ledger"\ndataset = "visits"\n')
+    heart.everywhere(lambda name: f'ledger = "{name}.ledger"\ndataset = "visits"\n{BUDGET}')
 
 
 def test_a_private_study_spends_in_the_ledgers_and_a_second_run_is_refused(
@@ -366,13 +404,14 @@ def test_privacy_needs_a_ledger_trust_and_no_scores(heart: Consortium) -> None:
     message = refusal(heart, code=1)
     assert "north.toml: ledger is required" in message
     assert 'Set ledger = "north.ledger".' in message
-    heart.write_site("north", 'ledger = "n.ledger"\nshare_scores = true\n')
+    heart.write_site("north", f'ledger = "n.ledger"\nshare_scores = true\n{BUDGET}')
     assert "north.toml: share_scores = true shows single rows" in refusal(heart, code=1)
     private(heart)
     heart.study.write_text(heart.study.read_text() + 'trust = "central"\n')
     message = refusal(heart, code=3)
     assert "island.toml: policy.trusts_coordinator = false" in message
-    heart.everywhere(lambda n: f'ledger = "{n}.ledger"\n[policy]\ntrusts_coordinator = true\n')
+    trusting = f"[policy]\ntrusts_coordinator = true\n{BUDGET}"
+    heart.everywhere(lambda name: f'ledger = "{name}.ledger"\n{trusting}')
     assert answer(*heart.call())["privacy"]["trust"] == "central"
 
 
@@ -384,6 +423,8 @@ def test_messages_of_the_library_speak_of_keys(heart: Consortium, tmp_path: Path
     private(heart)
     text = heart.study.read_text().replace("1e-5", "0.5")
     heart.study.write_text(text)
+    large = BUDGET.replace("1e-5", "0.5")
+    heart.everywhere(lambda name: f'ledger = "{name}.ledger"\n{large}')
     message = refusal(heart, code=1)
     assert "study.toml: privacy.delta = 0.5 must be below 1/n" in message
     assert "Lower privacy.delta." in message

@@ -26,10 +26,10 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.core import Call, Protocol, Replies, drive

@@ -58,6 +58,9 @@ _ALLOWED_WITH_STUDY = (
 @options.colluders
 @options.dropouts
 @options.count
+@options.if_missing
+@options.public_center
+@options.public_scale
 @options.trust
 @options.scale
 @options.prepare
@@ -106,6 +109,9 @@ def fit(
     colluders: int | None,
     dropouts: int | None,
     count: str | None,
+    if_missing: str | None,
+    public_center: float | tuple[float, ...] | None,
+    public_scale: float | tuple[float, ...] | None,
     trust: str | None,
     scale: bool,
     prepare: tuple[str, ...],
@@ -142,6 +148,9 @@ def fit(
         colluders=colluders,
         dropouts=dropouts,
         count=count,
+        if_missing=if_missing,
+        public_center=public_center,
+        public_scale=public_scale,
         trust=trust,
     )
     chosen = options.parse_method(method, method_options)
@@ -164,7 +173,7 @@ def fit(
         certify=certify if certify != "no" else False,
         random_state=seed,
     )
-    with console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(pca.tol) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
         _note_tables(console, tables, prepared=bool(prepare))
         pca.fit_sites(
@@ -267,6 +276,18 @@ def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) ->
 
 
 @contextmanager
+def _without_warning() -> Iterator[None]:
+    """Leave out the warning about a result that is mostly noise: the result itself says so."""
+    import warnings
+
+    from eigenfed.errors import NoiseWarning
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NoiseWarning)
+        yield
+
+
+@contextmanager
 def _naming(site: str) -> Iterator[None]:
     """Say in an error which site it is about."""
     from eigenfed.errors import DataError, InputError
@@ -288,6 +309,11 @@ def _rehearse(
     from eigenfed.study.rehearsal import read_rehearsal
 
     rehearsal = read_rehearsal(study, files)
+    if rehearsal.study.privacy is not None and writer.out is None and not writer.write_back:
+        raise click.UsageError(
+            f"{study} has [privacy]: a run spends the sites' budgets, and without -o its result "
+            "would be lost. Pass -o FOLDER."
+        )
     records = rehearsal.records
     filtered = [rehearsal.sites[name].path for name, rows in records.items() if rows.where]
     if writer.write_back and filtered:
@@ -299,7 +325,7 @@ def _rehearse(
     if rehearsal.absent:
         console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator().set_params(**running)
-    with console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(pca.tol) as callback:
         run = rehearsal.fit(pca, callback)
     _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))
     return writer.write(

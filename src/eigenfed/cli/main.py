@@ -66,7 +66,8 @@ class Program(click.Group):
 def cli() -> None:
     """Principal components of data that cannot be pooled.
 
-    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 refused by privacy or by a site's policy.
+    Exit codes: 0 success, 1 failure, 2 wrong usage, 3 refused by privacy or by a site's policy, 4
+    done, but the result is mostly noise.
     """
 
 

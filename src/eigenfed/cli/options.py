@@ -9,7 +9,7 @@ from click.shell_completion import CompletionItem
 
 if TYPE_CHECKING:
     from eigenfed.linalg.summary import Summary
-    from eigenfed.privacy.guarantee import Privacy
+    from eigenfed.privacy.privacy_terms import Privacy
     from eigenfed.protocol.method import Method
 
     TextType = click.ParamType[str]
@@ -38,6 +38,25 @@ _Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 TRUSTS = ("secure_sum", "local", "central")
 COUNTS = ("public", "private")
+MISSING = ("mean", "public", "drop")
+
+
+class Numbers(TextType):
+    """A number, or several separated by commas."""
+
+    name = "NUMBER[,...]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return a float or a tuple of floats."""
+        if not isinstance(value, str):
+            return value
+        try:
+            numbers = tuple(float(part) for part in value.split(","))
+        except ValueError:
+            self.fail("must be a number, or numbers separated by commas.", param, ctx)
+        return numbers if len(numbers) > 1 else numbers[0]
+
+
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 NEW = click.Path(path_type=Path)
 
@@ -103,6 +122,24 @@ count: _Decorator = click.option(
     type=click.Choice(COUNTS),
     help="With --epsilon: whether the number of rows is public, or released with noise.  "
     "[default: public]",
+)
+if_missing: _Decorator = click.option(
+    "--if-missing",
+    type=click.Choice(MISSING),
+    help="With --epsilon: replace missing entries by the private mean or by --public-center, or "
+    "leave rows with missing entries out (drop), which requires --count private.  [default: mean]",
+)
+public_center: _Decorator = click.option(
+    "--public-center",
+    type=Numbers(),
+    help="With --epsilon: rough level of the features, known without the rows: one number for all, "
+    "or one for each, separated by commas.",
+)
+public_scale: _Decorator = click.option(
+    "--public-scale",
+    type=Numbers(),
+    help="With --epsilon: public numbers by which the features are divided, in place of --scale; "
+    "one for all, or one for each.",
 )
 trust: _Decorator = click.option(
     "--trust",
@@ -322,11 +359,12 @@ def parse_privacy(epsilon: float | None, delta: float | None, **terms: Any) -> "
     if epsilon is None:
         if delta is not None or given:
             name = "delta" if delta is not None else next(iter(given))
-            raise click.UsageError(f"--{name} requires --epsilon. Pass --epsilon 1, for example.")
+            option = name.replace("_", "-")
+            raise click.UsageError(f"--{option} requires --epsilon. Pass --epsilon 1, for example.")
         return None
     if delta is None:
         raise click.UsageError("--epsilon requires --delta. Pass --delta 1e-6, for example.")
-    from eigenfed.privacy.guarantee import Privacy
+    from eigenfed.privacy.privacy_terms import Privacy
 
     return Privacy(epsilon, delta, **given)
 

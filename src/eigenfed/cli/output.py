@@ -11,6 +11,7 @@ code  meaning
 1     failure
 2     wrong usage
 3     refused by privacy or by a site's policy
+4     done, but the result is mostly noise
 ====  =============================================================================
 """
 
@@ -36,6 +37,9 @@ _OPTIONS = {
     "random_state": "--seed",
     "columns": "--column",
     "id_column": "--id-column",
+    "if_missing": "--if-missing",
+    "public_center": "--public-center",
+    "public_scale": "--public-scale",
 } | {
     name: f"--{name}"
     for name in (

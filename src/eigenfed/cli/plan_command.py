@@ -12,7 +12,7 @@ from eigenfed.cli.tables import columns, study_size
 from eigenfed.report.wording import size, things
 
 if TYPE_CHECKING:
-    from eigenfed.privacy.guarantee import Privacy
+    from eigenfed.privacy.privacy_terms import Privacy
     from eigenfed.protocol.method import Method
     from eigenfed.study.config import StudyFile
     from eigenfed.study.planning.forecast import Case, Forecast, Question
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 @options.colluders
 @options.dropouts
 @options.count
+@options.if_missing
+@options.public_center
+@options.public_scale
 @options.trust
 @options.scale
 @options.prepare
@@ -51,6 +54,12 @@ if TYPE_CHECKING:
     "--decay",
     type=click.FloatRange(0.0, 1.0, min_open=True),
     help="Expected ratio of each eigenvalue to the one before.",
+)
+@click.option(
+    "--offset",
+    type=click.FloatRange(min=0.0),
+    help="With --epsilon: expected distance of the mean of the rows from the public centre, or "
+    "from 0, relative to their spread.  [default: 1 with a public centre, otherwise 5]",
 )
 @click.option(
     "--latency-ms",
@@ -78,11 +87,15 @@ def plan(
     colluders: int | None,
     dropouts: int | None,
     count: str | None,
+    if_missing: str | None,
+    public_center: float | tuple[float, ...] | None,
+    public_scale: float | tuple[float, ...] | None,
     trust: str | None,
     scale: bool,
     prepare: tuple[str, ...],
     spectrum: Path | None,
     decay: float | None,
+    offset: float | None,
     latency_ms: float | None,
     bandwidth_mbps: float | None,
 ) -> CommandResult:
@@ -106,6 +119,9 @@ def plan(
         "colluders": colluders,
         "dropouts": dropouts,
         "count": count,
+        "if_missing": if_missing,
+        "public_center": public_center,
+        "public_scale": public_scale,
         "trust": trust,
     }
     given: dict[str, Any] = {
@@ -119,6 +135,7 @@ def plan(
         "prepare": prepare or None,
         "spectrum": None if spectrum is None else read_spectrum(spectrum),
         "decay": decay,
+        "offset": offset,
         "latency_ms": latency_ms,
         "bandwidth_mbps": bandwidth_mbps,
     }
@@ -249,7 +266,7 @@ def _list_columns(found: "Forecast") -> list[list[str]]:
     names = ["rounds", "sent per site", "received per site", "total, all sites", "time"]
     names += ["memory at a site", "memory at the coordinator"]
     names += (
-        ["captured variance", "noise / signal"]
+        ["captured variance", "signal of PC1", "noise / signal"]
         if private
         else ["directions revealed", "variance revealed"]
     )
@@ -270,9 +287,10 @@ def _list_cells(case: "Case", *, private: bool) -> list[str]:
     if not private:
         last = [f"{case.rank_fraction:.2%}", f"{case.variance_fraction:.0%}"]
     elif case.kept is None or case.kept.captured is None:
-        last = ["none", "none"]
+        last = ["none", "none", "none"]
     else:
-        last = [f"{case.kept.captured:.1%}", f"{case.kept.ratio:.3f}"]
+        kept = case.kept
+        last = [f"{kept.captured:.1%}", f"{kept.signal:.1%}", f"{kept.ratio:.3f}"]
     return [
         str(traffic.rounds),
         *map(size, (traffic.up, traffic.down, traffic.all_bytes)),
@@ -316,8 +334,10 @@ def _write_notes(found: "Forecast") -> list[str]:
     if question.privacy is not None:
         notes.append(
             "Captured variance is the variance along the noisy components relative to that along "
-            "the best components. Noise limits what is revealed, so no directions are counted."
+            "the best components; the signal of PC1 is the squared cosine of the first component "
+            "with the true one. Noise limits what is revealed, so no directions are counted."
         )
+        notes.append(_describe_privacy(question))
     return notes
 
 
@@ -333,6 +353,25 @@ def _describe_edge(found: "Forecast") -> str:
         return text
     verb = "explains" if count == 1 else "explain"
     return f"{text} With these eigenvalues {things(count, 'component')} {verb} more."
+
+
+def _describe_privacy(question: "Question") -> str:
+    from eigenfed.study.planning.noise_forecast import assume_offset
+
+    privacy = question.privacy
+    center = "0" if privacy is None or privacy.public_center is None else "the public centre"
+    missing = "mean" if privacy is None else privacy.if_missing
+    fate = {
+        "mean": "replaced by the private mean",
+        "public": "replaced by the public centre",
+        "drop": "a reason to leave their row out",
+    }
+    return (
+        "The mean of the rows is found with noise. It is assumed to be "
+        f"{assume_offset(privacy, question.offset):g} times their spread away from {center}, where "
+        "the search begins: pass --offset if you know better, or a rough public centre to lose "
+        f"less. Missing entries would be {fate[missing]}."
+    )
 
 
 def _format_duration(seconds: float) -> str:

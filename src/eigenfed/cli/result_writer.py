@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.output import CommandResult, Console
-from eigenfed.cli.tables import fit_text
+from eigenfed.cli.output import DONE, CommandResult, Console
+from eigenfed.cli.tables import fit_text, judge_facts
+from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
@@ -168,7 +169,10 @@ class ResultWriter:
         if self.write_back:
             lines.append(f"written to   {_write_back(pca, tables, rows)}")
         folder = {} if self.out is None else {"folder": str(self.out)}
-        return CommandResult(facts | folder, "\n".join([fit_text(facts), *lines]))
+        verdict = judge_facts(facts)
+        text = "\n".join([*verdict.problems, fit_text(facts), *lines])
+        noise = {} if pca.privacy is None else {"mostly_noise": verdict.mostly_noise}
+        return CommandResult(facts | folder | noise, text, NOISE if verdict.mostly_noise else DONE)
 
 
 def _project_tables(

@@ -2,9 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eigenfed.report.wording import MOSTLY, describe_basis, explain_no_bound, size, things
+
+if TYPE_CHECKING:
+    from eigenfed.protocol.private.noise_verdict import NoiseVerdict
 
 _SHOWN = 20
 _NAMED = 5
@@ -41,6 +44,15 @@ def fit_text(facts: dict[str, Any]) -> str:
     if facts["privacy"] is not None:
         lines.insert(-1, f"signal kept  {_describe_signal(facts['signal'])}")
     return "\n".join(lines)
+
+
+def judge_facts(facts: dict[str, Any]) -> "NoiseVerdict":
+    """Return what noise has done to a private result; nothing without privacy."""
+    from eigenfed.protocol.private.noise_verdict import NoiseVerdict, judge_noise
+
+    if facts["privacy"] is None:
+        return NoiseVerdict(False, ())
+    return judge_noise(facts["signal"], facts["ratios"], facts["d"])
 
 
 def study_size(k: int, n: float, d: int, sites: int) -> str:

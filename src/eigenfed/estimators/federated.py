@@ -20,10 +20,12 @@ from eigenfed.estimators.inputs import group_rows
 from eigenfed.estimators.site_centres import SiteCentres
 from eigenfed.estimators.validation import as_components, validate_rows
 from eigenfed.linalg.checks import check_weights
-from eigenfed.privacy.guarantee import Privacy, Statement
+from eigenfed.privacy.guarantee import Statement
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
 from eigenfed.protocol.method import Method
+from eigenfed.protocol.private.noise_verdict import warn_of_noise
 from eigenfed.protocol.study import BY_SITE
 from eigenfed.transport.engine import Engine
 
@@ -143,8 +145,9 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
     privacy_ : Statement or None
         What is guaranteed, in words; None without `privacy`.
     signal_ : ndarray of shape (n_components,) or None
-        With `privacy` and "covariance": estimated squared cosine of each component with the one
-        without noise; near 0 the component is noise. None with too few rows to estimate it.
+        With `privacy`: estimated squared cosine of each component with the one without noise; near
+        0 the component is noise. If all are below 0.5, a `NoiseWarning` is issued. None without
+        `privacy`, and with a paper's own mechanism.
     method_, reason_ : str
         The method that was used, and why.
     rounds_ : tuple of RoundRecord
@@ -303,6 +306,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         self.privacy_: Statement | None = found.privacy
         self.signal_: Array | None = found.signal
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
+        warn_of_noise(found)
 
     def _take_sources(self, sources: dict[str, Source]) -> None:
         self.__dict__.pop("site_means_", None)
@@ -314,7 +318,8 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         return self.preparation_
 
     def _projection(self) -> tuple[Array, Array, Array | None]:
-        return self.components_, self.mean_, self.scale_ if self.scale else None
+        is_scaled = self.scale or getattr(self.privacy, "public_scale", None) is not None
+        return self.components_, self.mean_, self.scale_ if is_scaled else None
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

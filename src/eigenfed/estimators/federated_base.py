@@ -30,9 +30,10 @@ from eigenfed.estimators.resumable_run import (
 from eigenfed.estimators.site_centres import SiteCentres
 from eigenfed.estimators.validation import validate_rows
 from eigenfed.linalg.checks import check_weights
-from eigenfed.privacy.guarantee import Privacy, state_published_guarantee
+from eigenfed.privacy.guarantee import state_published_guarantee
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.study import BY_SITE

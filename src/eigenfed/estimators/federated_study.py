@@ -18,7 +18,7 @@ from eigenfed.estimators.in_process import (
 )
 from eigenfed.estimators.validation import as_components, check_choice, check_flag, check_seed
 from eigenfed.linalg.checks import check_count
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov

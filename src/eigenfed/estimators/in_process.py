@@ -12,10 +12,10 @@ from typing import Any
 from eigenfed.data.prepared_rows import is_negative, make_count_error
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import LEAST_SITES, Identity, Roster
 from eigenfed.protocol.component_count import count_per_request
@@ -88,11 +88,13 @@ def check_private(
         )
     if any(source.weights is not None for source in sources.values()):
         raise PrivacyError("sample_weight cannot be combined with privacy. Drop it.")
-    if any(source.has_missing for source in sources.values()):
-        raise PrivacyError("X holds NaN, which privacy does not allow. Impute it first.")
     if isinstance(privacy, Published):
+        if any(source.has_missing for source in sources.values()):
+            raise PrivacyError("X holds NaN, for which the paper has no rule. Impute it first.")
         _check_published(privacy, method, secure)
     else:
+        for source in sources.values():
+            privacy.frame(source.d)
         _check_terms(privacy, len(sources), method, secure)
 
 

@@ -21,7 +21,8 @@ from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.dp.private_stream import PrivateStream
-from eigenfed.privacy.guarantee import Privacy, Statement
+from eigenfed.privacy.guarantee import Statement
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.component_count import find_count
 
 _parameters = attrgetter(

@@ -25,7 +25,7 @@ from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings, is_scatter_small
 from eigenfed.privacy.dp.private_stream import PrivateStream
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.component_count import ALL, BY_RULE, Components
 
 _LARGEST = 1e150

@@ -6,7 +6,8 @@ Modules and packages:
 - `release`: declarations of what a reply reveals and how it may leave.
 - `leakage`: the meter of what exact replies reveal about a scatter matrix.
 - `revealed_products`: what a reply reveals, as the meter counts it.
-- `guarantee`: `Privacy` parameters, and the `Statement` of a run's guarantee.
+- `privacy_terms`: the parameters of `Privacy`, and their rules.
+- `guarantee`: the `Statement` of a run's guarantee.
 - `published_claims`: base of the published mechanisms: their claims, and what is proven.
 - `dp`: differential privacy: accounting, sensitivity, clipping and noise.
 - `ledger`: the durable record of releases, privacy spends and budgets.

@@ -1,242 +1,20 @@
-"""The differential privacy of a run: the parameters a user sets, and the statement it ends with.
+"""The statement that a private run ends with.
 
-`Privacy` holds the parameters. `Statement` is the guarantee in numbers and in sentences for a
+`Statement` is the guarantee in numbers and in sentences for a
 review board: epsilon and delta, the neighbouring relation, the unit of privacy, which adversary
 sees what, and what is not covered.
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
-from eigenfed.privacy.dp.accounting import (
-    check_delta,
-    check_epsilon,
-    epsilon_of,
-    is_number,
-    mu_of,
-)
-from eigenfed.privacy.dp.sensitivity import RELATIONS
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.privacy.dp.accounting import epsilon_of
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Truth
-
-TRUSTS = ("secure_sum", "local", "central")
-
-COUNTS = ("public", "private")
-
-BUDGET_FRACTIONS = {
-    "count": 0.02,
-    "radius": 0.03,
-    "mean": 0.15,
-    "clip": 0.02,
-    "covariance": 0.75,
-    "scree": 0.05,
-}
-"""Default budget fractions (of mu squared), by what they are spent on: the number of rows, the norm
-to which rows are clipped for the mean, the mean, the norm to which centred rows are clipped, the
-covariance, and the variances along the components."""
-
-
-@dataclass(frozen=True)
-class Privacy:
-    """Parameters of row-level differential privacy.
-
-    Attributes
-    ----------
-    epsilon, delta : float
-        The guarantee for everything that the run releases. `delta` must be below one over the
-        number of rows.
-    relation : {"replace_one", "zero_out"}
-        The neighbouring relation: one row is replaced by another, or left out of every sum. The
-        number of rows is public in both.
-    clip : float or None
-        Norm to which rows are clipped; it must be public, that is, known without the rows. None
-        finds one privately, at the expense of the budget.
-    trust : {"secure_sum", "local", "central"}
-        Where the noise is added. "secure_sum": each site adds a part of it within secure
-        aggregation (at least three sites), and nobody sees sums without noise. "local": each site
-        adds all of it, and nobody sees anything without noise. "central": the coordinator adds
-        it, and sees sums without noise.
-    colluders : int
-        With "secure_sum", the number of sites that may share all they know with the coordinator
-        without loss of privacy; the others add more noise to make up for them. With 0 the
-        guarantee is against people outside the study, and `Statement` also has the larger epsilon
-        against a site.
-    dropouts : int
-        With "secure_sum", the number of other sites that may drop out of a sum.
-    count : {"public", "private"}
-        Whether the number of rows is public or released with noise. A site that selects its rows
-        by their content needs "private".
-    shares : mapping of str to float or None
-        Budget fractions of "count", "radius", "mean", "clip", "covariance" and "scree". A missing
-        key keeps its default, and the fraction of a step that a run does not need goes to the
-        others.
-    mode : {"sound"}
-        The papers' own mechanisms are in ``eigenfed.protocol.published``.
-
-    Examples
-    --------
-    >>> from eigenfed import Privacy
-    >>> Privacy(epsilon=1.0, delta=1e-6).relation
-    'replace_one'
-    """
-
-    epsilon: float
-    delta: float
-    _: KW_ONLY
-    relation: str = "replace_one"
-    clip: float | None = None
-    trust: str = "secure_sum"
-    colluders: int = 0
-    dropouts: int = 0
-    count: str = "public"
-    shares: Mapping[str, float] | None = None
-    mode: str = "sound"
-
-    def __post_init__(self) -> None:
-        check_epsilon(self.epsilon)
-        check_delta(self.delta)
-        mu_of(self.epsilon, self.delta)
-        _check_choice("relation", self.relation, RELATIONS)
-        _check_choice("trust", self.trust, TRUSTS)
-        if self.mode != "sound":
-            raise InputError(
-                Argument("mode", self.mode),
-                " must be 'sound'",
-                remedy="To run a paper's own mechanism, pass one of eigenfed.protocol.published as "
-                "privacy.",
-            )
-        if self.clip is not None and not (is_number(self.clip) and 0 < self.clip < math.inf):
-            raise InputError(
-                Argument("clip", self.clip),
-                " must be a finite number above 0, known without the rows",
-                remedy=(Pass("clip", None), " to find one privately."),
-            )
-        _check_choice("count", self.count, COUNTS)
-        for name in ("colluders", "dropouts"):
-            self._check_number(name, getattr(self, name))
-        _check_shares(self.shares)
-
-    def _check_number(self, name: str, value: object) -> None:
-        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise InputError(
-                Argument(name, value),
-                " must be an integer of at least 0",
-                remedy="Pass 1, for example.",
-            )
-        if value and self.trust != "secure_sum":
-            raise InputError(
-                Argument(name, value),
-                " requires ",
-                Argument("trust", "secure_sum"),
-                remedy="Drop it.",
-            )
-
-    def parties(self, sites: int) -> int:
-        """Return the number of sites over which the noise is split; 0 if the coordinator adds it.
-
-        Examples
-        --------
-        >>> Privacy(1.0, 1e-6, colluders=1, dropouts=1).parties(10)
-        8
-        """
-        match self.trust:
-            case "secure_sum":
-                return sites - self.colluders - self.dropouts
-            case "local":
-                return 1
-            case _:
-                return 0
-
-    def check_sites(self, sites: int, least: int) -> None:
-        """Raise PrivacyError if a sum does not survive the dropouts or has too few honest sites.
-
-        Parameters
-        ----------
-        sites : int
-        least : int
-            Least number of sites that must complete a secure aggregation.
-        """
-        if self.trust != "secure_sum":
-            return
-        if self.dropouts > sites - least:
-            raise PrivacyError(
-                Argument("dropouts", self.dropouts),
-                f" must be at most {sites - least} with {sites} sites: secure aggregation needs "
-                "more than two thirds of them",
-                remedy="Lower it.",
-            )
-        most = sites - self.dropouts - 2
-        if self.colluders > most:
-            raise PrivacyError(
-                Argument("colluders", self.colluders),
-                f" must be at most {most} with {sites} sites and ",
-                Argument("dropouts", self.dropouts),
-                ": at least two honest sites must be in every sum",
-                remedy="Lower one of them.",
-            )
-
-    @property
-    def mu(self) -> float:
-        """The whole budget as the parameter mu of Gaussian differential privacy."""
-        return mu_of(self.epsilon, self.delta)
-
-    def split(self, needed: Iterable[str]) -> dict[str, float]:
-        """Return the fraction of mu squared for each of the steps needed; the sum is 1.
-
-        Examples
-        --------
-        >>> Privacy(1.0, 1e-6).split(["covariance"])
-        {'covariance': 1.0}
-        """
-        weights = BUDGET_FRACTIONS | dict(self.shares or {})
-        needed_weights = {name: weights[name] for name in needed}
-        total = sum(needed_weights.values())
-        for name, weight in needed_weights.items():
-            if weight == 0.0 and name != "scree":
-                raise InputError(
-                    Name("shares"),
-                    f" gives {name!r} 0, and the run cannot do without it",
-                    remedy="Raise it: only 'scree' may be 0.",
-                )
-        return {name: weight / total for name, weight in needed_weights.items()}
-
-    def check_rows(self, n: int) -> None:
-        """Raise InputError if delta permits publishing a whole row."""
-        if self.delta >= 1.0 / max(n, 1):
-            raise InputError(
-                Argument("delta", float(self.delta)),
-                f" must be below 1/n = {1.0 / max(n, 1):.3g}: a larger delta permits publishing "
-                "whole rows",
-                remedy=("Lower ", Name("delta"), "."),
-            )
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise InputError(
-            Argument(name, value),
-            f" must be one of {', '.join(map(repr, choices))}",
-            remedy="Pass one of them.",
-        )
-
-
-def _check_shares(shares: Mapping[str, float] | None) -> None:
-    known = ", ".join(map(repr, BUDGET_FRACTIONS))
-    for name, fraction in (shares or {}).items():
-        if name not in BUDGET_FRACTIONS:
-            raise InputError(
-                Name("shares"),
-                f" has the unknown key {name!r}; the keys are {known}",
-                remedy="Drop it.",
-            )
-        if not is_number(fraction) or not 0.0 <= fraction < math.inf:
-            raise InputError(
-                Argument(f"shares[{name!r}]", fraction),
-                " must be a finite number of at least 0",
-                remedy="Pass 0.1, for example.",
-            )
-
 
 _RELATIONS = {
     "replace_one": "differ in one row, which is replaced by any other row",
@@ -332,6 +110,8 @@ def state_guarantee(
             f"Mechanism: {mechanism}, with discrete Gaussian noise from the operating system's "
             f"random number generator. {_describe_trust(privacy, sites)}",
             _describe_clip(privacy),
+            *_describe_public(privacy),
+            _MISSING[privacy.if_missing],
             f"The budget was spent on: {fractions} (fractions of mu squared).",
             "Not covered: the time that replies take, and releases of the same rows that are not "
             "in the sites' ledgers.",
@@ -432,6 +212,27 @@ def _describe_clip(privacy: Privacy) -> str:
     return f"Rows are clipped to the public norm {privacy.clip:g}."
 
 
+def _describe_public(privacy: Privacy) -> list[str]:
+    """List the public numbers, which a reader must be able to judge as such."""
+    given = {"centre": privacy.public_center, "scale": privacy.public_scale}
+    return [
+        f"Public {name} of the features, not taken from the rows: {_list_numbers(value)}."
+        for name, value in given.items()
+        if value is not None
+    ]
+
+
+def _list_numbers(value: float | Sequence[float] | Array) -> str:
+    return ", ".join(f"{number:g}" for number in np.atleast_1d(value))
+
+
+_MISSING = {
+    "mean": "Missing entries, if any, are replaced by the private mean.",
+    "public": "Missing entries, if any, are replaced by the public centre.",
+    "drop": "Rows with missing entries, if any, are left out of every sum.",
+}
+
+
 def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]) -> Statement:
     """State the guarantee of a stream that is released once."""
     mechanism = "one noised sketch of clipped rows"
@@ -442,12 +243,13 @@ def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]
         mechanism=mechanism,
         budget=budget,
     )
+    kept = [line for line in statement.text.splitlines() if line not in _MISSING.values()]
     # Parallel composition: see `private_stream`.
     first = (
         "The first rows of the stream were used only to find the clipping norm and the mean; each "
         "of them was used in one step, which spent the whole budget on it."
     )
-    return replace(statement, text=f"{statement.text}\n{first}")
+    return replace(statement, text="\n".join([*kept, first]))
 
 
 def state_published_guarantee(truth: Truth) -> Statement:

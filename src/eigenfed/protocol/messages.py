@@ -151,11 +151,14 @@ REFUSAL_TEXTS: dict[str, str] = {
     "not_a_sum": "The study requires secure aggregation, which its method does not support.",
     "unmasked": "The policy lets replies leave only inside secure aggregation.",
     "exact": "The rows have a privacy budget, and this study adds no noise. Add [privacy] to it.",
+    "exact_left": "No epsilon holds for these rows: exact sums of them have left, and noise on "
+    "further sums cannot undo that. Use rows of which nothing has left.",
     "no_budget": "The site has no privacy budget, without which no noised reply leaves.",
     "untrusted": "The policy does not trust the coordinator to add the noise.",
     "collusion": "The policy requires noise that withstands more colluding sites.",
     "count": "The site uses a selection of its rows, and the study publishes how many. Write "
     'count = "private" in its [privacy].',
+    "public": "The study's public centre or scale does not have one number for each feature.",
     "weights": "The rows have weights, which a private study does not support.",
     "no_identity": "The site has no identity and no roster; secure aggregation requires both.",
     "few_rows": "The site has fewer rows than its policy requires.",

@@ -7,8 +7,8 @@ registry (`eigenfed.protocol.method.all_methods`).
 from dataclasses import replace
 from typing import Any
 
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.cost_rates import time_messages

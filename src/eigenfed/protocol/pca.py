@@ -6,7 +6,7 @@ import numpy as np
 
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.core import Protocol, Total, plain_sum
 from eigenfed.protocol.decomposition import Decomposition

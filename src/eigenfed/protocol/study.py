@@ -18,7 +18,7 @@ import numpy as np
 
 from eigenfed.data.steps import PrepareStep, as_steps, build_step, count_features
 from eigenfed.errors import Argument, DataError, EigenfedError, InputError, Part
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.privacy.secagg.masking import context

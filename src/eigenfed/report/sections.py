@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
+from eigenfed.protocol.private.noise_verdict import judge_noise
 from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
 from eigenfed.report.page_elements import (
@@ -52,8 +53,8 @@ _CENTRES = {
 def judge_run(report: Report) -> tuple[PageVerdict, ...]:
     """Return the verdicts for the first screen of the shared page."""
     verdicts = [judge_variance(report), judge_accuracy(report), judge_egress(report)]
-    if report.facts["signal"] is not None:
-        verdicts.append(judge_signal(report.facts["signal"]))
+    if report.facts["privacy"] is not None:
+        verdicts.append(judge_signal(report))
     if report.by_site is not None and len(report.sites) > 1:
         verdicts.append(judge_sites(report.by_site))
     return tuple(verdicts)
@@ -104,19 +105,28 @@ def judge_accuracy(report: Report) -> PageVerdict:
     return PageVerdict("Accuracy", "converged", f"{within} all rows in one table.", "good")
 
 
-def judge_signal(signal: list[float]) -> PageVerdict:
+def judge_signal(report: Report) -> PageVerdict:
     """Return how much of the components noise has left."""
+    facts, signal = report.facts, report.facts["signal"]
+    verdict = judge_noise(signal, facts["ratios"], facts["d"])
+    if signal is None:
+        words = "How much of the components is noise was not estimated: do not rely on them."
+        return PageVerdict("Signal kept", "unknown", " ".join([words, verdict.text]), "look")
     noisy = sum(part < MOSTLY for part in signal)
     words = (
         "Estimated squared cosine between a component and the same component without noise, for "
         "the noisiest component."
     )
-    if noisy:
+    if verdict.problems:
+        words = verdict.text
+    elif noisy:
         words = (
             f"{noisy} of {things(len(signal), 'component')} kept less than half of the signal: do "
             "not interpret them. Run eigenfed plan to see what would help."
         )
-    return PageVerdict("Signal kept", percent(min(signal)), words, "look" if noisy else "good")
+    is_noisy = bool(noisy or verdict.problems)
+    least = percent(min(signal))
+    return PageVerdict("Signal kept", least, words, "look" if is_noisy else "good")
 
 
 def judge_egress(report: Report) -> PageVerdict:

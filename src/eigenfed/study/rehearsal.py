@@ -220,6 +220,13 @@ def _check_terms(study: StudyFile, site: SiteFile) -> None:
             f"{site.path}: ledger is required, as {study.path} has [privacy]. Set "
             f'ledger = "{site.name}.ledger".'
         )
+    if site.policy.budget is None:
+        raise DataError(
+            f"{site.path}: [policy.budget] is required, as {study.path} has [privacy]: it is the "
+            "most that all runs on these rows may spend together. For this study alone, write "
+            f"[policy.budget] with epsilon = {study.privacy.epsilon:g} and "
+            f"delta = {study.privacy.delta:g}; a second run needs more."
+        )
     if site.share_scores:
         raise DataError(
             f"{site.path}: share_scores = true shows single rows and cannot be combined with "

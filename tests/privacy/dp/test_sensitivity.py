@@ -27,8 +27,8 @@ from eigenfed.privacy.dp.sensitivity import (
     sketch_sensitivity,
     sum_sensitivity,
 )
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Op, State, Terms
 from eigenfed.protocol.private.private_site import (
@@ -42,12 +42,13 @@ from eigenfed.protocol.private.private_site import (
     private_scatter,
     private_scree,
     private_total,
-    update_clip_of,
 )
+from eigenfed.protocol.private.reply_noise import update_clip_of
 from eigenfed.protocol.study import Study
 from private_runs import (
     BALL,
     CENTER,
+    COUNTING,
     GRID,
     OPS,
     RADIUS,
@@ -203,7 +204,7 @@ some_row = st.lists(entries, min_size=D, max_size=D).map(np.array)
     row=some_row,
     other=some_row,
     update_clip=st.sampled_from([1e-9, 0.01, 0.3, 1.0]),
-    op=st.sampled_from(OPS),
+    op=st.sampled_from(COUNTING),
     relation=st.sampled_from(RELATIONS),
 )
 def test_no_neighbours_move_an_operation_further_than_it_says(
@@ -214,7 +215,7 @@ def test_no_neighbours_move_an_operation_further_than_it_says(
     assert Pair(op, fitting(op, update_clip), row, second, relation).moved <= 1.0
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: str(op.name))
+@pytest.mark.parametrize("op", COUNTING, ids=lambda op: str(op.name))
 def test_many_random_neighbours_stay_within(op: Op[Any, Any]) -> None:
     rng = np.random.default_rng(5)
     for update_clip in (0.02, 0.4, 1.0):
@@ -371,4 +372,4 @@ def test_rows_of_unequal_weight_are_refused_before_a_run_begins() -> None:
         weighted = asking(study, Source.of(REST, weights=weights), ledger=Ledger(None))
         assert weighted.opened().label == "weights"
         assert weighted.code(fitting(private_scree)) == "closed"
-    assert walked(asking(study, Source.of(REST), ledger=Ledger(None)), "private_within", D)
+    assert walked(asking(study, Source.of(REST), ledger=Ledger(None)), "private_start", D)

@@ -8,10 +8,10 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.data.steps import as_steps
 from eigenfed.errors import ProtocolError
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.exact.magnitude import MagnitudeRequest

@@ -13,9 +13,9 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition

@@ -15,12 +15,12 @@ from eigenfed.arrays import Array, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import SiteRefused
 from eigenfed.privacy.dp.accounting import epsilon_of
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.events import Kind, Replied
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import drive

@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.dp.sensitivity import NARROW_STEPS, WIDE_STEPS
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.gate.script import Script
-from eigenfed.protocol.private.budget_schedule import list_spends, private_script, split_budget
+from eigenfed.protocol.private.budget_schedule import (
+    list_spends,
+    private_script,
+    split_budget,
+    split_start,
+)
 from eigenfed.protocol.private.private_site import OPS
 from eigenfed.protocol.study import Study
 from federation import study_of
@@ -66,18 +70,30 @@ def order(**choice: Any) -> list[tuple[str, int]]:
     ]
 
 
-def test_the_order_is_counted_searched_averaged_and_multiplied() -> None:
-    wide, narrow = ("within", WIDE_STEPS), ("within", NARROW_STEPS)
-    scree = [narrow, ("scree", 1)]
-    found = [wide, ("total", 1), narrow, ("total", 1), narrow]
-    assert order() == [*found, ("scatter", 1), *scree]
-    assert order(count="private") == [("count", 1), *found, ("scatter", 1), *scree]
-    assert order(by="power") == [*found, ("product", 2), *scree]
-    assert order(clip=1.0) == [("total", 1), ("scatter", 1), *scree]
-    assert order(clip=1.0, center=False) == [("scatter", 1), *scree]
-    assert order(center=False) == [wide, ("scatter", 1), *scree]
+def test_the_order_is_searched_averaged_and_multiplied() -> None:
+    norms, scree = ("norms", 1), ("scree", 1)
+    found = [("start", 1), norms, ("total", 1)]
+    assert order() == [*found, ("scatter", 1), scree]
+    assert order(count="private") == order()
+    assert order(by="power") == [*found, ("product", 2), scree]
+    assert order(clip=1.0) == [("total", 1), ("scatter", 1), norms, scree]
+    assert order(clip=1.0, count="private") == [("count", 1), *order(clip=1.0)]
+    assert order(clip=1.0, center=False) == [("scatter", 1), norms, scree]
+    assert order(center=False) == [("start", 1), ("scatter", 1), scree]
     assert order(clip=1.0, scale=True) == [("total", 1), ("scatter", 1)]
     assert order(clip=1.0, shares={"scree": 0.0}) == [("total", 1), ("scatter", 1)]
+
+
+def test_the_first_reply_spends_what_its_parts_may() -> None:
+    for choice in CHOICES:
+        of = study(**choice)
+        parts, split = split_start(of), split_budget(of)
+        assert set(parts) <= {"counts", "total", "count"}
+        assert bool(parts) == (choice["clip"] is None)
+        if parts:
+            assert list_spends(of)[0].fraction == pytest.approx(sum(parts.values()))
+            assert parts.get("count") == split.get("count")
+            assert ("total" in parts) == choice["center"]
 
 
 def test_a_larger_share_is_a_larger_part() -> None:

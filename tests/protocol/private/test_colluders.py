@@ -16,7 +16,8 @@ from eigenfed.data.source import Source
 from eigenfed.errors import PrivacyError, SiteLost, SiteRefused
 from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.guarantee import Privacy, Statement, epsilons_against, state_guarantee
+from eigenfed.privacy.guarantee import Statement, epsilons_against, state_guarantee
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.core import Call, Protocol, call_each, drive
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack

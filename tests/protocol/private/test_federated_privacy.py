@@ -52,12 +52,12 @@ def spiked(n: int = 50_000, d: int = 200, k: int = 10) -> Array:
 
 
 FIGURES = [
-    (0.5, 0, 0.72),
-    (1.0, 0, 0.88),
-    (2.0, 0, 0.96),
-    (0.5, 1, 0.70),
-    (1.0, 1, 0.86),
-    (2.0, 1, 0.955),
+    (0.5, 0, 0.78),
+    (1.0, 0, 0.91),
+    (2.0, 0, 0.97),
+    (0.5, 1, 0.755),
+    (1.0, 1, 0.895),
+    (2.0, 1, 0.965),
 ]
 
 
@@ -67,7 +67,8 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
 ) -> None:
     """A curator draws what is in law the sum of the sites' parts, which is quick.
 
-    The mean of eight runs is six of its deviations above the least, or more.
+    With the operating system's noise, medians over 40 runs are 0.797, 0.921 and 0.975; the
+    deviation of single runs is 0.017, 0.007 and 0.002.
     """
     grown = math.sqrt(10 / Privacy(epsilon, 1e-5, colluders=colluders).parties(10))
 
@@ -76,13 +77,13 @@ def test_digits_from_raw_rows_with_the_noise_that_ten_sites_add(
 
     study = Study(("all",), K, "covariance", privacy=Privacy(epsilon, 1e-5, trust="central"))
     captures = []
-    for _ in range(8):
+    for _ in range(9):
         over = federation(study, {"all": Source.of(DIGITS)}, Conditions())
         run = private_pca(
             over.study, rng=np.random.default_rng(0), total=over.total, draw=of_ten_sites
         )
         captures.append(captured(drive(run, over.transport).components, DIGITS))
-    assert np.mean(captures) >= least
+    assert np.median(captures) >= least
 
 
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_digits_from_raw_rows_in_secure_sums_over_ten_sites(
     privacy = replace(Privacy(epsilon, 1e-5), **{kind: number})  # type: ignore[arg-type]
     run = FederatedPCA(K, privacy=privacy).fit(DIGITS, groups=GROUPS)
     assert captured(run.components_, DIGITS) >= least - 0.06
+    assert run.n_rounds_ == 18
 
 
 def test_a_spiked_model_with_a_private_clip_at_a_tenth() -> None:
@@ -146,7 +148,7 @@ def test_the_statement_says_who_is_trusted_with_what() -> None:
         "left out of every sum",
         "at most 1 sites drop out of a sum and at most 1 collude",
         "one row",
-        "radius 3.0%",
+        "radius 1.5%",
     ):
         assert words in said.text
     assert run.leakage_.rank_fraction == 0.0
@@ -155,7 +157,7 @@ def test_the_statement_says_who_is_trusted_with_what() -> None:
 
 def test_noise_costs_rounds_that_do_not_depend_on_the_rows() -> None:
     central = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central")).fit(DIGITS)
-    assert central.n_rounds_ == 1 + 7 + 1 + 4 + 1 + 4 + 1 + 4 + 1
+    assert central.n_rounds_ == 1 + 5
 
 
 @pytest.mark.parametrize("method", ["covariance", "power"])
@@ -235,8 +237,8 @@ def test_weights_gaps_and_features_apart_are_refused() -> None:
         pca.fit(DIGITS, sample_weight=np.ones(len(DIGITS)))
     gaps = DIGITS.copy()
     gaps[0, 0] = np.nan
-    with pytest.raises(PrivacyError, match="NaN, which privacy does not allow"):
-        pca.fit(gaps)
+    with pytest.raises(PrivacyError, match="NaN, for which the paper has no rule"):
+        clone(pca).set_params(privacy=DPdisPCA(1.0, 1e-5)).fit(gaps)
     halves = {"a": DIGITS[:, :32], "b": DIGITS[:, 32:]}
     keys = dict.fromkeys(halves, np.arange(len(DIGITS)))
     with pytest.raises(PrivacyError, match="an entry for each row would leave"):
@@ -298,6 +300,7 @@ def far_from_zero(n: int) -> Array:
     return rows
 
 
+@pytest.mark.filterwarnings("ignore::eigenfed.errors.NoiseWarning")
 @pytest.mark.parametrize(("n", "least"), [(710, 0.95), (7100, 0.99)])
 def test_rows_far_from_zero_cost_little(n: int, least: float) -> None:
     rows = far_from_zero(n)
@@ -327,9 +330,8 @@ def test_signal_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -
     np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.15)
 
 
-def test_signal_is_that_of_a_noisy_matrix_only() -> None:
+def test_signal_is_there_with_noise_only() -> None:
     assert FederatedPCA(2).fit(DIGITS).signal_ is None
-    power = Privacy(8.0, 1e-6, trust="central")
-    assert FederatedPCA(2, method="power", privacy=power).fit(DIGITS).signal_ is None
-    few = Privacy(0.5, 1e-6, trust="central")
-    assert FederatedPCA(2, privacy=few).fit(far_from_zero(660)).signal_ is None
+    power = FederatedPCA(2, method="power", privacy=Privacy(8.0, 1e-6, trust="central")).fit(DIGITS)
+    assert power.signal_ is not None
+    assert 0.9 < power.signal_.min() <= power.signal_.max() < 1.0

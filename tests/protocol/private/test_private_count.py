@@ -17,14 +17,19 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError, SiteRefused
 from eigenfed.privacy.dp.accounting import mu_of
 from eigenfed.privacy.dp.sensitivity import COUNT_UNIT, RELATIONS
-from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, Privacy
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.operations import Op, State
-from eigenfed.protocol.private.budget_schedule import Spend, list_spends, split_budget
+from eigenfed.protocol.private.budget_schedule import (
+    Spend,
+    list_spends,
+    split_budget,
+    split_start,
+)
 from eigenfed.protocol.private.private_site import CountRequest, RowsRequest
 from eigenfed.protocol.study import Study
 from private_runs import (
@@ -80,11 +85,14 @@ def test_the_schedule_begins_with_the_number_and_pays_for_it(method: str) -> Non
     )
     assert sum(split.values()) == pytest.approx(1.0)
     steps = list_spends(study_of("private", method))
-    assert steps[0] == Spend("private_count", split["count"])
-    assert [step.op for step in steps[1:]] == [
+    assert split_start(study_of("private", method))["count"] == split["count"]
+    assert "count" not in split_start(study_of("public", method))
+    assert [step.op for step in steps] == [
         step.op for step in list_spends(study_of("public", method))
     ]
     assert sum(step.fraction for step in steps) == pytest.approx(1.0)
+    public = study_of("private", method, clip=3.0)
+    assert list_spends(public)[0] == Spend("private_count", split_budget(public)["count"])
 
 
 def test_a_count_has_the_noise_that_was_paid_for() -> None:

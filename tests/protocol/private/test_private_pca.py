@@ -18,9 +18,9 @@ from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.dp.accounting import mu_of
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.dp.sensitivity import RELATIONS
-from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, Privacy
 from eigenfed.protocol.core import plain_sum
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import State, Terms
@@ -30,9 +30,9 @@ from eigenfed.protocol.private.private_site import (
     BallRequest,
     MomentRequest,
     RowsRequest,
-    noise_of_scatter,
     private_scatter,
 )
+from eigenfed.protocol.private.reply_noise import noise_of_scatter
 from eigenfed.protocol.study import Study
 from private_runs import (
     Asking,
@@ -78,14 +78,14 @@ def run(
 # What is spent ----------------------------------------------------------------------------------
 
 WAYS: dict[str, tuple[dict[str, Any], dict[str, Any], int]] = {
-    "everything found": ({}, {}, 24),
-    "public clip": ({"clip": 20.0}, {}, 8),
-    "not centred": ({}, {"center": False}, 14),
-    "public clip, not centred": ({"clip": 20.0}, {"center": False}, 7),
-    "power": ({}, {"method": "power"}, 25),
-    "scaled": ({}, {"scale": True}, 19),
-    "without a scree": ({"shares": {"scree": 0.0}}, {}, 19),
-    "private count": ({"count": "private"}, {}, 25),
+    "everything found": ({}, {}, 6),
+    "public clip": ({"clip": 20.0}, {}, 5),
+    "not centred": ({}, {"center": False}, 4),
+    "public clip, not centred": ({"clip": 20.0}, {"center": False}, 4),
+    "power": ({}, {"method": "power"}, 7),
+    "scaled": ({}, {"scale": True}, 5),
+    "without a scree": ({"shares": {"scree": 0.0}}, {}, 5),
+    "private count": ({"count": "private"}, {}, 6),
 }
 
 
@@ -174,7 +174,7 @@ def test_a_study_of_the_weaker_relation_counts_double() -> None:
 # What a site refuses, whoever asks --------------------------------------------------------------
 
 D = 6
-NOISED = ("private_within", "private_total", "private_scatter", "private_product", "private_scree")
+NOISED = ("private_norms", "private_total", "private_scatter", "private_product", "private_scree")
 
 
 def study_with(op: str, **terms: Any) -> Study:
@@ -187,7 +187,7 @@ def study_with(op: str, **terms: Any) -> Study:
 def short_study(op: str = "private_scatter", **terms: Any) -> Study:
     """A study of one site whose script begins with an operation, after the number of rows."""
     shares = {"scree": 0.0}
-    clip = None if op == "private_within" else 5.0
+    clip = None if op == "private_start" else 5.0
     study = study_with(op, clip=clip, shares=shares, **terms)
     return replace(study, center=op == "private_total")
 
@@ -253,7 +253,7 @@ def test_a_request_that_would_void_the_guarantee_is_refused_and_costs_nothing(op
     assert it.request(request).kind == "reply"
 
 
-@pytest.mark.parametrize("op", ["private_within", "private_total", "private_scatter"])
+@pytest.mark.parametrize("op", ["private_start", "private_total", "private_scatter"])
 def test_without_a_ledger_no_noised_reply_leaves(op: str) -> None:
     it = asking(short_study(op), Source.of(made(1000, D)))
     assert it.opened().kind == "reply"
@@ -310,7 +310,7 @@ def test_runs_that_were_opened_together_do_not_spend_more_than_the_budget() -> N
     assert ledger.totals("data").spends == 1
 
 
-@pytest.mark.parametrize("op", ["private_within", "private_scatter"])
+@pytest.mark.parametrize("op", ["private_start", "private_scatter"])
 def test_requests_end_where_the_schedule_does(op: str) -> None:
     ledger = Ledger(None)
     study = short_study(op)

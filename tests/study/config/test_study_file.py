@@ -7,7 +7,7 @@ import pytest
 
 from eigenfed import Power
 from eigenfed.errors import Argument, DataError, InputError
-from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, COUNTS, TRUSTS
+from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, COUNTS, TRUSTS
 from eigenfed.study.config import Expected, read_study, schema_of
 
 BASE = 'name = "heart"\nsites = ["north", "south", "island"]\ncomponents = 4\n'
@@ -60,7 +60,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
     assert study.privacy.relation == "zero_out"
     assert (study.privacy.colluders, study.privacy.dropouts) == (1, 0)
     assert (study.privacy.count, dict(study.privacy.shares or {})["count"]) == ("private", 0.1)
-    assert study.privacy.split(["mean", "covariance"])["mean"] == pytest.approx(0.5 / 1.25)
+    assert study.privacy.split(["mean", "covariance"])["mean"] == pytest.approx(0.5 / 1.3)
     assert study.expected == Expected({"north": 30}, 12, 0.0, 1.5, None, (4.0, 2.0, 0.5))
 
 
@@ -369,7 +369,7 @@ def test_checks_of_the_library_itself_are_told_as_the_file_s(
             Argument("epsilon", epsilon), " asks for next to no noise at all", remedy="Pass less."
         )
 
-    monkeypatch.setattr("eigenfed.privacy.guarantee.mu_of", refusing)
+    monkeypatch.setattr("eigenfed.privacy.privacy_terms.mu_of", refusing)
     assert fault_of(tmp_path, PRIVATE).endswith(
         "study.toml:5: in [privacy], epsilon = 1.0 asks for next to no noise at all. Pass less."
     )

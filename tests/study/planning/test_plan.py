@@ -149,11 +149,14 @@ def test_the_verdict_is_against_noise_where_noise_is_all() -> None:
 def test_the_verdict_tells_what_noise_leaves() -> None:
     rows = {"a": 20_000, "b": 20_000, "c": 20_000}
     text = write_verdict(forecast(Question(rows, 50, 3, privacy=Privacy(1.0, 1e-6), decay=0.8)))
-    assert text.startswith("76 rounds")
+    assert text.startswith("18 rounds")
     assert "at epsilon 1 the components capture 100% of the variance" in text
     few = {"a": 400, "b": 300, "c": 300}
-    text = write_verdict(forecast(Question(few, 60, 3, privacy=Privacy(1.0, 1e-6), decay=0.9)))
-    assert "More rows, fewer features or a larger epsilon" in text
+    privacy = Privacy(1.0, 1e-6)
+    near = Question(few, 60, 3, privacy=privacy, decay=0.6, offset=0.0)
+    assert "Private: at epsilon 1 the components capture" in write_verdict(forecast(near))
+    far = Question(few, 60, 3, privacy=privacy, decay=0.9)
+    assert "the first component would be mostly noise" in write_verdict(forecast(far))
 
 
 def test_the_verdict_on_few_rows_is_the_reason_why_a_run_would_end() -> None:

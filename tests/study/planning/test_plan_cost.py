@@ -11,9 +11,9 @@ from threadpoolctl import threadpool_limits
 
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.gate import Site

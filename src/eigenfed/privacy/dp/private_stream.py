@@ -42,7 +42,8 @@ from eigenfed.privacy.dp.sensitivity import (
     sketch_sensitivity,
     sum_sensitivity,
 )
-from eigenfed.privacy.guarantee import Privacy, Statement, state_stream_guarantee
+from eigenfed.privacy.guarantee import Statement, state_stream_guarantee
+from eigenfed.privacy.privacy_terms import Privacy, check_stream_terms
 
 _MEAN_GRID = 1 << 20
 # A step takes as many rows as are this many standard deviations of its noise (of a count, which
@@ -275,6 +276,7 @@ class PrivateStream:
         rng: np.random.Generator,
         draw: Draw = discrete_gaussian,
     ) -> None:
+        check_stream_terms(privacy)
         self.d, self.k, self.n_seen = d, k, 0
         self.n_missing: npt.NDArray[np.int64] = np.zeros(d, dtype=np.int64)
         self.statement: Statement | None = None

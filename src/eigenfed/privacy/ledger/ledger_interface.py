@@ -171,6 +171,11 @@ class SiteLedger(ABC):
         with self._transaction(write=False) as state:
             return state.affords(dataset, mu, relation)
 
+    def has_exact(self, dataset: str) -> bool:
+        """Return whether exact sums of a data set have left: then no epsilon holds for it."""
+        with self._transaction(write=False) as state:
+            return state.totals(dataset, None, None).exact > 0
+
     def open_run(
         self, dataset: str, run: str, *, study: str, coordinator: str, most: int = RUNS_ALLOWED
     ) -> bool:

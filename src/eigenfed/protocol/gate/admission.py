@@ -5,9 +5,9 @@ on how many rows there are and whether they have weights.
 """
 
 from eigenfed.data.source import Source
-from eigenfed.errors import DataError, PrivacyError
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.errors import DataError, InputError, PrivacyError
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Roster, is_signed
 from eigenfed.protocol.component_count import is_open
@@ -104,6 +104,11 @@ def check_study(
         _check_terms(study.privacy, policy, roster, filtered)
     if study.privacy is not None and source.weights is not None:
         raise refusal("weights")
+    if isinstance(study.privacy, Privacy):
+        try:
+            study.privacy.frame(source.d)
+        except InputError:
+            raise refusal("public") from None
     return chosen
 
 

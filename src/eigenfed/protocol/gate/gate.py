@@ -26,12 +26,12 @@ import numpy as np
 from eigenfed.arrays import Arrays, checksum
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import ReplyKey
 from eigenfed.privacy.ledger.ledger_interface import SiteLedger
 from eigenfed.privacy.ledger.storage import Broken
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
 from eigenfed.protocol.gate.admission import check_study, read_opening
@@ -235,9 +235,15 @@ class Site:
     def _check_budget(self, study: Study) -> None:
         """Refuse a study that the budget does not cover to its end, before anything is spent."""
         if not isinstance(study.privacy, Privacy):
+            # A budget in the ledger outlives the policy that set it: what was released under it
+            # has a guarantee, which an exact sum of the same rows would void.
+            if self._records.has_budget:
+                raise refusal("exact" if study.privacy is None else "no_guarantee")
             return
         if self._policy.budget is None:
             raise refusal("no_budget")
+        if self._records.has_exact:
+            raise refusal("exact_left")
         if not self._records.affords(study.privacy):
             raise refusal("budget")
 

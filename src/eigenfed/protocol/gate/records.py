@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from eigenfed.arrays import checksum
 from eigenfed.errors import InputError, Refusal
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.entries import ReplyKey
 from eigenfed.privacy.ledger.ledger_interface import NullLedger, SiteLedger
 from eigenfed.privacy.ledger.storage import digest
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.study import Study
 
@@ -80,6 +80,16 @@ class Records:
     def affords(self, privacy: Privacy) -> bool:
         """Return whether the budget covers a study to its end."""
         return self._ledger.affords(self.dataset, privacy.mu, privacy.relation)
+
+    @property
+    def has_budget(self) -> bool:
+        """Whether the rows have a budget, set by this policy or recorded in the ledger before."""
+        return self._ledger.budget(self.dataset) is not None
+
+    @property
+    def has_exact(self) -> bool:
+        """Whether exact sums of the rows have left."""
+        return self._ledger.has_exact(self.dataset)
 
     def open_run(self, run: str, study: Study, coordinator: bytes) -> bool:
         """Record that a run begins; return False if it is recorded already."""

@@ -10,8 +10,8 @@ from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.guarantee import Privacy
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations

@@ -1,7 +1,7 @@
 """Noisy sums of a private run, and radii found with them: the coordinator's half.
 
 A `Spender` requests the sums in the order of the budget schedule, and adds the noise itself where
-the coordinator is trusted. `find_radius` finds a quantile of the rows' norms by noisy counts.
+the coordinator is trusted. `Norms` finds quantiles of the rows' norms in noisy counts.
 """
 
 import math
@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Arrays
 from eigenfed.errors import Name, ProtocolError
 from eigenfed.privacy.dp.discrete_gaussian import Draw, Noise, discrete_gaussian
-from eigenfed.privacy.dp.sensitivity import (
-    COUNT_UNIT,
-    search_radius,
-)
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.dp.norm_counts import decode_counts, decoded_sd, find_quantile
+from eigenfed.privacy.dp.sensitivity import COUNT_UNIT
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.core import Call, Protocol, Total
 from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Request
@@ -27,15 +25,14 @@ from eigenfed.protocol.private.budget_schedule import (
     list_spends,
     require_privacy,
 )
-from eigenfed.protocol.private.private_site import (
-    CountRequest,
-    WithinRequest,
-    noise_of_count,
-)
+from eigenfed.protocol.private.private_site import CountRequest
+from eigenfed.protocol.private.reply_noise import noise_of_count
 from eigenfed.protocol.study import Study
 
+_MOST_ROWS = float(1 << 40)
 _MOST_SDS = 40.0
 """Bound on noise in secure aggregation, in standard deviations: never reached in practice."""
+_SURE_SDS = 1.5
 _UNLIKELY_SDS = 12.0
 """Noise beyond so many standard deviations is taken for a wrong reply of a site."""
 
@@ -99,16 +96,23 @@ class Spender:
         parts = self.sites / self.parties if self.parties else 1.0
         return noise.sensitivity / (self.privacy.mu * math.sqrt(fraction)) * math.sqrt(parts)
 
-    def count_sd(self, fraction: float) -> float:
-        """Return the standard deviation of the noise on a number of rows."""
-        return self.noise_sd(noise_of_count(self.privacy.relation), fraction) / COUNT_UNIT
-
     def count_rows(self, fraction: float) -> Protocol[None]:
         """Find the number of all rows, with noise."""
         noise = noise_of_count(self.privacy.relation)
-        most = float(1 << 40) * COUNT_UNIT
-        count = yield from self._request_noised(CountRequest(), noise, fraction, most)
+        most = _MOST_ROWS * COUNT_UNIT
+        reply = yield from self._request_noised(CountRequest(), noise, fraction, most)
+        self.set_count(reply["count"])
+
+    def set_count(self, count: Array) -> None:
+        """Set the number of all rows to one that was released with noise."""
         self.counted = max(round(float(count[0]) / COUNT_UNIT), 1)
+
+    def start(
+        self, request: Request[Any], noise: Noise, fraction: float, per_row: float
+    ) -> Protocol[Arrays]:
+        """Request the first noised sums, before which the number of rows may be unknown."""
+        rows = float(sum(self.rows.values())) if self.rows else _MOST_ROWS
+        return (yield from self._request_noised(request, noise, fraction, rows * per_row))
 
     def request_sum(
         self, request: Request[Any], noise: Noise, fraction: float, per_row: float
@@ -132,7 +136,8 @@ class Spender:
             If the sum is larger than the numbers of rows allow.
         """
         rows = sum(self.rows.values()) if self.counted is None else 2 * self.counted
-        total = yield from self._request_noised(request, noise, fraction, rows * per_row)
+        reply = yield from self._request_noised(request, noise, fraction, rows * per_row)
+        (total,) = reply.values()
         limit = _UNLIKELY_SDS * self.noise_sd(noise, fraction)
         limit += (self.n if self.counted is None else rows) * per_row
         if np.abs(total).max() > limit:
@@ -144,79 +149,101 @@ class Spender:
 
     def _request_noised(
         self, request: Request[Any], noise: Noise, fraction: float, most: float
-    ) -> Protocol[Array]:
+    ) -> Protocol[Arrays]:
         """Request the next sum of the schedule, whose entries without noise are at most `most`."""
         step = next(self._steps, None)
         if step is None or step.op != request.op or not math.isclose(step.fraction, fraction):
             raise ProtocolError(f"{request.op!r} is not the next step of the run's schedule.")
         mu = self.privacy.mu * math.sqrt(step.fraction)
-        largest = math.ceil(most + _MOST_SDS * self.noise_sd(noise, fraction))
+        widest = max([1.0, *(float(sds.max()) for sds in noise.relative.values())])
+        largest = math.ceil(most + _MOST_SDS * widest * self.noise_sd(noise, fraction))
         quorum = self.sites - self.privacy.dropouts if self.privacy.dropouts else None
         call: Call[Any] = Call(request, quorum=quorum, largest=largest, mu=mu)
         reply = pack((yield from self.total(call)))
         self.present = self.total.summed
         if not self.parties:
             reply = noise.add_to(reply, mu, 1, self.draw)
-        (total,) = reply.values()
-        return np.asarray(total, dtype=np.float64)
+        return {name: np.asarray(total, dtype=np.float64) for name, total in reply.items()}
 
 
-def find_radius(
-    spender: Spender,
-    fraction: float,
-    center: Array,
-    quantile: float,
-    low: float,
-    high: float,
-    steps: int,
-    *,
-    open_ended: bool = False,
-    upper: bool = False,
-) -> Protocol[float]:
-    """Search for a radius about the centre within which a given proportion of the rows lies.
+@dataclass(frozen=True, eq=False)
+class Norms:
+    """Noisy numbers of rows within radii.
 
-    Parameters
+    Attributes
     ----------
-    spender : Spender
-    fraction : float
-        Budget fraction of the whole search.
-    center : ndarray of shape (d,)
-    quantile : float
-        Proportion of the rows.
-    low, high : float
-        The radius is searched for between these powers of two.
-    steps : int
-        Number of noisy counts; the range is divided into ``2**steps`` cells.
-    open_ended : bool
-        Whether an end of the range is a result; otherwise it is an error.
-    upper : bool
-        Whether to return the upper end of the last cell, which contains at least that proportion,
-        or its middle.
+    radii : ndarray of shape (m,)
+    counts : ndarray of shape (m,)
+        Rising.
+    rows : int
+        Number of all rows.
+    sd : float
+        Largest standard deviation of a count.
     """
-    noise, each = noise_of_count(spender.privacy.relation), fraction / steps
-    sd = spender.count_sd(each)
-    if sd > spender.n / 2:
-        raise ProtocolError(
-            f"{spender.n} rows are too few to be counted privately at this epsilon: the noise on "
-            f"counts would have a standard deviation of {sd:.0f}",
-            remedy=(
-                *("Raise ", Name("epsilon"), ", or avoid the search for a radius: pass a public "),
-                *(Name("clip"), " and shares={'scree': 0.0}."),
-            ),
-        )
-    below, above = 0, 1 << steps
-    while above - below > 1:
-        middle = (below + above) // 2
-        request = WithinRequest(center=center, radius=search_radius(middle, low, high, steps))
-        count = yield from spender.request_sum(request, noise, each, float(COUNT_UNIT))
-        if count[0] >= quantile * spender.n * COUNT_UNIT:
-            above = middle
-        else:
-            below = middle
-    if not open_ended and (below == 0 or above == 1 << steps):
-        raise ProtocolError(
-            f"According to noisy counts, the norms of the rows are not between 2^{low:g} and "
-            f"2^{high:g}",
-            remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
-        )
-    return search_radius(above if upper else below + 0.5, low, high, steps)
+
+    radii: Array
+    counts: Array
+    rows: int
+    sd: float
+
+    @classmethod
+    def of(cls, encoded: Array, radii: Array, rows: int, sd: float) -> "Norms":
+        """Return what counts say that were released with noise of this standard deviation.
+
+        Raises
+        ------
+        ProtocolError
+            If the rows are too few for counts with that much noise.
+        """
+        found = cls(radii, decode_counts(encoded), rows, sd * decoded_sd(len(radii)))
+        if found.sd > rows / 2:
+            raise ProtocolError(
+                f"{rows} rows are too few to be counted privately at this epsilon: the noise on "
+                f"counts would have a standard deviation of {found.sd:.0f}",
+                remedy=(
+                    *("Raise ", Name("epsilon"), ", or avoid the search for a radius: pass a "),
+                    *("public ", Name("clip"), " and shares={'scree': 0.0}."),
+                ),
+            )
+        return found
+
+    def quantile(self, proportion: float) -> float:
+        """Return the radius that holds a proportion of the rows.
+
+        Raises
+        ------
+        ProtocolError
+            If it is not between the radii.
+        """
+        found = find_quantile(self.radii, self.counts, proportion * self.rows)
+        if found is None:
+            ends = (math.log2(radius) for radius in self.radii[[0, -1]])
+            low, high = (f"2^{math.floor(end):g}" for end in ends)
+            raise ProtocolError(
+                f"According to noisy counts, the norms of the rows are not between {low} and "
+                f"{high}",
+                remedy=("Pass a public ", Name("clip"), ", or rows in other units."),
+            )
+        return found
+
+    def quantile_or_end(self, proportion: float) -> float:
+        """Return the radius that holds a proportion of the rows, or the end that is nearest."""
+        found = find_quantile(self.radii, self.counts, proportion * self.rows)
+        if found is not None:
+            return found
+        return float(self.radii[0 if self.counts[0] >= proportion * self.rows else -1])
+
+    def shrinkage(self, radius: float) -> float:
+        """Return by which proportion clipping to a radius shortens rows, on average."""
+        held = np.diff(self.counts, prepend=0.0)
+        lost = float(held @ np.maximum(1.0 - radius / self.radii, 0.0))
+        return max(lost / self.rows, 0.0)
+
+    def reach(self, proportion: float) -> float:
+        """Return a radius that holds nearly all rows: the proportion, or as many as noise allows.
+
+        Counts as close to all rows as their own noise may never be reached, at any radius.
+        """
+        sure = max(min(proportion, 1.0 - _SURE_SDS * self.sd / self.rows), 0.5)
+        found = find_quantile(self.radii, self.counts, sure * self.rows)
+        return 2.0 * self.quantile_or_end(0.5) if found is None else found

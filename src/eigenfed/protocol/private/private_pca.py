@@ -8,18 +8,23 @@ site         radii, the noisy mean, directions
 ===========  ==================================================================================
 
 Everything after the noise is post-processing and costs no privacy. Each step spends a fixed
-fraction of the budget (`budget_schedule`, `Privacy.shares`); the sites' ledgers enforce it.
+fraction of the budget (`budget_schedule`, `Privacy.shares`); the sites' ledgers enforce it. The
+five sums of a run with the default settings:
 
-1. *radius*: a radius within which half of the rows lie, by binary search on noisy counts;
-2. *mean*: the mean of rows clipped to that radius about zero; then the mean of rows clipped about
-   the first mean, to a radius within which half of them lie. If rows lie far from zero, the first
-   mean is biased towards zero and its noise is large relative to their spread; the second mean has
-   neither defect;
-3. *clip*: the radius for the second mean, and a radius about the second mean within which a fifth
-   of the rows lie. Longer rows are shortened to it and keep their direction. A larger radius would
-   add more noise than signal;
-4. *covariance*: the second moment about the mean of rows clipped to that radius, once;
+1. *radius* and a first *mean*: counts of the rows within a wide range of radii about the public
+   centre (or 0), and the sum of their directions. Times the radius within which half of the rows
+   lie, the mean direction is a first mean. It needs no radius to clip to, and is nearly unbiased
+   both for rows far from the centre and for rows spread about it;
+2. *clip*: counts within radii about the first mean;
+3. *mean*: the mean of rows clipped about the first mean, to a radius within which a third of them
+   lie. Its noise is small relative to the spread of the rows, however far they lie from the centre;
+4. *covariance*: the second moment about that mean, of rows clipped to a radius that few of them lie
+   within. Longer rows are shortened to it and keep their direction. A larger radius would add more
+   noise than signal;
 5. *scree*: the variances along the components, of rows clipped to a much larger radius.
+
+Numbers that the study declares public shift and scale the rows before all of this; the mean and
+the scale of the result are in the units of the rows.
 """
 
 import math
@@ -33,12 +38,9 @@ from eigenfed.errors import Argument, Name, ProtocolError
 from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.spiked import estimate_cosines_beside, estimate_cosines_under_noise
 from eigenfed.privacy.dp.clipping import choose_grid
-from eigenfed.privacy.dp.discrete_gaussian import Draw, Noise, discrete_gaussian
-from eigenfed.privacy.dp.sensitivity import (
-    NARROW_STEPS,
-    WIDE_STEPS,
-    WIDEST,
-)
+from eigenfed.privacy.dp.discrete_gaussian import Draw, discrete_gaussian
+from eigenfed.privacy.dp.norm_counts import near_radii, wide_radii
+from eigenfed.privacy.dp.sensitivity import COUNT_UNIT
 from eigenfed.privacy.guarantee import state_guarantee
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.decomposition import Decomposition
@@ -48,26 +50,36 @@ from eigenfed.protocol.private.budget_schedule import (
     REACH_FRACTION,
     list_spends,
     split_budget,
+    split_start,
 )
-from eigenfed.protocol.private.noisy_sums import Spender, find_radius
+from eigenfed.protocol.private.noisy_sums import Norms, Spender
 from eigenfed.protocol.private.private_site import (
-    SCREE_UNIT,
     MomentRequest,
+    NormsRequest,
     RowsRequest,
     ScreeRequest,
     SketchRequest,
+    StartRequest,
     TotalRequest,
+)
+from eigenfed.protocol.private.reply_noise import (
+    SCREE_UNIT,
+    START_GRID,
+    noise_of_norms,
     noise_of_product,
     noise_of_scatter,
     noise_of_scree,
+    noise_of_start,
     noise_of_total,
     update_clip_of,
 )
 from eigenfed.protocol.study import Study
 
-_RADIUS_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.2, 0.95
-_SURE = 10.0
-"""A search is reliable with this many times as many rows as the standard deviation of a count."""
+_RADIUS_QUANTILE, _MEAN_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.3, 0.1, 0.95
+_LEAST_CLIP = 1 / 16
+"""Least radius of the covariance, relative to that of the mean. A radius that is too small does no
+harm (directions are kept), and one that is too large adds noise."""
+_MOST_SHORT = 0.8
 _LEAST_SIGNAL = 3.0
 """A noisy variance below so many standard deviations of its noise is not used as a scale."""
 
@@ -81,16 +93,16 @@ class _Ball(NamedTuple):
         Its centre.
     clip : float
         Its radius.
-    noise : float
-        Standard deviation of the noise of the mean, per feature.
-    sure : bool
-        Whether there are enough rows for the searches to be reliable.
+    missed : float
+        Expected squared distance of the mean from that of the rows, after clipping.
+    reach : float or None
+        Radius within which nearly all rows lie; None if it was not found on the way.
     """
 
     mean: Array
     clip: float
-    noise: float
-    sure: bool = True
+    missed: float
+    reach: float | None = None
 
 
 def private_pca(
@@ -99,6 +111,7 @@ def private_pca(
     rng: np.random.Generator,
     total: Total,
     draw: Draw = discrete_gaussian,
+    weigh: bool = True,
 ) -> Protocol[Decomposition]:
     """Run a differentially private PCA.
 
@@ -112,22 +125,28 @@ def private_pca(
     total : Total
     draw : callable
         Source of noise, for a trusted coordinator.
+    weigh : bool
+        Whether to weigh features by how far their variances exceed the noise (`_weigh_features`).
+        A forecast, whose features are the components themselves, must not.
     """
     split = split_budget(study)
     replies = yield from call_each(Call(RowsRequest()))
     held = {site: reply.n for site, reply in replies.items() if reply.n is not None}
     spender = Spender(study, total, held, draw)
-    if "count" in split:
-        yield from spender.count_rows(split["count"])
-    spender.privacy.check_rows(spender.n)
     d = next(iter(replies.values())).d
-    ball = yield from _find_ball(spender, split, d, center=bool(study.center))
+    center, scale = spender.privacy.frame(d)
+    if spender.privacy.count == "public":
+        spender.privacy.check_rows(spender.n)
+    ball = yield from _find_ball(spender, split, d)
     if study.chosen.name == "power":
         found = yield from _iterate_products(spender, study.k, ball, rng)
     else:
-        found = yield from _decompose_covariance(spender, split["covariance"], study, ball)
+        found = yield from _decompose_covariance(
+            spender, split["covariance"], study, ball, weigh=weigh
+        )
     if split.get("scree", 0.0) > 0.0:
-        found = yield from _measure_variances(spender, split["scree"], found, ball.clip)
+        found = yield from _measure_variances(spender, split["scree"], found, ball)
+    found = replace(found, mean=center + scale * found.mean, scale=scale * found.scale)
     statement = state_guarantee(
         spender.privacy,
         n=spender.n,
@@ -144,45 +163,73 @@ _MECHANISMS = {
 }
 
 
-def _find_ball(
-    spender: Spender, split: dict[str, float], d: int, *, center: bool
-) -> Protocol[_Ball]:
+def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_Ball]:
     """Find the mean and the radius about it to which rows are clipped."""
     origin, public = np.zeros(d), spender.privacy.clip
-    if not center:
-        if public is not None:
-            return _Ball(origin, public, 0.0)
-        clip = yield from find_radius(
-            spender, split["clip"], origin, _CLIP_QUANTILE, *WIDEST, WIDE_STEPS
-        )
-        return _Ball(origin, clip, 0.0)
     if public is not None:
+        if "count" in split:
+            yield from spender.count_rows(split["count"])
+            spender.privacy.check_rows(spender.n)
+        if not spender.study.center:
+            return _Ball(origin, public, 0.0)
         mean, noise = yield from _find_mean(spender, split["mean"], origin, public)
-        return _Ball(mean, public, noise)
-    radius = yield from find_radius(
-        spender, split["radius"], origin, _RADIUS_QUANTILE, *WIDEST, WIDE_STEPS, upper=True
-    )
-    first, _ = yield from _find_mean(spender, FIRST_MEAN * split["mean"], origin, radius)
-    reach = yield from _find_radius_near(
-        spender, split["clip"] / 2, first, _RADIUS_QUANTILE, radius
-    )
-    mean, noise = yield from _find_mean(spender, (1 - FIRST_MEAN) * split["mean"], first, reach)
-    clip = yield from _find_radius_near(spender, split["clip"] / 2, mean, _CLIP_QUANTILE, reach)
-    # Clipping also shrinks the error that the noise of the mean adds to the centred rows.
-    sure = spender.n > _SURE * spender.count_sd(split["radius"] / WIDE_STEPS)
-    return _Ball(mean, clip, noise * min(clip / reach, 1.0), sure)
+        return _Ball(mean, public, d * noise**2)
+    start, direction = yield from _start(spender, d)
+    if direction is None:
+        clip, reach = start.quantile(_CLIP_QUANTILE), start.reach(_REACH_QUANTILE)
+        return _Ball(origin, clip, 0.0, reach)
+    radius = start.quantile(_RADIUS_QUANTILE)
+    first = radius * direction
+    norms = yield from _count_norms(spender, split["clip"], first, radius)
+    # Where counts are noisy, few rows cannot be told from none: then half of them are taken.
+    part = min(max(_MEAN_QUANTILE, 2.0 * norms.sd / spender.n), _RADIUS_QUANTILE)
+    wide = norms.quantile_or_end(part)
+    fraction = (1 - FIRST_MEAN) * split["mean"]
+    mean, noise = yield from _find_mean(spender, fraction, first, wide)
+    # About the first mean, squared norms are larger by the squared distance of the two means, of
+    # which the noise of the second is a part.
+    apart = max(float(np.sum((mean - first) ** 2)) - d * noise**2, 0.0)
+    clip = _shorten(norms.quantile_or_end(_CLIP_QUANTILE), apart, _LEAST_CLIP * wide)
+    reach = _shorten(norms.reach(_REACH_QUANTILE), apart, wide)
+    usual = _shorten(norms.quantile_or_end(_RADIUS_QUANTILE), apart, clip)
+    # Clipping shortened the step from the first mean to the second by about this proportion, give
+    # or take the noise of the counts. It counts where the step is long relative to the spread of
+    # the rows, so that most of them lie on one side of the first mean.
+    short = min(norms.shrinkage(wide) + norms.sd / spender.n, _MOST_SHORT)
+    long = min(1.0, apart / (2.0 * usual) ** 2)
+    missed = d * noise**2 + long * apart * (short / (1.0 - short)) ** 2
+    # Clipping will also shrink this error, which is part of the centred rows.
+    return _Ball(mean, clip, missed * (clip / usual) ** 2, reach)
 
 
-def _find_radius_near(
-    spender: Spender, fraction: float, center: Array, quantile: float, radius: float
-) -> Protocol[float]:
-    """Search within four octaves around a known radius, three of them below it."""
-    low, high = math.log2(radius) - 3, math.log2(radius) + 1
-    return (
-        yield from find_radius(
-            spender, fraction, center, quantile, low, high, NARROW_STEPS, open_ended=True
-        )
-    )
+def _shorten(radius: float, apart: float, least: float) -> float:
+    """Return a radius about a centre that is closer to the rows, by a squared distance."""
+    return math.sqrt(max(radius**2 - apart, least**2))
+
+
+def _start(spender: Spender, d: int) -> Protocol[tuple[Norms, Array | None]]:
+    """Return the norms of the rows, and their mean direction if they are to be centred."""
+    parts, noise = split_start(spender.study), noise_of_start(spender.study, d)
+    whole = sum(parts.values())
+    reply = yield from spender.start(StartRequest(), noise, whole, float(START_GRID))
+    if "count" in reply:
+        spender.set_count(reply["count"])
+        spender.privacy.check_rows(spender.n)
+    sd = spender.noise_sd(noise, whole) * float(noise.relative["counts"][0])
+    norms = Norms.of(reply["counts"], wide_radii(), spender.n, sd)
+    total = reply.get("total")
+    return norms, None if total is None else total / START_GRID / spender.n
+
+
+def _count_norms(
+    spender: Spender, fraction: float, center: Array, radius: float
+) -> Protocol[Norms]:
+    """Count the rows within radii about a known one."""
+    noise = noise_of_norms(spender.privacy.relation)
+    request = NormsRequest(center=center, radius=radius)
+    # An entry of the factor is at most one row in units of counts.
+    encoded = yield from spender.request_sum(request, noise, fraction, float(COUNT_UNIT))
+    return Norms.of(encoded, near_radii(radius), spender.n, spender.noise_sd(noise, fraction))
 
 
 def _find_mean(
@@ -198,7 +245,7 @@ def _find_mean(
 
 
 def _decompose_covariance(
-    spender: Spender, fraction: float, study: Study, ball: _Ball
+    spender: Spender, fraction: float, study: Study, ball: _Ball, *, weigh: bool
 ) -> Protocol[Decomposition]:
     """Request one noised covariance, and return its leading components."""
     mean, clip, d, k = ball.mean, ball.clip, len(ball.mean), study.k
@@ -213,25 +260,49 @@ def _decompose_covariance(
         scales = _find_scales(matrix, sd)
         matrix = matrix / np.outer(scales, scales)
         sd *= float(np.mean(scales**-2.0))
+    # The diagonal has more noise than this, but it is a small part of all entries.
+    entry_sd = float(noise.relative["triangle"].min()) * sd
+    signal = _estimate_signal(matrix, k, ball, entry_sd, scales)
+    if weigh:
+        matrix = _weigh_features(matrix, k, entry_sd)
     found = decompose_covariance(
         matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol
     )
-    return replace(found, signal=_estimate_signal(matrix, k, ball, noise, sd, scales))
+    return replace(found, signal=signal)
 
 
-def _estimate_signal(
-    matrix: Array, k: int, ball: _Ball, noise: Noise, sd: float, scales: Array
-) -> Array | None:
-    """Estimate each squared cosine with the noiseless component; None if radii are unreliable."""
-    if not ball.sure:
-        return None
-    # The diagonal has more noise than this, but it is a small part of all entries.
-    off_diagonal_sd = float(noise.relative["triangle"].min()) * sd
+def _weigh_features(matrix: Array, k: int, sd: float) -> Array:
+    """Shrink the rows and columns of features whose variances are lost in noise.
+
+    A feature of variance v has a loading of at most sqrt(v / l) on a component of variance l, and
+    noise of standard deviation sd on the entries of the matrix changes loadings by about sd / l. So
+    loadings are best shrunk by about v / (v + sd^2 / l). The variances are those of the noisy
+    diagonal, moved towards their mean by as much as noise spreads them; l is the variance of the
+    last component, corrected for noise. Features with equal variances are shrunk alike, which
+    changes no component. The constant 2 was found best, by little, on simulated data.
+    """
+    diagonal, d = matrix.diagonal(), len(matrix)
+    spread = max(float(diagonal.var()) - 2.0 * sd**2, 0.0)
+    kept = spread / (spread + 2.0 * sd**2) if spread else 0.0
+    middle = float(diagonal.mean())
+    variances = np.maximum(middle + kept * (diagonal - middle), sd)
+    last = float(np.linalg.eigvalsh(matrix)[-k])
+    # Noise lifts an eigenvalue l to l + d sd^2 / l (Benaych-Georges and Nadakuditi, 2011).
+    last = (last + math.sqrt(max(last**2 - 4.0 * d * sd**2, 0.0))) / 2.0
+    if not last > 0.0:
+        return matrix
+    weights = variances / (variances + 2.0 * sd**2 / last)
+    weighed: Array = matrix * np.outer(weights, weights)
+    return weighed
+
+
+def _estimate_signal(matrix: Array, k: int, ball: _Ball, sd: float, scales: Array) -> Array | None:
+    """Estimate each squared cosine with the noiseless component."""
     values: Array = np.linalg.eigvalsh(matrix)[::-1].astype(np.float64)
-    cosines = estimate_cosines_under_noise(values, k, off_diagonal_sd)
+    cosines = estimate_cosines_under_noise(values, k, sd)
     # An error e of the mean adds e e' to the covariance: a variance of |e|^2 along e.
     return cosines * estimate_cosines_beside(
-        values[:k], ball.noise**2 * float(np.sum(scales**-2.0)), len(matrix)
+        values[:k], ball.missed * float(np.mean(scales**-2.0)), len(matrix)
     )
 
 
@@ -268,6 +339,9 @@ def _iterate_products(
     left, s, _ = np.linalg.svd(image, full_matrices=False)
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     values = s[:k] * unit
+    # Noise of standard deviation sd on d entries lifts a squared singular value by d sd^2.
+    lifted = d * (spender.noise_sd(noise, fraction) * unit) ** 2
+    cosines = np.maximum(1.0 - lifted / np.maximum(values**2, 1e-300), 0.0)
     return Decomposition(
         flip_signs(left[:, :k].T),
         values,
@@ -276,34 +350,26 @@ def _iterate_products(
         float(spender.n),
         float(values.sum()),
         products=len(fractions),
+        signal=cosines * estimate_cosines_beside(values, ball.missed, d),
     )
 
 
 def _measure_variances(
-    spender: Spender, fraction: float, found: Decomposition, clip: float
+    spender: Spender, fraction: float, found: Decomposition, ball: _Ball
 ) -> Protocol[Decomposition]:
     """Replace the variances by those of rows clipped to a large radius.
 
     Rows clipped to the small radius of the covariance have the right directions but too small
     variances.
     """
-    low = math.log2(clip)
-    reach = yield from find_radius(
-        spender,
-        REACH_FRACTION * fraction,
-        found.mean,
-        _REACH_QUANTILE,
-        low,
-        low + 4,
-        NARROW_STEPS,
-        open_ended=True,
-        upper=True,
-    )
+    reach = ball.reach
+    if reach is None:
+        norms = yield from _count_norms(spender, REACH_FRACTION * fraction, found.mean, ball.clip)
+        reach = max(norms.reach(_REACH_QUANTILE), ball.clip)
+        fraction *= 1 - REACH_FRACTION
     request = ScreeRequest(center=found.mean, radius=reach, components=found.components)
     noise = noise_of_scree(spender.privacy.relation)
-    parts = yield from spender.request_sum(
-        request, noise, (1 - REACH_FRACTION) * fraction, float(SCREE_UNIT)
-    )
+    parts = yield from spender.request_sum(request, noise, fraction, float(SCREE_UNIT))
     variances = np.maximum(parts * (reach**2 / SCREE_UNIT / max(spender.n - 1, 1)), 0.0)
     from scipy.optimize import isotonic_regression  # loaded on use: sites import this module too
 

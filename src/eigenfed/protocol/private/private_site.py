@@ -9,12 +9,16 @@ stays        everything else; without noise nothing leaves but the public number
 The sensitivity is computed here, from what is summed here, and never taken from a request. What
 each request spends, over how many sites its noise is split, and which data sets are neighbours
 follow from the study (`budget_schedule`). Sums are of integers because discrete noise is exact:
-floating-point noise can leak the value it hides through its low bits (Mironov, 2012). A missing
-entry is replaced by the centre, so that it adds nothing to a sum.
+floating-point noise can leak the value it hides through its low bits (Mironov, 2012).
+
+Rows are first moved by the study's public centre and divided by its public scale. A row with
+missing entries is completed, or left out of every sum, as the study says and for that row alone. So
+what one row adds to a sum never depends on another row.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -28,76 +32,37 @@ from eigenfed.privacy.dp.clipping import (
     max_exact_rows,
     round_to_grid,
     row_norms,
-    sketch_slack,
     subtract_center,
 )
 from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.dp.norm_counts import (
+    encode_counts,
+    near_radii,
+    wide_radii,
+)
 from eigenfed.privacy.dp.sensitivity import (
     COUNT_UNIT,
-    count_sensitivity,
-    second_moment_sensitivity,
-    sketch_sensitivity,
-    sum_sensitivity,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
-from eigenfed.protocol.private.budget_schedule import require_privacy
-
-SCREE_UNIT = 1 << 30
-"""Integer that represents a squared length of 1 (the radius) in `private_scree`."""
+from eigenfed.protocol.private.budget_schedule import require_privacy, split_start
+from eigenfed.protocol.private.reply_noise import (
+    SCREE_UNIT,
+    START_GRID,
+    noise_of_count,
+    noise_of_norms,
+    noise_of_product,
+    noise_of_scatter,
+    noise_of_scree,
+    noise_of_start,
+    noise_of_total,
+    update_clip_of,
+)
 
 _ORTHONORMAL = 1e-9
 _MOST_ROWS = 1 << 40
-_UPDATE_MARGIN = 1.5
 _MARGIN = 1e-6
-
-
-def noise_of_count(relation: str) -> Noise:
-    """Return the noise of a count, in units of ``1 / COUNT_UNIT``."""
-    return Noise(COUNT_UNIT * count_sensitivity(relation))
-
-
-def noise_of_total(grid: int, relation: str) -> Noise:
-    """Return the noise of a sum of rows on the grid."""
-    return Noise(sum_sensitivity(grid, relation))
-
-
-def noise_of_scatter(grid: int, d: int, relation: str) -> Noise:
-    """Return the noise of the upper triangle of a second moment of rows on the grid.
-
-    Off the diagonal its standard deviation is 1 / sqrt(2) times that on the diagonal. An entry off
-    the diagonal counts twice in the Frobenius norm, so this noise is isotropic in the space of
-    symmetric matrices with that norm, and the sensitivity in Frobenius norm applies.
-    """
-    i, j = np.triu_indices(d)
-    return Noise(
-        second_moment_sensitivity(grid, relation), {"triangle": np.where(i == j, 1.0, np.sqrt(0.5))}
-    )
-
-
-def noise_of_product(grid: int, width: int, update_clip: float, relation: str) -> Noise:
-    """Return the noise of a second moment on the grid times directions; the clip is on the grid."""
-    return Noise(sketch_sensitivity(grid, update_clip, relation) + sketch_slack(grid, width))
-
-
-def noise_of_scree(relation: str) -> Noise:
-    """Return the noise of squared lengths along components.
-
-    One row contributes nonnegative numbers with a sum of at most 1 (the squared radius), so the
-    contributions of two rows are at most sqrt(2) apart.
-    """
-    return Noise(second_moment_sensitivity(1.0, relation) * SCREE_UNIT)
-
-
-def update_clip_of(width: int, d: int, *, first: bool) -> float:
-    """Return the clip of a row's update, as a fraction of the squared radius.
-
-    The projection of a row onto l random directions has about ``sqrt(l / d)`` of its length,
-    whatever the data. In the first product, whose directions are random, updates are clipped near
-    there, and the noise is smaller accordingly.
-    """
-    return min(1.0, _UPDATE_MARGIN * float(np.sqrt(width / d))) if first else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,12 +110,67 @@ def private_count(
     source: Source, request: CountRequest, state: State, terms: Terms
 ) -> Answer[CountReply]:
     """Count the rows."""
-    return Answer(CountReply(count=np.array([source.n * COUNT_UNIT])), state)
+    held = sum(len(block) for block in _framed_blocks(source, terms))
+    return Answer(CountReply(count=np.array([held * COUNT_UNIT])), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class BallRequest(Request[CountReply]):
-    """A request about rows clipped to a ball.
+class StartReply:
+    """What is released about rows of which nothing is known.
+
+    Attributes
+    ----------
+    counts : ndarray of shape (m,)
+        Rows within the widest range of radii, as `encode_counts` has them.
+    total : ndarray of shape (d,), optional
+        Sum of the rows divided by their norms; only if rows are to be centred.
+    count : ndarray of shape (1,), optional
+        Number of rows, in units of ``1 / COUNT_UNIT``; only if it is private.
+    """
+
+    counts: Integers
+    total: Integers | None = None
+    count: Integers | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class StartRequest(Request[StartReply]):
+    """Request for norms and directions of the rows about the public centre."""
+
+    op, reply = "private_start", StartReply
+
+    def noise(self, terms: Terms, state: State) -> Noise:
+        """Return the noise of all parts of the reply."""
+        return noise_of_start(terms.study, terms.d)
+
+
+@op(Release("norms and directions of rows", "m + d + 1", Leaves.NOISED, Reveals.NOISE))
+def private_start(
+    source: Source, request: StartRequest, state: State, terms: Terms
+) -> Answer[StartReply]:
+    """Count the rows within a wide range of radii, and sum their directions."""
+    radii, origin = wide_radii(), np.zeros(source.d)
+    counts, held = np.zeros(len(radii), dtype=np.int64), 0
+    total = np.zeros(source.d, dtype=np.int64)
+    for block in _centred_blocks(source, origin, terms):
+        norms = row_norms(block)
+        counts += encode_counts(norms, radii)
+        held += len(block)
+        if terms.study.center:
+            units = block / np.where(norms > 0.0, norms, 1.0)[:, None]
+            total += _to_int64(round_to_grid(units, 1.0, START_GRID).sum(axis=0))
+    parts = split_start(terms.study)
+    reply = StartReply(
+        counts=counts,
+        total=total if "total" in parts else None,
+        count=np.array([held * COUNT_UNIT]) if "count" in parts else None,
+    )
+    return Answer(reply, state)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class BallRequest(Request[Any]):
+    """A request about rows in a ball.
 
     Attributes
     ----------
@@ -169,26 +189,33 @@ class BallRequest(Request[CountReply]):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class WithinRequest(BallRequest):
-    """Request for the number of rows within a radius of the centre."""
+class NormsReply:
+    """Rows within radii, as `encode_counts` has them."""
 
-    op, reply = "private_within", CountReply
+    counts: Integers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class NormsRequest(BallRequest):
+    """Request for the numbers of rows within radii about the given one, about the centre."""
+
+    op, reply = "private_norms", NormsReply
 
     def noise(self, terms: Terms, state: State) -> Noise:
-        """Return the noise of a count."""
-        return noise_of_count(require_privacy(terms.study).relation)
+        """Return the noise of the counts."""
+        return noise_of_norms(require_privacy(terms.study).relation)
 
 
-@op(Release("rows within a radius", "1", Leaves.NOISED, Reveals.NOISE))
-def private_within(
-    source: Source, request: WithinRequest, state: State, terms: Terms
-) -> Answer[CountReply]:
-    """Count the rows whose norm about the centre is at most a radius."""
-    count = sum(
-        int((row_norms(block) <= request.radius).sum())
-        for block in _centred_blocks(source, request)
-    )
-    return Answer(CountReply(count=np.array([count * COUNT_UNIT])), state)
+@op(Release("rows within radii", "m", Leaves.NOISED, Reveals.NOISE))
+def private_norms(
+    source: Source, request: NormsRequest, state: State, terms: Terms
+) -> Answer[NormsReply]:
+    """Count the rows within each of the radii about the centre."""
+    radii = near_radii(request.radius)
+    counts = np.zeros(len(radii), dtype=np.int64)
+    for block in _centred_blocks(source, request.center, terms):
+        counts += encode_counts(row_norms(block), radii)
+    return Answer(NormsReply(counts=counts), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -238,7 +265,7 @@ def private_total(
 ) -> Answer[TotalReply]:
     """Return the sum of the rows, clipped about the centre."""
     total = np.zeros(source.d, dtype=np.int64)
-    for block in _grid_blocks(source, request):
+    for block in _grid_blocks(source, request, terms):
         total += _to_int64(block.sum(axis=0))
     return Answer(TotalReply(total=total), state)
 
@@ -267,7 +294,7 @@ def private_scatter(
 ) -> Answer[MomentReply]:
     """Return the upper triangle of the second moment of rows clipped about the centre."""
     moment = np.zeros((source.d, source.d), dtype=np.int64)
-    for block in _grid_blocks(source, request):
+    for block in _grid_blocks(source, request, terms):
         moment += _to_int64(block.T @ block)
     return Answer(MomentReply(triangle=moment[np.triu_indices(source.d)]), state)
 
@@ -326,7 +353,7 @@ def private_product(
     """Return the second moment of clipped rows times directions, each row's update clipped."""
     clip = request.update_clip(state) * request.grid(source.d) ** 2
     image = np.zeros(request.basis.shape, dtype=np.int64)
-    for block in _grid_blocks(source, request):
+    for block in _grid_blocks(source, request, terms):
         image += _to_int64(block.T @ compute_coefficients(block, request.basis, clip))
     return Answer(SketchReply(product=image), replace(state, own=Sketched()))
 
@@ -371,7 +398,7 @@ def private_scree(
     """Return the rows' squared lengths along each component and outside them."""
     radius, vt = request.radius, request.components
     parts = np.zeros(len(vt) + 1, dtype=np.int64)
-    for block in _centred_blocks(source, request):
+    for block in _centred_blocks(source, request.center, terms):
         along = block @ vt.T / radius
         size = row_norms(block) / radius
         shrink = 1.0 / np.maximum(size, 1.0)
@@ -386,7 +413,8 @@ def private_scree(
 OPS = (
     rows,
     private_count,
-    private_within,
+    private_start,
+    private_norms,
     private_total,
     private_scatter,
     private_product,
@@ -394,14 +422,31 @@ OPS = (
 )
 
 
-def _centred_blocks(source: Source, request: BallRequest) -> Iterator[Array]:
-    """Yield blocks of rows minus the centre, with 0 for missing entries."""
+def _framed_blocks(source: Source, terms: Terms) -> Iterator[Array]:
+    """Yield blocks of rows relative to the public centre and scale.
+
+    Of rows with missing entries, those that the study leaves out are not there, and entries that it
+    replaces by the public centre are 0. The others are still NaN.
+    """
+    privacy = require_privacy(terms.study)
+    center, scale = privacy.frame(terms.d)
     for block, _ in source.blocks():
-        filled = np.where(np.isnan(block), request.center, block) if source.has_missing else block
-        yield subtract_center(filled, request.center)
+        framed = subtract_center(block, center) / scale
+        if privacy.if_missing == "drop":
+            framed = framed[~np.isnan(framed).any(axis=1)]
+        elif privacy.if_missing == "public":
+            framed = np.where(np.isnan(framed), 0.0, framed)
+        yield framed
 
 
-def _grid_blocks(source: Source, request: GridRequest) -> Iterator[Array]:
+def _centred_blocks(source: Source, center: Array, terms: Terms) -> Iterator[Array]:
+    """Yield blocks of rows minus the centre, with 0 for entries that are still missing."""
+    for block in _framed_blocks(source, terms):
+        centred = subtract_center(block, center)
+        yield np.where(np.isnan(centred), 0.0, centred)
+
+
+def _grid_blocks(source: Source, request: GridRequest, terms: Terms) -> Iterator[Array]:
     """Yield blocks of clipped rows on the grid, small enough that float64 sums are exact.
 
     There may be more rows than the grid was made for, if their number was found with noise, and
@@ -409,7 +454,7 @@ def _grid_blocks(source: Source, request: GridRequest) -> Iterator[Array]:
     """
     grid = request.grid(source.d)
     most = max_exact_rows(grid)
-    for block in _centred_blocks(source, request):
+    for block in _centred_blocks(source, request.center, terms):
         for start in range(0, len(block), most):
             yield round_to_grid(block[start : start + most], request.radius, grid)
 

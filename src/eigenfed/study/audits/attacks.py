@@ -14,7 +14,7 @@ from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.estimators.inputs import as_sources
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.method import Method
 from eigenfed.protocol.pca import pca

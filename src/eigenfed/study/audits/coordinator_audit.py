@@ -7,10 +7,11 @@ from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, atta
 from eigenfed.data.source import Source
 from eigenfed.data.steps import Standardize
 from eigenfed.errors import DataError
-from eigenfed.privacy.guarantee import Privacy, epsilons_against
+from eigenfed.privacy.guarantee import epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.component_count import count_per_request
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.method_registry import choose_method

@@ -18,11 +18,12 @@ from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
 from eigenfed.privacy.dp.clipping import choose_grid
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import CovarianceNoise, Truth
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import State, Terms
-from eigenfed.protocol.private.private_site import MomentRequest, noise_of_scatter, private_scatter
+from eigenfed.protocol.private.private_site import MomentRequest, private_scatter
+from eigenfed.protocol.private.reply_noise import noise_of_scatter
 from eigenfed.protocol.published import AnalyzeGauss, DPdisPCA, ModSuLQ, StreamingModSuLQ, SuLQ
 from eigenfed.protocol.published.continuous_noise import draw_normal
 from eigenfed.protocol.study import Study

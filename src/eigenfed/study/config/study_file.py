@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from eigenfed.errors import DataError, PrivacyError
-from eigenfed.privacy.guarantee import BUDGET_FRACTIONS, Privacy
+from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.method import AUTO
@@ -21,6 +21,7 @@ from eigenfed.study.config.fields import (
     Delta,
     Epsilon,
     FilePath,
+    FiniteNumber,
     Flag,
     MethodOption,
     Name,
@@ -105,7 +106,39 @@ class PrivacyTable(TomlTable, title="[privacy]"):
     """Whether the number of rows is public or estimated with noise. It must be private if a site
     selects its rows (where in its file).
     """
+    if_missing: Literal["mean", "public", "drop"] = "mean"
+    """What becomes of missing entries. mean: they are replaced by the private mean. public: they
+    are replaced by public_center. drop: their rows are left out of every sum, which requires count
+    = "private".
+    """
+    public_center: Annotated[tuple[FiniteNumber, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        title="a list of numbers, one for each feature or one for all",
+        examples=[[100.0]],
+        json_schema_extra={"$comment": "Leave it out if nobody knows rough levels."},
+    )
+    """Rough level of each feature, in the order of features, or one number for all. It must be
+    known without looking at the rows, such as 120 for a blood pressure. With few rows far from 0 it
+    decides whether anything is found.
+    """
+    public_scale: Annotated[tuple[PositiveNumber, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        title="a list of numbers above 0, one for each feature or one for all",
+        examples=[[10.0]],
+        json_schema_extra={"$comment": "Leave it out to keep the units of the features."},
+    )
+    """Numbers by which the features are divided, in the order of features, or one for all; known
+    without looking at the rows.
+    """
     shares: Annotated[Mapping[str, float], read_as(SharesTable, dict)] | None = None
+
+
+def _build_privacy(**keys: Any) -> Privacy:
+    """Make the privacy of a study; a list of one public number stands for all features."""
+    for name in ("public_center", "public_scale"):
+        numbers = keys[name]
+        keys[name] = numbers[0] if numbers is not None and len(numbers) == 1 else numbers
+    return Privacy(**keys)
 
 
 class ExpectedTable(TomlTable, title="[expected]"):
@@ -242,7 +275,7 @@ class StudyFile(TomlFile, title="study.toml"):
     """
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of public random starts. It is never used for noise."""
-    privacy: Annotated[Privacy, read_as(PrivacyTable, Privacy)] | None = None
+    privacy: Annotated[Privacy, read_as(PrivacyTable, _build_privacy)] | None = None
     expected: Annotated[Expected, read_as(ExpectedTable, Expected)] | None = None
 
     @property
@@ -267,7 +300,11 @@ class StudyFile(TomlFile, title="study.toml"):
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
-        found = [*self._compare_keys(data), *self._compare_with_sites(data)]
+        found = [
+            *self._compare_keys(data),
+            *self._compare_public(),
+            *self._compare_with_sites(data),
+        ]
         yield from found or self._check_noise()
 
     def _compare_keys(self, data: Mapping[str, Any]) -> Iterator[str]:
@@ -319,6 +356,23 @@ class StudyFile(TomlFile, title="study.toml"):
             )
         if self.secure and self.privacy and not self._sums_noise:
             yield 'secure = true requires trust = "secure_sum" in [privacy]. Change one of them.'
+
+    def _compare_public(self) -> Iterator[str]:
+        """Yield what is wrong with numbers for single features, whose order must be agreed on."""
+        for name in ("public_center", "public_scale"):
+            numbers = None if self.privacy is None else getattr(self.privacy, name)
+            if not isinstance(numbers, tuple):
+                continue
+            if isinstance(self.features, str) and self.manifest is None:
+                yield (
+                    f"{name} in [privacy] has one number for each feature, so features must list "
+                    "them in that order. Add the list, or give one number for all."
+                )
+            elif not isinstance(self.features, str) and len(numbers) != len(self.features):
+                yield (
+                    f"{name} in [privacy] has {len(numbers)} numbers, and there are "
+                    f"{len(self.features)} features. Give one for each, or one for all."
+                )
 
     def _compare_with_sites(self, data: Mapping[str, Any]) -> Iterator[str]:
         is_small = len(self.sites) < LEAST_SITES

@@ -16,7 +16,7 @@ from textwrap import wrap
 from typing import Any
 
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.study.config.fields import NAME_PATTERN, Schema, TomlTable, get_example, get_schema
 from eigenfed.study.config.site_file import SiteFile
 from eigenfed.study.config.study_file import StudyFile

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from eigenfed.errors import DataError, EigenfedError, InputError, PrivacyError, Refusal, Wording
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.method import Method
 from eigenfed.study.config.fields import (
     Schema,

@@ -21,7 +21,7 @@ from eigenfed.estimators.in_process import (
 )
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.sampling import largest_by_chance
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.cost_rates import time_eigen, time_lanczos, time_scatter
 from eigenfed.protocol.method import (
     AUTO,
@@ -41,7 +41,7 @@ from eigenfed.study.planning.assumed_spectra import (
     make_geometric_spectrum,
     make_spectrum,
 )
-from eigenfed.study.planning.noise_forecast import NoiseEffect, forecast_noise
+from eigenfed.study.planning.noise_forecast import NoiseEffect, assume_offset, forecast_noise
 from eigenfed.study.planning.traffic import TrafficTrace
 from eigenfed.study.planning.trial_runs import (
     Traffic,
@@ -127,6 +127,13 @@ def estimate_network_s(
     return waiting + sending
 
 
+def _without_public(privacy: Privacy | None) -> Privacy | None:
+    """Return the privacy of a model, whose rows are near the public centre and have all entries."""
+    if privacy is None:
+        return None
+    return replace(privacy, if_missing="mean", public_center=None, public_scale=None)
+
+
 @dataclass(frozen=True)
 class Question:
     """A study to forecast.
@@ -152,6 +159,9 @@ class Question:
         assumed.
     prepare : tuple of PrepareStep
         Steps that prepare the rows; the eigenvalues are those of prepared rows.
+    offset : float or None
+        With privacy: distance of the mean of the rows from the public centre, or from 0, relative
+        to their spread; see `assume_offset`.
 
     Examples
     --------
@@ -173,6 +183,7 @@ class Question:
     decay: float | None = None
     spectrum: tuple[float, ...] | None = None
     prepare: tuple[PrepareStep, ...] = ()
+    offset: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_method(self.method))
@@ -199,7 +210,7 @@ class Question:
             scale=self.scale,
             secure=self.secure,
             by_site=self.by_site,
-            privacy=self.privacy,
+            privacy=_without_public(self.privacy),
             prepare=self.prepare,
         )
 
@@ -356,7 +367,8 @@ def _forecast_case(
     )
     effect = None
     if question.privacy is not None and spectrum.has_components:
-        effect = forecast_noise(study, question.rows, spectrum)
+        offset = assume_offset(question.privacy, question.offset)
+        effect = forecast_noise(study, question.rows, spectrum, offset=offset)
     # The centred rows of a site span at most n - 1 directions, which then hold all its variance.
     few = 0 < min(question.rows.values()) - 1 <= trace.directions
     return Case(
@@ -403,8 +415,13 @@ def _check(question: Question) -> None:
     _check_spectrum(question, k)
     if question.privacy is not None:
         sites: dict[str, Source] = {name: Source(np.zeros((1, 1))) for name in question.rows}
+        question.privacy.frame(question.features)
         check_private(
-            question.privacy, sites, split="samples", method=question.method, secure=question.secure
+            _without_public(question.privacy),
+            sites,
+            split="samples",
+            method=question.method,
+            secure=question.secure,
         )
         question.privacy.check_rows(question.n)
 

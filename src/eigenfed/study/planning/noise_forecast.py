@@ -17,7 +17,9 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
+from eigenfed.privacy.dp.norm_counts import encode_counts, near_radii, wide_radii
 from eigenfed.privacy.dp.sensitivity import COUNT_UNIT
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.messages import Integers, pack
@@ -31,16 +33,20 @@ from eigenfed.protocol.private.private_site import (
     GridRequest,
     MomentReply,
     MomentRequest,
+    NormsReply,
+    NormsRequest,
     RowsReply,
     ScreeReply,
     ScreeRequest,
     Sketched,
     SketchReply,
     SketchRequest,
+    StartReply,
+    StartRequest,
     TotalReply,
     TotalRequest,
-    WithinRequest,
 )
+from eigenfed.protocol.private.reply_noise import START_GRID
 from eigenfed.protocol.study import Study
 from eigenfed.study.planning.assumed_spectra import Spectrum
 
@@ -65,14 +71,39 @@ class NoiseEffect:
         threshold of Baik, Ben Arous and Peche (2005).
     problem : str
         Why the run would fail; empty if it would not.
+    signal : float or None
+        Squared cosine of the first component with the one without noise. The variance captured
+        can be large without it: where the mean is not found, its error takes the first place.
     """
 
     captured: float | None
     ratio: float | None
     problem: str = ""
+    signal: float | None = None
 
 
-def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> NoiseEffect:
+OFFSET, OFFSET_FROM_PUBLIC = 5.0, 1.0
+"""Assumed distance of the mean of the rows from 0, and from a public centre, relative to their
+spread: measurements such as weights or blood pressures lie about that far from 0."""
+
+
+def assume_offset(privacy: Privacy | None, offset: float | None) -> float:
+    """Return the offset that is given, or the one that is assumed.
+
+    Examples
+    --------
+    >>> assume_offset(None, None), assume_offset(None, 2.0)
+    (5.0, 2.0)
+    """
+    if offset is not None:
+        return offset
+    is_known = privacy is not None and privacy.public_center is not None
+    return OFFSET_FROM_PUBLIC if is_known else OFFSET
+
+
+def forecast_noise(
+    study: Study, rows: dict[str, int], spectrum: Spectrum, *, offset: float | None = None
+) -> NoiseEffect:
     """Forecast how much variance the components of a private run capture.
 
     Parameters
@@ -82,6 +113,10 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     rows : dict of str to int
         Number of rows of each site.
     spectrum : Spectrum
+    offset : float, optional
+        Distance of the mean of the rows from the public centre, or from 0 if there is none,
+        relative to the square root of their total variance. By default `OFFSET_FROM_PUBLIC` or
+        `OFFSET`.
 
     Examples
     --------
@@ -94,6 +129,8 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     (True, True)
     """
     k, privacy = study.k, require_privacy(study)
+    offset = assume_offset(privacy, offset)
+    privacy = replace(privacy, public_center=None, public_scale=None, if_missing="mean")
     if privacy.trust == "central":
         # A trusted coordinator adds the noise once, like a single site with local noise.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}
@@ -108,7 +145,8 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
     # With many features, noise averages out within one run.
     for seed in range(_RUNS if features <= _FEW_RUN_FEATURES else 1):
         # A fixed seed: no real rows are involved, and the same question gets the same forecast.
-        sites = _SimulatedSites(model, rows, spectrum, features, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        sites = _SimulatedSites(model, rows, spectrum, features, rng, offset)
         try:
             components = _run(model, sites)
         except ProtocolError as error:
@@ -116,9 +154,10 @@ def forecast_noise(study: Study, rows: dict[str, int], spectrum: Spectrum) -> No
         if study.scale and sites.least_signal < _LEAST_SIGNAL:
             problem = "The variances of the features would be lost in their noise."
             return NoiseEffect(None, None, problem)
-        runs.append((float(np.sum(components**2 @ sites.values)), sites.ratio))
-    captured, ratio = (float(mean) for mean in np.mean(runs, axis=0))
-    return NoiseEffect(min(captured / spectrum.leading(k), 1.0), ratio)
+        kept = float(np.sum(components**2 @ sites.values))
+        runs.append((kept, sites.ratio, float(components[0, 0] ** 2)))
+    captured, ratio, signal = (float(mean) for mean in np.mean(runs, axis=0))
+    return NoiseEffect(min(captured / spectrum.leading(k), 1.0), ratio, signal=signal)
 
 
 def _run(study: Study, sites: "_SimulatedSites") -> Array:
@@ -126,7 +165,7 @@ def _run(study: Study, sites: "_SimulatedSites") -> Array:
 
     All of its requests are for sums, which `sites` answers, except the first, for numbers of rows.
     """
-    protocol = private_pca(study, rng=sites.rng, total=sites)
+    protocol = private_pca(study, rng=sites.rng, total=sites, weigh=False)
     next(protocol)
     d, public = len(sites.values), require_privacy(study).count == "public"
     replies = {
@@ -166,6 +205,7 @@ class _SimulatedSites:
         spectrum: Spectrum,
         features: int,
         rng: np.random.Generator,
+        offset: float,
     ) -> None:
         self.rows, self.rng = rows, rng
         self.summed = tuple(rows)
@@ -177,6 +217,10 @@ class _SimulatedSites:
         self._omitted = max(spectrum.trace - float(self.values.sum()), 0.0)
         count = min(self._n, max(_DRAWN_NUMBERS // features, 64))
         self._drawn = rng.standard_normal((count, features)) * np.sqrt(self.values)
+        # The norm of the mean is that with all features; its direction has no part in any axis
+        # that is larger than in others.
+        size = offset * math.sqrt(spectrum.trace) / self._stretch if study.center else 0.0
+        self._mean = size * _draw_direction(features, rng)
         self._terms = Terms(study, self._n, len(self.values))
         self._state = State()
         self._parties = require_privacy(study).parties(len(rows))
@@ -198,9 +242,13 @@ class _SimulatedSites:
         match request:
             case CountRequest():
                 return self._release_count(request, mu, 1.0)
-            case WithinRequest():
-                within = np.mean(self._squared_norms(request) <= request.radius**2)
-                return self._release_count(request, mu, float(within))
+            case StartRequest():
+                return self._release_start(request, mu)
+            case NormsRequest():
+                noise = self._site_noise(request)
+                norms = np.sqrt(self._squared_norms(request))
+                counts = self._count_norms(norms, near_radii(request.radius))
+                return NormsReply(counts=_round(counts + self._draw_noise(noise, mu, len(counts))))
             case TotalRequest():
                 return self._release_total(request, mu)
             case MomentRequest():
@@ -216,11 +264,31 @@ class _SimulatedSites:
         noise = self._draw_noise(self._site_noise(request), mu, 1)
         return CountReply(count=_round(self._n * part * COUNT_UNIT + noise))
 
+    def _release_start(self, request: StartRequest, mu: float) -> StartReply:
+        noise = self._site_noise(request)
+        rows = self._drawn + self._mean * self._stretch
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows) + self._omitted)
+        parts = {
+            "counts": self._count_norms(norms, wide_radii()),
+            "total": (rows / norms[:, None]).mean(axis=0) * (self._n * START_GRID / self._stretch),
+            "count": np.array([float(self._n * COUNT_UNIT)]),
+        }
+        noisy = {
+            name: _round(parts[name] + sds * self._draw_noise(noise, mu, len(sds)))
+            for name, sds in noise.relative.items()
+        }
+        return StartReply(**noisy)
+
+    def _count_norms(self, norms: Array, radii: Array) -> Array:
+        """Return the counts of all rows, as those of the drawn ones."""
+        return encode_counts(norms, radii).astype(np.float64) * (self._n / len(norms))
+
     def _release_total(self, request: TotalRequest, mu: float) -> TotalReply:
-        # Rows are symmetric about their mean, which is 0 here: their clipped sum about `center`
-        # is the distance of the centre from the mean, times the mean clipping factor.
+        # Rows are symmetric about their mean: their clipped sum about `center` is the distance of
+        # the centre from the mean, times the mean clipping factor.
         factor = float(np.sqrt(self._clip_squares(request)).mean())
-        signal = -request.center * (factor * self._n * self._grid(request) / request.radius)
+        unit = factor * self._n * self._grid(request) / request.radius
+        signal = (self._mean - request.center) * unit
         noise = self._draw_noise(self._site_noise(request), mu, len(self.values))
         return TotalReply(total=_round(signal + noise))
 
@@ -265,7 +333,7 @@ class _SimulatedSites:
 
     def _mean_error(self, request: BallRequest) -> Array:
         """Return the error of the mean, scaled to its norm with all features."""
-        return request.center * self._stretch
+        return (request.center - self._mean) * self._stretch
 
     def _squared_norms(self, request: BallRequest) -> Array:
         """Return the squared norms of the rows about the centre."""
@@ -311,6 +379,12 @@ class _SimulatedSites:
 
     def _draw_noise(self, noise: Noise, mu: float, count: int) -> Array:
         return self.rng.standard_normal(count) * self._noise_sd(noise, mu)
+
+
+def _draw_direction(d: int, rng: np.random.Generator) -> Array:
+    drawn = rng.standard_normal(d)
+    direction: Array = drawn / np.linalg.norm(drawn)
+    return direction
 
 
 def _round(values: Array) -> Integers:

@@ -7,6 +7,7 @@ from eigenfed.errors import InputError
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.component_count import ALL
 from eigenfed.protocol.messages import MAX_BYTES
+from eigenfed.protocol.private.noise_verdict import LEAST_SIGNAL
 from eigenfed.study.config import Expected, StudyFile
 from eigenfed.study.config.toml_text import format_value
 from eigenfed.study.planning.forecast import Forecast, Question
@@ -153,6 +154,14 @@ def _describe_private(found: Forecast) -> str:
     ratio = min(effect.ratio for effect in effects if effect.ratio is not None)
     low, high = min(captured), max(captured)
     size = f"d={found.question.width} and n={found.question.n}"
+    signal = max(effect.signal for effect in effects if effect.signal is not None)
+    if signal < LEAST_SIGNAL and high >= _POOR:
+        return (
+            f"Do not use differential privacy here: at {size} the first component would be mostly "
+            f"noise (its squared cosine with the true one is {signal:.2f}). Its place is taken by "
+            "the error of the mean, or by other components: give a rough public_center, more rows, "
+            "or a larger epsilon."
+        )
     if high < _POOR:
         loss = (
             f"the noise is {ratio:.{0 if ratio >= 10.0 else 1}f} times the signal"

@@ -196,7 +196,15 @@ def simulate_private_traffic(
     """Run a private study on model sites: its traffic depends neither on rows nor on noise."""
     rng = np.random.default_rng(0)
     # The model's random rows are too few for real noise: a huge epsilon keeps the run from failing.
-    privacy = replace(require_privacy(study), epsilon=1e4, colluders=0, dropouts=0)
+    privacy = replace(
+        require_privacy(study),
+        epsilon=1e4,
+        colluders=0,
+        dropouts=0,
+        if_missing="mean",
+        public_center=None,
+        public_scale=None,
+    )
     shape = (max(_LEAST_MODEL_ROWS, 2 * study.k), features)
     sources = {name: Source(rng.standard_normal(shape)) for name in sites}
     return _run(replace(study, privacy=privacy), sources, {features: real})

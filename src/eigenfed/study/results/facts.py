@@ -12,7 +12,7 @@ import numpy as np
 from eigenfed.data.steps import write_steps
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.linalg.sampling import compare_with_independent, estimate_turns, find_noise_edge
-from eigenfed.privacy.guarantee import Privacy
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.exact.by_site import compare_sites
