@@ -213,14 +213,23 @@ def noised(answers: tuple[Arrays, Arrays], noise: Noise, parties: int = 1) -> Me
     return mechanism
 
 
+def joined(answers: tuple[Arrays, Arrays], noise: Noise) -> tuple[tuple[Arrays, Arrays], Noise]:
+    """One array of all parts of a reply, in units of its noise."""
+    sds = [noise.relative.get(name, np.ones(part.shape)) for name, part in answers[0].items()]
+    one, other = ({"all": np.concatenate([a.ravel() for a in part.values()])} for part in answers)
+    return (one, other), Noise(noise.sensitivity, {"all": np.concatenate([s.ravel() for s in sds])})
+
+
 def audit_of(answers: tuple[Arrays, Arrays], noise: Noise, parties: int = 1) -> Audit:
+    if len(answers[0]) > 1:
+        answers, noise = joined(answers, noise)
     ((name, first),) = answers[0].items()
     sd = noise.relative.get(name, np.ones(first.shape)) * noise.sensitivity
     theory = epsilon_of(DELTA, mu_of(EPSILON, DELTA) * apart(*answers, noise))
     return audit_epsilon(
         noised(answers, noise, parties),
         DELTA,
-        trials=100_000,
+        trials=100_000 if first.size < 100 else 40_000,
         score=likelihood_ratio(first, answers[1][name], sd),
         claimed=EPSILON,
         theory=theory,

@@ -67,6 +67,17 @@ PRIVATE: dict[str, dict[str, Any]] = {
         "privacy": Privacy(9.0, 1e-3, trust="central", clip=3.0),
     },
     "secure": {"method": "covariance", "privacy": Privacy(90.0, 1e-3, clip=3.0, count="private")},
+    "public levels": {
+        "method": "power",
+        "privacy": Privacy(
+            *(90.0, 1e-3),
+            trust="local",
+            count="private",
+            if_missing="drop",
+            public_center=1.0,
+            public_scale=2.0,
+        ),
+    },
 }
 PUBLISHED: dict[str, dict[str, Any]] = {
     "AnalyzeGauss": {"privacy": AnalyzeGauss(1.0, 1e-3)},

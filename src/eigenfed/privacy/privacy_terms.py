@@ -31,6 +31,8 @@ covariance, and the variances along the components."""
 
 MISSING = ("mean", "public", "drop")
 
+PUBLIC = ("public_center", "public_scale")
+
 _SCALES = (1e-50, 1e50)
 
 
@@ -126,7 +128,7 @@ class Privacy:
         _check_choice("count", self.count, COUNTS)
         _check_choice("if_missing", self.if_missing, MISSING)
         self._check_missing()
-        for name in ("public_center", "public_scale"):
+        for name in PUBLIC:
             object.__setattr__(self, name, _read_public(name, getattr(self, name)))
         for name in ("colluders", "dropouts"):
             self._check_number(name, getattr(self, name))
@@ -318,7 +320,7 @@ def _check_shares(shares: Mapping[str, float] | None) -> None:
 
 def check_stream_terms(privacy: Privacy) -> None:
     """Refuse terms that a stream does not have."""
-    for name in ("public_center", "public_scale"):
+    for name in PUBLIC:
         if getattr(privacy, name) is not None:
             raise InputError(
                 Name(name),

@@ -113,10 +113,7 @@ def judge_signal(report: Report) -> PageVerdict:
         words = "How much of the components is noise was not estimated: do not rely on them."
         return PageVerdict("Signal kept", "unknown", " ".join([words, verdict.text]), "look")
     noisy = sum(part < MOSTLY for part in signal)
-    words = (
-        "Estimated squared cosine between a component and the same component without noise, for "
-        "the noisiest component."
-    )
+    words = "Estimated squared cosine of the noisiest component with the one without noise."
     if verdict.problems:
         words = verdict.text
     elif noisy:
@@ -124,9 +121,8 @@ def judge_signal(report: Report) -> PageVerdict:
             f"{noisy} of {things(len(signal), 'component')} kept less than half of the signal: do "
             "not interpret them. Run eigenfed plan to see what would help."
         )
-    is_noisy = bool(noisy or verdict.problems)
-    least = percent(min(signal))
-    return PageVerdict("Signal kept", least, words, "look" if is_noisy else "good")
+    look = bool(noisy or verdict.problems)
+    return PageVerdict("Signal kept", percent(min(signal)), words, "look" if look else "good")
 
 
 def judge_egress(report: Report) -> PageVerdict:

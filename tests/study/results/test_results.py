@@ -155,7 +155,7 @@ def test_places_that_are_no_new_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_scores_of_a_private_run_are_never_written(tmp_path: Path) -> None:
-    private = Privacy(5.0, 1e-3, clip=20.0)
+    private = Privacy(90.0, 1e-3, clip=20.0)
     pca = FederatedPCA(1, privacy=private).fit_sites(SITES)
     with pytest.raises(InputError, match="not private"):
         write_result(tmp_path / "r", pca, sites=SITES, rows={"a": Projected(X, None)})

@@ -1,5 +1,6 @@
 """Reconstruction and membership attacks on a configuration, from files to figures."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from eigenfed.arrays import Array
 from eigenfed.audit.membership import Membership, audit_membership
 from eigenfed.audit.reconstruct import correlation, nystrom, watch
 from eigenfed.data.source import Source
-from eigenfed.errors import Argument, InputError, Name, Pass
+from eigenfed.errors import Argument, InputError, Name, NoiseWarning, Pass
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.estimators.inputs import as_sources
@@ -168,7 +169,10 @@ def attack_membership(
         runs += 1
         if callback is not None:
             callback(f"run {runs} of {2 * (trials // 2 * 2)}")
-        found = FederatedPCA(k, certify=False, privacy=privacy).fit(table)
+        with warnings.catch_warnings():
+            # Whether the result is of use is not the attacker's concern.
+            warnings.simplefilter("ignore", NoiseWarning)
+            found = FederatedPCA(k, certify=False, privacy=privacy).fit(table)
         return _Released(found.components_, found.mean_)
 
     claimed = None if privacy is None else (privacy.epsilon, privacy.delta)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from eigenfed.errors import DataError, PrivacyError
-from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, Privacy
+from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, PUBLIC, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.method import AUTO
@@ -135,10 +135,8 @@ class PrivacyTable(TomlTable, title="[privacy]"):
 
 def _build_privacy(**keys: Any) -> Privacy:
     """Make the privacy of a study; a list of one public number stands for all features."""
-    for name in ("public_center", "public_scale"):
-        numbers = keys[name]
-        keys[name] = numbers[0] if numbers is not None and len(numbers) == 1 else numbers
-    return Privacy(**keys)
+    single = {name: keys[name][0] for name in PUBLIC if len(keys[name] or ()) == 1}
+    return Privacy(**(keys | single))
 
 
 class ExpectedTable(TomlTable, title="[expected]"):
@@ -300,11 +298,7 @@ class StudyFile(TomlFile, title="study.toml"):
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
-        found = [
-            *self._compare_keys(data),
-            *self._compare_public(),
-            *self._compare_with_sites(data),
-        ]
+        found = [*self._compare_keys(data), *self._compare_with_sites(data)]
         yield from found or self._check_noise()
 
     def _compare_keys(self, data: Mapping[str, Any]) -> Iterator[str]:
@@ -354,24 +348,21 @@ class StudyFile(TomlFile, title="study.toml"):
                 "components must be an integer for this method, which needs the number before it "
                 'starts. Set method = "auto", or components = 4, for example.'
             )
+        yield from self._compare_public()
         if self.secure and self.privacy and not self._sums_noise:
             yield 'secure = true requires trust = "secure_sum" in [privacy]. Change one of them.'
 
     def _compare_public(self) -> Iterator[str]:
         """Yield what is wrong with numbers for single features, whose order must be agreed on."""
-        for name in ("public_center", "public_scale"):
+        for name in PUBLIC:
             numbers = None if self.privacy is None else getattr(self.privacy, name)
             if not isinstance(numbers, tuple):
                 continue
-            if isinstance(self.features, str) and self.manifest is None:
+            listed = None if isinstance(self.features, str) else len(self.features)
+            if (listed is None and self.manifest is None) or listed not in (None, len(numbers)):
                 yield (
-                    f"{name} in [privacy] has one number for each feature, so features must list "
-                    "them in that order. Add the list, or give one number for all."
-                )
-            elif not isinstance(self.features, str) and len(numbers) != len(self.features):
-                yield (
-                    f"{name} in [privacy] has {len(numbers)} numbers, and there are "
-                    f"{len(self.features)} features. Give one for each, or one for all."
+                    f"{name} in [privacy] has {len(numbers)} numbers, and features must list as "
+                    "many, in that order. Add the list, or give one number for all."
                 )
 
     def _compare_with_sites(self, data: Mapping[str, Any]) -> Iterator[str]:
