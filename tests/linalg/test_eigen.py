@@ -188,3 +188,15 @@ def test_a_few_of_many_are_those_of_all(m: int, k: int, size: float) -> None:
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), rtol=0, atol=1e-13)
     overlap = np.abs(np.sum(vectors * all_vectors[:, :k], axis=0))
     np.testing.assert_allclose(overlap, np.ones(k), rtol=0, atol=1e-12)
+
+
+def test_all_pairs_are_computed_where_the_driver_for_a_few_fails(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise np.linalg.LinAlgError("Internal Error.")
+
+    monkeypatch.setattr("eigenfed.linalg.eigen.eigh", fail)
+    values, vectors = top_eigh(np.diag([1.0, 3.0, 2.0]), 2)
+    np.testing.assert_array_equal(values, [3.0, 2.0])
+    np.testing.assert_array_equal(np.abs(vectors), [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

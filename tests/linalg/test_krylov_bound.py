@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.krylov_bound import FAILURE, _bound_pseudo_inverse, bound_next_eigenvalue
+from eigenfed.linalg.krylov_bound import (
+    FAILURE,
+    RitzSpace,
+    _bound_pseudo_inverse,
+    bound_next_eigenvalue,
+)
 from eigenfed.linalg.lanczos import BlockLanczos
 
 SPECTRA = {
@@ -100,3 +105,9 @@ def test_the_tail_of_the_least_singular_value_is_an_upper_bound() -> None:
         typical = _bound_pseudo_inverse(width, leading) * (FAILURE / 0.1) ** (1.0 / spare)
         least = np.linalg.svd(rng.standard_normal((4000, width, leading)), compute_uv=False)[:, -1]
         assert np.mean(least < 1.0 / typical) <= 0.1
+
+
+def test_nothing_is_claimed_where_inverses_overflow() -> None:
+    values = np.array([3e-310, 1e-310])
+    space = RitzSpace(values, np.eye(4, 2), np.zeros((1, 2)), start=1.0, error=0.0)
+    assert bound_next_eigenvalue(space, 1, most=5e-310) == 5e-310

@@ -28,3 +28,14 @@ def test_nothing_is_outside_all_directions_or_in_rows_of_zeros() -> None:
     factor = Factor(4, 3, rows.dot, rows.T.dot)
     assert bound_largest_outside(factor, np.eye(3), 1.0, DRAW) == (0.0, 0.0)
     assert bound_largest_outside(factor, np.eye(3)[:, :1], 0.0, DRAW) == (0.0, 0.0)
+
+
+def test_the_bound_of_an_iteration_that_ends_early_still_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eigenfed.linalg.remainder._MOST_BLOCKS", 2)
+    rows = np.diag(np.linspace(1.0, 0.9, 60))
+    factor, trace = Factor(60, 60, rows.dot, rows.T.dot), float((rows * rows).sum())
+    found = bound_largest_outside(factor, np.eye(60)[:, :1], trace, DRAW, short_side=0)
+    true = float(rows[1, 1] ** 2)
+    assert 1.05 * true < found.value <= trace
