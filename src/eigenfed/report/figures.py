@@ -22,6 +22,8 @@ from eigenfed.report.svg import (
 from eigenfed.report.wording import number, percent, shorten, things
 
 _RIGHT = WIDTH - 16
+_MOST_LABELS = 12
+"""So many names of components fit side by side."""
 _ROW = 22
 
 
@@ -160,7 +162,7 @@ def _draw_cumulative(
 
 
 def _draw_labels(number_: int, places: Scale, y: float) -> list[Markup]:
-    step = max(math.ceil(number_ / 14), 1)
+    step = max(math.ceil(number_ / _MOST_LABELS), 1)
     shown = [p for p in range(1, number_ + 1) if (p - 1) % step == 0]
     return [text(places(p), y, f"PC{p}", anchor="middle") for p in shown]
 
