@@ -62,7 +62,6 @@ def test_processes_give_the_same_bits_rounds_and_leakage() -> None:
     }
 
 
-@pytest.mark.filterwarnings("ignore::eigenfed.errors.NoiseWarning")
 def test_children_pay_in_the_ledgers_they_are_given(tmp_path: Path) -> None:
     ledgers = {name: Ledger(tmp_path / name, create=True) for name in SITES}
     privacy = Privacy(1.0, 1e-5)
@@ -184,7 +183,6 @@ def test_each_round_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> 
     ],
     ids=["exact", "secure", "private"],
 )
-@pytest.mark.filterwarnings("ignore::eigenfed.errors.NoiseWarning")
 def test_messages_are_logged_by_shape_and_never_by_value(
     parameters: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
