@@ -51,13 +51,7 @@ def fastest(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:
 
     Taking turns puts a slow spell of the machine on all of them.
     """
-    best = [float("inf")] * len(jobs)
-    for _ in range(repeats):
-        for i, job in enumerate(jobs):
-            start = time.perf_counter()
-            job()
-            best[i] = min(best[i], time.perf_counter() - start)
-    return best
+    return _least(time.perf_counter, jobs, repeats)
 
 
 def least_cpu(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:
@@ -66,10 +60,16 @@ def least_cpu(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:
     Unlike the time of day, it hardly depends on what else the machine does. Threads that wait by
     spinning count, so compare jobs with BLAS on one thread.
     """
+    return _least(time.process_time, jobs, repeats)
+
+
+def _least(
+    clock: Callable[[], float], jobs: tuple[Callable[[], object], ...], repeats: int
+) -> list[float]:
     best = [float("inf")] * len(jobs)
     for _ in range(repeats):
         for i, job in enumerate(jobs):
-            start = time.process_time()
+            start = clock()
             job()
-            best[i] = min(best[i], time.process_time() - start)
+            best[i] = min(best[i], clock() - start)
     return best

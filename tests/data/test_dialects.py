@@ -343,3 +343,11 @@ def test_pyarrow_is_handed_no_python_object(
     assert len(seen) == 2
     assert all(handler is None for _, handler in seen)
     assert all(type(source) in (pa.OSFile, pa.BufferReader) for source, _ in seen)
+
+
+def test_a_name_that_looks_like_an_entry_is_not_quoted_with_a_wrong_cell(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("104.62,b\n1,2\n3,4\nlow,6\n")
+    with pytest.raises(EigenfedError, match="text in row 3") as refused:
+        open_table(path, options=ReadOptions(dialect=Dialect(header=True)))
+    assert "104" not in str(refused.value)

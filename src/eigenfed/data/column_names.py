@@ -134,6 +134,30 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
     )
 
 
+def text_cell_error(path: Path, row: int, name: str) -> InputError:
+    """Return the error for text in a column of numbers; rows are counted from 1."""
+    return InputError(
+        f"{path} has text in row {row} of {quote_name(name)}, a column of numbers",
+        remedy=(
+            *("Correct that cell, ", Pass("missing", [...]), " if it is a code for missing "),
+            *("entries, or ", Pass("exclude", [...]), " to leave the column out."),
+        ),
+    )
+
+
+def quote_name(name: str) -> str:
+    """Return a name in quotes, unless it looks like a number or a date.
+
+    Examples
+    --------
+    >>> quote_name("age"), quote_name("104.62")
+    ("'age'", 'a column (not shown as its name looks like an entry of a row)')
+    """
+    if looks_like_value(name):
+        return "a column (not shown as its name looks like an entry of a row)"
+    return repr(name)
+
+
 def quote_names(names: Iterable[str]) -> str:
     """Return names, quoted and separated by commas, the first five of them.
 

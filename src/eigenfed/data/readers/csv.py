@@ -18,7 +18,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
-from eigenfed.data.column_names import name_columns, non_numeric_error
+from eigenfed.data.column_names import (
+    name_columns,
+    non_numeric_error,
+    quote_name,
+    text_cell_error,
+)
 from eigenfed.data.dialect import (
     Dialect,
     check_first_line,
@@ -298,7 +303,7 @@ def _text_error(
         mark, other = ("point", ",") if decimal == "." else ("comma", ".")
         return InputError(
             f"{path} has decimal {mark}s, and another decimal mark in row {before + place + 1} of "
-            f"{name!r}",
+            f"{quote_name(name)}",
             remedy=(
                 *(Pass("decimal", other), " if that is the mark of all numbers; separators of "),
                 "thousands must be removed.",
@@ -308,13 +313,7 @@ def _text_error(
     if text:
         return non_numeric_error(path, text, count)
     name, first = min(wrong.items(), key=lambda item: item[1])
-    return InputError(
-        f"{path} has text in row {before + first.place + 1} of {name!r}, a column of numbers",
-        remedy=(
-            *("Correct that cell, ", Pass("missing", [...]), " if it is a code for missing "),
-            *("entries, or ", Pass("exclude", [...]), " to leave the column out."),
-        ),
-    )
+    return text_cell_error(path, before + first.place + 1, name)
 
 
 def _next_line(file: IO[bytes]) -> tuple[int, bytes]:

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigenfed.data.column_names import name_columns, non_numeric_error
+from eigenfed.data.column_names import name_columns, non_numeric_error, text_cell_error
 from eigenfed.data.dialect import Dialect, check_first_line
 from eigenfed.data.readers.npy import count_block_rows
 from eigenfed.data.source import Block
-from eigenfed.errors import DataError, EigenfedError, InputError, Pass
+from eigenfed.errors import DataError, InputError
 
 
 class XlsxHeader(NamedTuple):
@@ -87,12 +87,11 @@ def read_xlsx_blocks(
     places = {name: place for place, name in enumerate(header.names)}
     _check_columns(path, header, features)
     step = count_block_rows(len(features))
-    nulls = frozenset(header.dialect.null_values)
     for start in range(0, len(header.rows), step):
         part = header.rows[start : start + step]
         rows = np.empty((len(part), len(features)))
         for column, name in enumerate(features):
-            rows[:, column] = [_to_number(row[places[name]], nulls) for row in part]
+            rows[:, column] = [_to_number(row[places[name]]) for row in part]
         ids = None
         if id_column is not None:
             ids = [_format_name(row[places[id_column]]) for row in part]
@@ -120,20 +119,14 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
         raise non_numeric_error(path, [name for name, _ in text], len(features))
     if late:
         name, row = late[0]
-        raise InputError(
-            f"{path} has text in row {row + 1} of {name!r}, a column of numbers",
-            remedy=(
-                *("Correct that cell, ", Pass("missing", [...]), " if it is a code for missing "),
-                *("entries, or ", Pass("exclude", [...]), " to leave the column out."),
-            ),
-        )
+        raise text_cell_error(path, row + 1, name)
 
 
 def _is_value(cell: Any, nulls: frozenset[str]) -> bool:
     return isinstance(cell, int | float) or (isinstance(cell, str) and cell.strip() in nulls)
 
 
-def _to_number(cell: Any, nulls: frozenset[str]) -> float:
+def _to_number(cell: Any) -> float:
     return float("nan") if isinstance(cell, str) else float(cell)
 
 
@@ -155,8 +148,6 @@ def _read_rows(path: Path) -> list[list[Any]]:
     try:
         with CalamineWorkbook.from_path(str(path)) as workbook:
             rows = workbook.get_sheet_by_index(0).to_python(skip_empty_area=True)
-    except EigenfedError:
-        raise
     except Exception:  # python-calamine has a class for each fault, and its texts quote the file
         pass
     if rows is None:
