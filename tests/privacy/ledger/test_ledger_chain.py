@@ -278,9 +278,9 @@ def with_pragma(path: Path, pragma: str) -> None:
 
 @pytest.mark.parametrize("readonly", [False, True])
 def test_another_format_is_refused_naming_both(readonly: bool, path: Path) -> None:
-    with_pragma(path, "user_version = 3")
+    with_pragma(path, "user_version = 4")
     before = path.read_bytes()
-    with pytest.raises(DataError, match="has format 3 and this release reads formats 1 and 2"):
+    with pytest.raises(DataError, match="has format 4 and this release reads formats 1, 2, 3"):
         Ledger(path, readonly=readonly)
     assert path.read_bytes() == before
 
@@ -331,13 +331,13 @@ def test_tables_and_triggers_that_were_changed_are_refused(statement: str, path:
     connection.execute(statement)
     connection.commit()
     connection.close()
-    with pytest.raises(DataError, match="are not those of format 2: they were changed"):
+    with pytest.raises(DataError, match="are not those of format 3: they were changed"):
         Ledger(path)
 
 
 def test_a_ledger_that_was_put_on_another_journal_is_refused(path: Path) -> None:
     with_pragma(path, "journal_mode = WAL")
-    with pytest.raises(DataError, match=r"journal .* not those of format 2"):
+    with pytest.raises(DataError, match=r"journal .* not those of format 3"):
         Ledger(path)
 
 

@@ -273,7 +273,7 @@ def test_a_crash_before_the_head_is_written_is_made_good_at_the_next_start(
         assert ledger.verify().witnessed
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 3])
 def test_a_crash_before_the_first_head_is_made_good(
     version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,7 +284,7 @@ def test_a_crash_before_the_first_head_is_made_good(
         patch.setattr(Witness, "keep", crash)
         for _ in range(2):
             with pytest.raises(Crash):
-                Ledger(path, create=version == 2)
+                Ledger(path, create=version == 3)
     assert not head_file(path).exists()
     with Ledger(path) as ledger:
         answer(ledger, 0)
@@ -368,8 +368,9 @@ def write_old_format(path: Path, events: int = 3) -> None:
     whats: list[What] = [Opened(1, "00ff"), Budgeted("cohort", Budget(1.0, 1e-6))]
     whats += [Refused(key(round_), "forbidden") for round_ in range(events - 2)]
     connection = sqlite3.connect(path)
-    for statement in _SCHEMA.values():
-        connection.execute(statement)
+    for name, statement in _SCHEMA.items():
+        if name != "memory":
+            connection.execute(statement)
     connection.execute(f"PRAGMA application_id = {APPLICATION}")
     connection.execute("PRAGMA user_version = 1")
     head = BEFORE_FIRST
@@ -392,7 +393,7 @@ def test_a_ledger_of_release_0_1_opens_and_then_must_have_its_head(tmp_path: Pat
     assert not head_file(path).exists()
     with Ledger(path) as ledger:
         assert [event.kind for event in ledger.events][-2:] == [Kind.REFUSED, Kind.UPGRADED]
-        assert ledger.events[-1].what == Upgraded(2)
+        assert ledger.events[-1].what == Upgraded(3)
         answer(ledger, 1)
     with Ledger(path) as ledger:
         assert [event.kind for event in ledger.events].count(Kind.UPGRADED) == 1
@@ -425,3 +426,41 @@ def test_other_tables_in_the_head_file_are_refused(scene: Scene) -> None:
     connection.close()
     with pytest.raises(DataError, match="its head file is not a valid head file"):
         scene.ledger.totals("cohort")
+
+
+def write_format_2(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a ledger as releases 0.2 and 0.3 did, with its head file."""
+    with monkeypatch.context() as patch:
+        patch.setattr("eigenfed.privacy.ledger.event_log.VERSION", 2)
+        Ledger(path, create=True).close()
+    connection = sqlite3.connect(path)
+    connection.execute("DROP TABLE memory")
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_ledger_of_an_older_release_remembers_runs_once_it_is_opened(
+    version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger"
+    if version == 1:
+        write_old_format(path)
+    else:
+        write_format_2(path, monkeypatch)
+    with Ledger(path, readonly=True) as ledger:
+        assert not any(isinstance(event.what, Upgraded) for event in ledger.events)
+    with Ledger(path) as ledger:
+        assert ledger.events[-1].what == Upgraded(3)
+        assert ledger.open_run(
+            "cohort", "run", study="9f86", coordinator="d75a", remember=(b"opening", b"secret")
+        )
+    with Ledger(path) as ledger:
+        found = ledger.recall("cohort", "run")
+        assert found is not None
+        assert (found.opening, found.secret, found.requests) == (b"opening", b"secret", ())
+        ledger.forget_run("cohort", "run")
+        assert ledger.recall_names("cohort") == ()
+        assert ledger.verify().intact
+    assert b"opening" not in path.read_bytes()

@@ -6,6 +6,7 @@
 - `entries`: values in events (reply keys, budgets, declarations), and refusals.
 - `events`: the kinds of events and their bytes.
 - `event_log`: appending, reading and verifying events.
+- `run_memory`: requests and secrets of open runs, for a restart of the site.
 - `storage`: the SQLite file and the hash chain.
 - `witness`: the head file, which reveals a rolled-back or replaced ledger.
 """

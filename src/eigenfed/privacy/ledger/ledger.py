@@ -28,6 +28,7 @@ from eigenfed.privacy.ledger.event_log import EventLog
 from eigenfed.privacy.ledger.events import Budgeted, Refused, Replied, Spent, Unsound
 from eigenfed.privacy.ledger.ledger_interface import SiteLedger, Spending, refuse_with
 from eigenfed.privacy.ledger.ledger_state import LedgerState, Slot, Totals
+from eigenfed.privacy.ledger.run_memory import RememberedRun
 from eigenfed.privacy.ledger.storage import ChainVerdict, digest
 from eigenfed.privacy.release import Release
 
@@ -189,6 +190,7 @@ class Ledger(EventLog, SiteLedger):
         *,
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
+        request: bytes | None = None,
     ) -> bytes:
         """Store a reply with its event and the meter after it, all of them or none.
 
@@ -206,6 +208,8 @@ class Ledger(EventLog, SiteLedger):
             Takes the data set's meter as bytes (None: there is none yet) and returns the meter
             after this reply. It runs under the lock, so that no reply of another process is lost,
             and an exception in it undoes the commit.
+        request : bytes, optional
+            The request, remembered until the run ends (see `recall`).
 
         Returns
         -------
@@ -226,6 +230,8 @@ class Ledger(EventLog, SiteLedger):
                 self._record(Refused(key, code), state)
             else:
                 self._store(key, slot, reply, release, shapes, meter)
+                if request is not None:
+                    self._file.memory.add(*key.slot, request)
         refuse_with(code)
         return reply
 
@@ -302,6 +308,25 @@ class Ledger(EventLog, SiteLedger):
         if (None if meter is None else digest(meter)) != self._state.meter(dataset):
             raise DataError("The stored meter was changed. Restore the last copy that verifies.")
         return meter
+
+    def _remember(self, dataset: str, run: str, opening: bytes, secret: bytes) -> None:
+        self._file.memory.open(dataset, run, opening, secret)
+
+    def recall(self, dataset: str, run: str) -> RememberedRun | None:
+        """Return a run that was opened with `remember` and has not ended."""
+        with self._transaction(write=False):
+            return self._file.memory.find(dataset, run)
+
+    def recall_names(self, dataset: str) -> tuple[str, ...]:
+        """Return the names of the runs that `recall` would find."""
+        with self._transaction(write=False):
+            return self._file.memory.runs(dataset)
+
+    def forget_run(self, dataset: str, run: str) -> None:
+        """Delete what is remembered of a run that has ended, and its stored replies."""
+        with self._transaction(write=True):
+            self._file.memory.forget(dataset, run)
+            self._file.forget_replies(run, None)
 
     def totals(
         self, dataset: str, *, delta: float | None = None, relation: str | None = None

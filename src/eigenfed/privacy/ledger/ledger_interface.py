@@ -26,6 +26,7 @@ from eigenfed.privacy.ledger.events import (
     What,
 )
 from eigenfed.privacy.ledger.ledger_state import LedgerState
+from eigenfed.privacy.ledger.run_memory import RememberedRun
 from eigenfed.privacy.release import Release
 from eigenfed.privacy.secagg.differencing import find_isolated_groups
 
@@ -88,8 +89,9 @@ class SiteLedger(ABC):
         *,
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
+        request: bytes | None = None,
     ) -> bytes:
-        """Record a reply and return what to send."""
+        """Record a reply, remember its request if it is given, and return what to send."""
 
     @abstractmethod
     def reply(self, key: ReplyKey) -> bytes | None:
@@ -102,6 +104,22 @@ class SiteLedger(ABC):
     @abstractmethod
     def meter(self, dataset: str) -> bytes | None:
         """Return the leakage meter of a data set as of the last commit, if it is stored."""
+
+    @abstractmethod
+    def _remember(self, dataset: str, run: str, opening: bytes, secret: bytes) -> None:
+        """Remember, inside a transaction, how a run was opened."""
+
+    @abstractmethod
+    def recall(self, dataset: str, run: str) -> RememberedRun | None:
+        """Return a run that was opened with `remember` and has not ended."""
+
+    @abstractmethod
+    def recall_names(self, dataset: str) -> tuple[str, ...]:
+        """Return the names of the runs that `recall` would find."""
+
+    @abstractmethod
+    def forget_run(self, dataset: str, run: str) -> None:
+        """Delete what is remembered of a run that has ended, and its stored replies."""
 
     def refuse(self, key: ReplyKey, code: str) -> None:
         """Record that the site refused a request for a reason outside the ledger.
@@ -177,7 +195,14 @@ class SiteLedger(ABC):
             return state.totals(dataset, None, None).exact > 0
 
     def open_run(
-        self, dataset: str, run: str, *, study: str, coordinator: str, most: int = RUNS_ALLOWED
+        self,
+        dataset: str,
+        run: str,
+        *,
+        study: str,
+        coordinator: str,
+        most: int = RUNS_ALLOWED,
+        remember: tuple[bytes, bytes] | None = None,
     ) -> bool:
         """Join a run, before any of its requests is answered.
 
@@ -190,6 +215,8 @@ class SiteLedger(ABC):
             The coordinator's key, in hexadecimal.
         most : int, default=1000
             Largest number of runs on the data set.
+        remember : tuple of bytes, optional
+            The opening and a secret, with which the run can go on after a restart.
 
         Returns
         -------
@@ -210,6 +237,8 @@ class SiteLedger(ABC):
             code = _check_run(what, state, most)
             if not code and known is None:
                 self._append(what)
+                if remember is not None:
+                    self._remember(dataset, run, *remember)
         if code:
             raise make_refusal(code)
         return known is None
@@ -228,6 +257,12 @@ class SiteLedger(ABC):
         """Return whether a run was aborted, whether or not the hold was released since."""
         with self._transaction(write=False) as state:
             return state.is_aborted(dataset, run)
+
+    def has_sent(self, dataset: str, run: str, round_: int, digest: str) -> bool:
+        """Return whether a reply with this SHA-256 was recorded for a round."""
+        with self._transaction(write=False) as state:
+            slot = state.slot(ReplyKey(dataset, run, round_, "any", "any"))
+            return slot is not None and slot.replied is not None and slot.replied.digest == digest
 
     def held(self, dataset: str) -> bool:
         """Return whether a data set is on hold until a person reviews its aborted runs.
@@ -359,6 +394,7 @@ class NullLedger(SiteLedger):
         *,
         paid: bool,
         meter: Callable[[bytes | None], bytes] | None = None,
+        request: bytes | None = None,
     ) -> bytes:
         """Return an exact reply unchanged; refuse one that requires payment."""
         if paid:
@@ -376,3 +412,17 @@ class NullLedger(SiteLedger):
     def meter(self, dataset: str) -> bytes | None:
         """Return None: no meter is stored."""
         return None
+
+    def _remember(self, dataset: str, run: str, opening: bytes, secret: bytes) -> None:
+        """Do nothing: after a restart there is no memory."""
+
+    def recall(self, dataset: str, run: str) -> RememberedRun | None:
+        """Return None: no run is remembered."""
+        return None
+
+    def recall_names(self, dataset: str) -> tuple[str, ...]:
+        """Return no name: no run is remembered."""
+        return ()
+
+    def forget_run(self, dataset: str, run: str) -> None:
+        """Do nothing: no run is remembered."""

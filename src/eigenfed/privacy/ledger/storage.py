@@ -30,6 +30,7 @@ from urllib.parse import quote
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.ledger.events import BEFORE_FIRST, Event, Opened, chain_hash
+from eigenfed.privacy.ledger.run_memory import TABLE, RunMemory
 
 
 class Row(NamedTuple):
@@ -244,8 +245,9 @@ def is_absent(path: str, error: sqlite3.Error) -> bool:
 
 
 APPLICATION = 0x45464C47
-VERSION = 2
-_READ = (1, 2)
+VERSION = 3
+_READ = (1, 2, 3)
+_FIRST_WITH_MEMORY = 3
 _PART_BYTES = 1 << 26
 _SCHEMA = {
     "events": """CREATE TABLE events (
@@ -265,6 +267,7 @@ _SCHEMA = {
     "in_turn": """CREATE TRIGGER in_turn BEFORE INSERT ON events
         WHEN NEW.number IS NOT (SELECT coalesce(max(number), 0) + 1 FROM events)
         BEGIN SELECT RAISE(ABORT, 'an event follows the last'); END""",
+    "memory": TABLE,
 }
 
 
@@ -290,6 +293,8 @@ class LedgerFile:
     ----------
     lock : RLock
         Held by the thread that is in a transaction.
+    memory : RunMemory
+        What is remembered of open runs.
     """
 
     def __init__(self, path: str | None, *, readonly: bool, create: bool, timeout_s: float) -> None:
@@ -303,6 +308,7 @@ class LedgerFile:
             self.close = weakref.finalize(self, self._connection.close)
             for pragma in ("trusted_schema = OFF", "secure_delete = ON", "synchronous = EXTRA"):
                 self._connection.execute(f"PRAGMA {pragma}")
+        self.memory = RunMemory(self._connection)
 
     def recognise(self) -> bool:
         """Create the tables in an empty file, or check that the file is a ledger we can read.
@@ -323,14 +329,18 @@ class LedgerFile:
         if not (schema or self._pragma("application_id") or self._readonly):
             self._build()
             return False
-        self._check_identity()
+        version = self._check_identity()
         (journal,) = self._connection.execute("PRAGMA journal_mode").fetchone()
-        if schema != _SCHEMA or journal not in ("delete", "memory"):
+        expected = {name: sql for name, sql in _SCHEMA.items() if name != "memory"}
+        expected = _SCHEMA if version >= _FIRST_WITH_MEMORY else expected
+        if schema != expected or journal not in ("delete", "memory"):
             raise DataError(
                 f"The tables or the journal of the ledger {self._shown} are not those of format "
-                f"{VERSION}: they were changed. Restore the last copy that verifies."
+                f"{version}: they were changed. Restore the last copy that verifies."
             )
         if not self._readonly:
+            for name in _SCHEMA.keys() - expected.keys():
+                self._connection.execute(_SCHEMA[name])
             self._connection.execute(f"PRAGMA user_version = {VERSION}")
         return True
 
@@ -342,7 +352,7 @@ class LedgerFile:
         self._connection.execute(f"PRAGMA application_id = {APPLICATION}")
         self._connection.execute(f"PRAGMA user_version = {VERSION}")
 
-    def _check_identity(self) -> None:
+    def _check_identity(self) -> int:
         found = self._pragma("application_id"), self._pragma("user_version")
         if found[0] != APPLICATION:
             raise DataError(
@@ -352,8 +362,9 @@ class LedgerFile:
         if found[1] not in _READ:
             raise DataError(
                 f"The ledger {self._shown} has format {found[1]} and this release reads formats "
-                f"{' and '.join(map(str, _READ))}. Use the release that wrote it."
+                f"{', '.join(map(str, _READ))}. Use the release that wrote it."
             )
+        return found[1]
 
     def _schema(self) -> dict[str, str]:
         rows = self._connection.execute("SELECT name, sql FROM sqlite_master WHERE sql NOT NULL")

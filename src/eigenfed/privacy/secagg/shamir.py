@@ -10,7 +10,7 @@ not run in constant time: it does not protect against an attacker who can time a
 """
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from eigenfed.errors import DataError, InputError
@@ -20,7 +20,12 @@ SECRET_BYTES = 32
 SHARE_BYTES = 33
 
 
-def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
+def split(
+    secret: bytes,
+    threshold: int,
+    points: Sequence[int],
+    draw: Callable[[int], int] = lambda index: secrets.randbelow(PRIME),
+) -> list[bytes]:
     """Split a secret into secret shares, one for each point.
 
     Parameters
@@ -32,6 +37,9 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
     points : sequence of int
         Points at which the polynomial is evaluated: distinct, at least 1, at least `threshold`
         of them.
+    draw : callable, optional
+        Returns the coefficient of a power of the polynomial, from 1, uniform below `PRIME`: by
+        default from the operating system's randomness.
 
     Returns
     -------
@@ -54,7 +62,7 @@ def split(secret: bytes, threshold: int, points: Sequence[int]) -> list[bytes]:
             "shares. Change it, or pass more points."
         )
     _check_points(points)
-    coefficients = [secrets.randbelow(PRIME) for _ in range(threshold - 1)]
+    coefficients = [draw(power) for power in range(1, threshold)]
     constant = int.from_bytes(secret, "big")
     return [_evaluate(constant, coefficients, x).to_bytes(SHARE_BYTES, "big") for x in points]
 

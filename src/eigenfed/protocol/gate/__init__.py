@@ -3,6 +3,8 @@
 - `gate`: `Site`, which answers messages in a fixed list of steps.
 - `admission`: whether a site takes part in a study.
 - `script`: which operations may come, in which order and how often.
+- `open_runs`: how runs are opened, found after a restart, and ended.
+- `restart`: how the state of a run is computed again after a restart.
 - `run_state`: what a site remembers about an open run.
 - `records`: the ledger of a site, and its log of what left.
 """

@@ -11,6 +11,7 @@ from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import Roster, is_signed
 from eigenfed.protocol.component_count import is_open
+from eigenfed.protocol.gate.records import Records
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.method import AUTO, Method
 from eigenfed.protocol.method_registry import may_choose
@@ -110,6 +111,22 @@ def check_study(
         except InputError:
             raise refusal("public") from None
     return chosen
+
+
+def check_budget(study: Study, policy: Policy, records: Records) -> None:
+    """Refuse a study that the budget does not cover to its end, before anything is spent."""
+    if not isinstance(study.privacy, Privacy):
+        # A budget in the ledger outlives the policy that set it: what was released under it
+        # has a guarantee, which an exact sum of the same rows would void.
+        if records.has_budget:
+            raise refusal("exact" if study.privacy is None else "no_guarantee")
+        return
+    if policy.budget is None:
+        raise refusal("no_budget")
+    if records.has_exact:
+        raise refusal("exact_left")
+    if not records.affords(study.privacy):
+        raise refusal("budget")
 
 
 def _hides_number(study: Study, filtered: bool) -> bool:

@@ -18,7 +18,6 @@ for all causes, so that failures reveal nothing either. `Site._answer_about_rows
 
 import logging
 import threading
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import Identity, Roster
-from eigenfed.protocol.gate.admission import check_study, read_opening
+from eigenfed.protocol.gate.open_runs import OpenRuns
 from eigenfed.protocol.gate.records import Egress, Records
 from eigenfed.protocol.gate.run_state import (
     Admitted,
@@ -46,15 +45,12 @@ from eigenfed.protocol.gate.run_state import (
 )
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
 from eigenfed.protocol.operations import Answer, Op, Request, State
-from eigenfed.protocol.secure.participant import RELEASES, Participant, Place
+from eigenfed.protocol.secure.participant import RELEASES, Place
 from eigenfed.protocol.secure.sum_format import split_message
 from eigenfed.protocol.secure.sum_keys import DrawKey, fresh_key
-from eigenfed.protocol.study import Study
 
 _log = logging.getLogger(__name__)
 
-_MOST_OPEN_RUNS = 8
-"""Number of runs that a site keeps open; one more closes the oldest."""
 _MOST_REFUSALS = 20
 """Number of refusals after which a run is closed."""
 _MOST_KEY_MESSAGES = 4096
@@ -92,6 +88,9 @@ class Site:
     draw_key : callable, optional
         Source of keys for secure aggregation: the operating system's randomness, except in audits
         and tests, where copies of a site must make the same keys.
+    resumable : bool, default=False
+        Whether runs go on after a restart of the site: the ledger then remembers their requests
+        and a secret until `close_run`. Runs of published mechanisms do not.
 
     Attributes
     ----------
@@ -115,19 +114,30 @@ class Site:
         filtered: bool = False,
         wire: str = "float64",
         draw_key: DrawKey = fresh_key,
+        resumable: bool = False,
     ) -> None:
         check_wire(wire)
         self.name = name
         self._source = source
-        self._coordinator = coordinator
-        self._approved = approved
         self._policy = policy or Policy()
         self._records = Records(ledger, dataset, self._policy)
         self.meter = meter or self._records.meter() or Meter.empty(source.d)
-        self._filtered = filtered
-        self._participant = self._make_participant(identity, roster, draw_key)
+        self._runs = OpenRuns(
+            name,
+            source,
+            self._records,
+            self._policy,
+            coordinator=coordinator,
+            approved=approved,
+            identity=identity,
+            roster=roster,
+            filtered=filtered,
+            wire=wire,
+            draw_key=draw_key,
+            resumable=resumable,
+        )
+        self._participant = self._runs.participant
         self._wire = wire
-        self._runs: OrderedDict[str, OpenRun] = OrderedDict()
         self._stopped = False
         self._lock = threading.Lock()
         if self.meter.d not in (source.d, source.n):
@@ -145,25 +155,6 @@ class Site:
     def spent(self) -> int:
         """Number of replies paid for."""
         return self._records.spent
-
-    def _make_participant(
-        self, identity: Identity | None, roster: Roster | None, draw_key: DrawKey
-    ) -> Participant | None:
-        if (identity is None) != (roster is None):
-            raise InputError(
-                f"Site {self.name!r} has only one of identity and roster, and secure aggregation "
-                "requires both. Pass both, or neither."
-            )
-        if identity is None or roster is None:
-            return None
-        return Participant(
-            self.name,
-            identity,
-            roster,
-            least_change=self._policy.least_roster_change,
-            sums=self._records,
-            draw_key=draw_key,
-        )
 
     def answer(self, data: bytes, *, intact: bool = False) -> bytes:
         """Answer one message: the opening of a run, or a request of an open one.
@@ -193,8 +184,9 @@ class Site:
                 if self._stopped:
                     raise refusal("stopped")
                 if message.kind == "open":
-                    return self._open(message)
-                return self._answer(message, checksum(data))
+                    self._runs.open(message, data)
+                    return Message("reply", message.run, 0, "open", {}).to_bytes()
+                return self._answer(message, data)
             except Refusal as refused:
                 return _write_refusal(message.run, message.round_, refused.code)
             except Broken:
@@ -205,58 +197,16 @@ class Site:
                 _log.exception("message %s of round %d failed", message.label, message.round_)
                 return _write_refusal(message.run, message.round_, "malformed")
 
-    # Opening a run: the study is verified, approved, checked against the policy, and recorded.
-
-    def _open(self, message: Message) -> bytes:
-        opened = Message("reply", message.run, 0, "open", {}).to_bytes()
-        # Opening twice changes nothing: a reset state or script would allow rounds to be repeated.
-        if message.run in self._runs:
-            return opened
-        study, method = read_opening(message, self._coordinator, self._approved)
-        chosen = check_study(
-            study,
-            method,
-            site=self.name,
-            source=self._source,
-            policy=self._policy,
-            roster=None if self._participant is None else self._participant.roster,
-            filtered=self._filtered,
-        )
-        self._check_budget(study)
-        # State of a run lives in memory only. A run that the ledger knows and memory does not is
-        # from before a restart, and would start its script again.
-        if not self._records.open_run(message.run, study, self._coordinator):
-            raise refusal("restarted")
-        self._runs[message.run] = OpenRun.start(chosen, n=self._source.n, d=self._source.d)
-        while len(self._runs) > _MOST_OPEN_RUNS:
-            self._forget(next(iter(self._runs)))
-        return opened
-
-    def _check_budget(self, study: Study) -> None:
-        """Refuse a study that the budget does not cover to its end, before anything is spent."""
-        if not isinstance(study.privacy, Privacy):
-            # A budget in the ledger outlives the policy that set it: what was released under it
-            # has a guarantee, which an exact sum of the same rows would void.
-            if self._records.has_budget:
-                raise refusal("exact" if study.privacy is None else "no_guarantee")
-            return
-        if self._policy.budget is None:
-            raise refusal("no_budget")
-        if self._records.has_exact:
-            raise refusal("exact_left")
-        if not self._records.affords(study.privacy):
-            raise refusal("budget")
-
-    def _forget(self, run: str) -> None:
-        self._runs.pop(run, None)
-        if self._participant is not None:
-            self._participant.forget(run)
+    def close_run(self, name: str) -> None:
+        """Forget a run that has ended, with its secrets; its rounds are never answered again."""
+        with self._lock:
+            self._runs.end(name)
 
     # Answering a request: what can be decided without the rows comes first.
 
-    def _answer(self, message: Message, digest: str) -> bytes:
+    def _answer(self, message: Message, data: bytes) -> bytes:
         """Answer a request of an open run, or repeat the reply that it had before."""
-        run = self._runs.get(message.run)
+        run, digest = self._runs.find(message.run), checksum(data)
         # The same request gets the same bytes. A reply computed again would have fresh noise, and
         # the mean of many such replies would have none.
         if run is not None and message.round_ == run.round_ and digest == run.request_digest:
@@ -273,9 +223,9 @@ class Site:
             if message.round_ <= run.round_:
                 raise refusal("answered")
             if message.label in RELEASES:
-                reply = self._answer_about_keys(run, key, message)
+                reply = self._answer_about_keys(run, key, message, data)
             else:
-                reply = self._answer_about_rows(run, key, message)
+                reply = self._answer_about_rows(run, key, message, data)
         except Refusal as refused:
             self._count_refusal(message.run, run, key, refused)
             raise
@@ -296,9 +246,11 @@ class Site:
         if not refused.recorded and not run.is_aborted:
             self._records.refuse(key, refused.code)
         if run.refused >= _MOST_REFUSALS:
-            self._forget(name)
+            self._runs.end(name)
 
-    def _answer_about_keys(self, run: OpenRun, key: ReplyKey, message: Message) -> bytes:
+    def _answer_about_keys(
+        self, run: OpenRun, key: ReplyKey, message: Message, data: bytes
+    ) -> bytes:
         """Answer a message of secure aggregation, which is independent of the rows."""
         if self._participant is None or not run.terms.parties:
             raise refusal("script")
@@ -307,9 +259,12 @@ class Site:
             raise refusal("rounds")
         self._records.begin(key)
         reply = pack(self._participant.answer(message.label, message.run, message.arrays))
-        return self._record(key, message.label, RELEASES[message.label], reply, masked=False)
+        sent = reply, data if run.secret else None
+        return self._record(key, message.label, RELEASES[message.label], *sent, masked=False)
 
-    def _answer_about_rows(self, run: OpenRun, key: ReplyKey, message: Message) -> bytes:
+    def _answer_about_rows(
+        self, run: OpenRun, key: ReplyKey, message: Message, data: bytes
+    ) -> bytes:
         """Answer a request about the rows, in nine steps; the first four may refuse."""
         # 1. Admit only what the script has next: other requests, in another order, could reveal
         #    what the approved method does not.
@@ -338,11 +293,12 @@ class Site:
             if place is not None:
                 reply = self._mask(run, admitted, place, state, reply, charge)
             # 9. Record reply and meter durably; only what is recorded may leave.
+            kept = self._encode_kept(run, message, data, admitted, request)
             sent = self._record(
-                key, admitted.op.name, admitted.op.release, reply, masked=bool(place)
+                key, admitted.op.name, admitted.op.release, reply, kept, masked=bool(place)
             )
         except Exception:
-            self._abort(run, key)
+            self._runs.abort(run, key)
             raise refusal("aborted") from None
         run.state, run.script = answer.state, admitted.following
         run.answered += 1
@@ -472,23 +428,32 @@ class Site:
         digest = envelope.digest(request.op, pack(request), bounds)
         return self._participant.mask(place, digest, reply, bounds, least=least)
 
+    @staticmethod
+    def _encode_kept(
+        run: OpenRun, message: Message, data: bytes, admitted: Admitted, request: Request[Any]
+    ) -> bytes | None:
+        """Return what is remembered of a request: the request as it was answered, if it is."""
+        if not run.secret or request is admitted.request:
+            return data if run.secret else None
+        arrays = {**message.arrays, **pack(request)}
+        return Message("request", message.run, message.round_, message.label, arrays).to_bytes()
+
     def _record(
-        self, key: ReplyKey, op: str, release: Release, reply: Arrays, *, masked: bool
+        self,
+        key: ReplyKey,
+        op: str,
+        release: Release,
+        reply: Arrays,
+        request: bytes | None,
+        *,
+        masked: bool,
     ) -> bytes:
         """Record the reply, with the meter after it, and return the bytes that may leave."""
         shapes = {name: array.shape for name, array in reply.items()}
         data = Message("reply", key.run, key.round_, op, reply).to_bytes(self._wire)
-        return self._records.commit(key, data, release, shapes, self.meter, masked=masked)
-
-    def _abort(self, run: OpenRun, key: ReplyKey) -> None:
-        """End the run at this site, durably: that something failed may depend on the rows.
-
-        Aborts are counted in the ledger, since each may reveal one bit.
-        """
-        _log.exception("op %s of round %d failed; the run is aborted", key.op, key.round_)
-        run.is_aborted = True
-        run.state = State()
-        self._records.abort(key)
+        return self._records.commit(
+            key, data, release, shapes, self.meter, masked=masked, request=request
+        )
 
 
 def _write_refusal(run: str, round_: int, code: str) -> bytes:

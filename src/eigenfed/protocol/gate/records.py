@@ -14,6 +14,7 @@ from eigenfed.errors import InputError, Refusal
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.entries import ReplyKey
 from eigenfed.privacy.ledger.ledger_interface import NullLedger, SiteLedger
+from eigenfed.privacy.ledger.run_memory import RememberedRun
 from eigenfed.privacy.ledger.storage import digest
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
@@ -91,15 +92,41 @@ class Records:
         """Whether exact sums of the rows have left."""
         return self._ledger.has_exact(self.dataset)
 
-    def open_run(self, run: str, study: Study, coordinator: bytes) -> bool:
-        """Record that a run begins; return False if it is recorded already."""
+    def open_run(
+        self,
+        run: str,
+        study: Study,
+        coordinator: bytes,
+        remember: tuple[bytes, bytes] | None = None,
+    ) -> bool:
+        """Record that a run begins; return False if it is recorded already.
+
+        With `remember`, the opening and a secret, the ledger remembers the run until it ends.
+        """
         return self._ledger.open_run(
             self.dataset,
             run,
             study=study.digest,
             coordinator=coordinator.hex(),
             most=self._policy.max_runs,
+            remember=remember,
         )
+
+    def recall(self, run: str) -> RememberedRun | None:
+        """Return a run that is remembered from before a restart."""
+        return self._ledger.recall(self.dataset, run)
+
+    def forget_run(self, run: str) -> None:
+        """Delete what is remembered of a run that has ended."""
+        self._ledger.forget_run(self.dataset, run)
+
+    def is_aborted(self, run: str) -> bool:
+        """Return whether a run was aborted."""
+        return self._ledger.is_aborted(self.dataset, run)
+
+    def has_sent(self, run: str, round_: int, reply: bytes) -> bool:
+        """Return whether this reply was recorded for a round."""
+        return self._ledger.has_sent(self.dataset, run, round_, digest(reply))
 
     def find_reply(self, key: ReplyKey) -> bytes | None:
         """Return the stored reply to a request; None if there is none."""
@@ -144,8 +171,12 @@ class Records:
         meter: Meter,
         *,
         masked: bool,
+        request: bytes | None = None,
     ) -> bytes:
-        """Record a reply, with the meter if it changed, and return the bytes that may leave."""
+        """Record a reply, with the meter if it changed, and return the bytes that may leave.
+
+        With `request`, the ledger remembers it until the run ends.
+        """
         is_metered = release.reveals not in _UNMETERED
         sent = self._ledger.commit(
             key,
@@ -154,6 +185,7 @@ class Records:
             shapes,
             paid=release.leaves in _PAID,
             meter=(lambda _: meter.to_bytes()) if is_metered else None,
+            request=request,
         )
         self._ledger.forget_replies(key.run, before=key.round_)
         mark = digest(sent) if self._keeps_digests else checksum(sent)

@@ -53,6 +53,9 @@ class OpenRun:
         Number of replies about the keys of secure aggregation.
     is_aborted : bool
         Whether the run ended because something failed that depends on the rows.
+    secret : bytes
+        What keys of secure aggregation are derived from, if the run can go on after a restart;
+        otherwise empty.
     """
 
     terms: Terms
@@ -68,6 +71,7 @@ class OpenRun:
     refused: int = 0
     key_messages: int = 0
     is_aborted: bool = False
+    secret: bytes = b""
     _prepared: tuple[Preparation, Source] | None = None
 
     @classmethod

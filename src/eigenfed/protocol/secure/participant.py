@@ -10,7 +10,7 @@ stays        the signing key and all other secrets
 ===========  ==================================================================================
 
 After Bonawitz et al. (2017), "Practical secure aggregation", with its consistency round against a
-coordinator that tells sites different things. The table `_ORDER` says which message may follow
+coordinator that tells sites different things. `sum_order` has the table of which message may follow
 which. Whatever the coordinator sends, a site
 
 - makes keys for a sum once, shares them once, masks one reply with them, signs one list of
@@ -20,13 +20,14 @@ which. Whatever the coordinator sends, a site
   Two such majorities share more than a third of the roster, so that with fewer colluding sites an
   honest one would have to sign both lists: no two lists of one sum are ever opened.
 
-Secrets are kept in memory only: a site that was restarted has to begin a new run.
+Secrets are kept in memory. All of them follow from the keys that `draw_keys` gives for a run and
+from the messages of the run: a site that keeps both can be restarted, and replays the messages.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, NamedTuple
+from typing import Any
 from typing import Protocol as TypingProtocol
 
 import numpy as np
@@ -55,6 +56,7 @@ from eigenfed.protocol.secure.sum_format import (
     UnmaskRequest,
 )
 from eigenfed.protocol.secure.sum_keys import Batch, DrawKey, fresh_key
+from eigenfed.protocol.secure.sum_order import MASK, Keyed, Progress, Summed
 
 RELEASES = {
     KeysRequest.op: Release("public keys, signed", "2 sums + 1", Leaves.EXACT, Reveals.NOTHING),
@@ -70,62 +72,6 @@ RELEASES = {
 }
 """Declarations of the messages of secure aggregation; all are independent of the rows."""
 
-_MASK = "mask"
-
-
-class _Keyed(Enum):
-    """Progress of the keys for the next sums."""
-
-    NONE = auto()
-    MADE = auto()
-    SHARED = auto()
-
-
-class _Summed(Enum):
-    """Progress of the last sum."""
-
-    NONE = auto()
-    MASKED = auto()
-    SIGNED = auto()
-    OPEN = auto()
-
-
-class _Step(NamedTuple):
-    """For each state, the code with which a request is refused; empty where it is allowed."""
-
-    keyed: dict[_Keyed, str]
-    summed: dict[_Summed, str]
-
-
-_ANY_SUM: dict[_Summed, str] = dict.fromkeys(_Summed, "")
-_ANY_KEYS: dict[_Keyed, str] = dict.fromkeys(_Keyed, "")
-_ORDER = {
-    KeysRequest.op: _Step(_ANY_KEYS, _ANY_SUM),
-    SharesRequest.op: _Step(
-        {_Keyed.NONE: "sum", _Keyed.MADE: "", _Keyed.SHARED: "sum_again"}, _ANY_SUM
-    ),
-    _MASK: _Step({_Keyed.NONE: "sum", _Keyed.MADE: "sum", _Keyed.SHARED: ""}, _ANY_SUM),
-    SurvivorsRequest.op: _Step(
-        _ANY_KEYS,
-        {
-            _Summed.NONE: "sum",
-            _Summed.MASKED: "",
-            _Summed.SIGNED: "",
-            _Summed.OPEN: "sum_again",
-        },
-    ),
-    UnmaskRequest.op: _Step(
-        _ANY_KEYS,
-        {
-            _Summed.NONE: "sum",
-            _Summed.MASKED: "survivors",
-            _Summed.SIGNED: "",
-            _Summed.OPEN: "sum_again",
-        },
-    ),
-}
-"""For each request: in which states it is allowed (an empty code), and the code otherwise."""
-
 
 class Sums(TypingProtocol):
     """The sets of sites over which a data set was summed without noise."""
@@ -135,6 +81,16 @@ class Sums(TypingProtocol):
 
     def add(self, sites: frozenset[str]) -> None:
         """Record a set, before the sum can be opened."""
+
+
+class _RecordedSums:
+    """Stands in for `Sums` where the sums were checked and recorded before a restart."""
+
+    def seen(self) -> set[frozenset[str]]:
+        return set()
+
+    def add(self, sites: frozenset[str]) -> None:
+        pass
 
 
 @dataclass(eq=False, repr=False)
@@ -151,21 +107,12 @@ class _Sum:
 
 
 @dataclass(eq=False, repr=False)
-class _SumRun:
+class _SumRun(Progress):
     """State of one run."""
 
-    keyed: _Keyed = _Keyed.NONE
-    summed: _Summed = _Summed.NONE
     made: int = 0
     batch: Batch | None = None
     last: _Sum | None = None
-
-    def check(self, op: str) -> None:
-        """Refuse a request that is not allowed now."""
-        step = _ORDER[op]
-        code = step.keyed[self.keyed] or step.summed[self.summed]
-        if code:
-            raise refusal(code)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -193,8 +140,9 @@ class Participant:
         or combined; 0 allows all.
     sums : Sums
         The sets of sites summed over so far.
-    draw_key : callable
-        Source of keys: `fresh_key`, except where copies of a site must make the same keys.
+    draw_keys : callable
+        Returns the source of keys of a run: `fresh_key`, except where a restarted site or a copy of
+        it must make the same keys.
     """
 
     def __init__(
@@ -205,7 +153,7 @@ class Participant:
         *,
         least_change: int,
         sums: Sums,
-        draw_key: DrawKey = fresh_key,
+        draw_keys: Callable[[str], DrawKey] = lambda run: fresh_key,
     ) -> None:
         if roster.keys.get(site) != identity.public:
             raise InputError(
@@ -218,12 +166,21 @@ class Participant:
         self._ring = Ring(roster)
         self._least_change = least_change
         self._sums = sums
-        self._draw_key = draw_key
+        self._draw_keys = draw_keys
         self._runs: dict[str, _SumRun] = {}
 
     def forget(self, run: str) -> None:
         """Delete the secrets of a run that is over."""
         self._runs.pop(run, None)
+
+    @contextmanager
+    def replaying(self) -> Iterator[None]:
+        """Answer messages again that were answered before a restart: their sums are recorded."""
+        kept, self._sums = self._sums, _RecordedSums()
+        try:
+            yield
+        finally:
+            self._sums = kept
 
     def answer(self, op: str, run: str, arrays: Arrays) -> object:
         """Answer a request for keys, secret shares, a signature, or the opening of a sum.
@@ -261,7 +218,7 @@ class Participant:
             # A mask is used once: two replies under one mask would reveal their difference.
             if known.last is not None and envelope.number <= known.last.number:
                 raise refusal("sum_again")
-            known.check(_MASK)
+            known.check(MASK)
             if known.batch is None or envelope.number not in known.batch.secrets:
                 raise refusal("sum")
             present = self._check_group(form.decode_sites(envelope.present, self.roster))
@@ -301,14 +258,19 @@ class Participant:
             If an entry exceeds its bound.
         """
         fields = self._encode_reply(reply, bounds)
-        last = _Sum(place.number, place.batch, digest, place.present, bounds is None, least)
+        last = self.enter_sum(place, digest, noised=bounds is None, least=least)
         self._add_masks(self._purpose(place.run), last, fields)
-        known = self._find_run(place.run)
-        known.last, known.summed = last, _Summed.MASKED
-        # Earlier sums cannot be opened any more, so their secrets are of use to an intruder only.
-        place.batch.forget(place.number - 1)
         # Not masked: the coordinator has to know whose replies are in the sum.
         return fields | {form.PLACE: form.encode_sites({self._site}, self.roster).astype(np.int64)}
+
+    def enter_sum(self, place: Place, digest: bytes, *, noised: bool, least: int) -> _Sum:
+        """Make a sum the current one, for which the site has a masked reply or is about to."""
+        last = _Sum(place.number, place.batch, digest, place.present, noised, least)
+        known = self._find_run(place.run)
+        known.last, known.summed = last, Summed.MASKED
+        # Earlier sums cannot be opened any more, so their secrets are of use to an intruder only.
+        place.batch.forget(place.number - 1)
+        return last
 
     def _find_run(self, run: str) -> _SumRun:
         return self._runs.setdefault(run, _SumRun())
@@ -325,10 +287,10 @@ class Participant:
             raise refusal("sum_again")
         if not 1 <= count <= form.MOST_AHEAD or first > form.LAST_SUM:
             raise refusal("malformed")
-        batch = Batch(self._site, first, count, self._draw_key)
+        batch = Batch(self._site, first, count, self._draw_keys(purpose.run))
         keys = batch.public.to_bytes()
         signature = self._identity.sign(purpose.keys(self._site, first, keys))
-        run.made, run.batch, run.keyed = first + count, batch, _Keyed.MADE
+        run.made, run.batch, run.keyed = first + count, batch, Keyed.MADE
         return KeysReply(keys=form.as_bytes_array(keys), signature=form.as_bytes_array(signature))
 
     # Round 2, secret shares. If a site drops out later, the masks that others share with it stay in
@@ -352,7 +314,7 @@ class Participant:
         if peers[self._site] != batch.public:
             raise refusal("signature")
         shares = form.stack_rows(batch.share(purpose, peers))
-        run.keyed = _Keyed.SHARED
+        run.keyed = Keyed.SHARED
         return SharesReply(shares=shares)
 
     # Round 3, masking: `prepare` and `mask` above, which the gate calls for each request of the
@@ -434,7 +396,7 @@ class Participant:
         if len(survivors) < last.least:
             raise refusal("few_sites")
         self._check_change(last, survivors)
-        last.survivors, run.summed = survivors, _Summed.SIGNED
+        last.survivors, run.summed = survivors, Summed.SIGNED
         signature = self._identity.sign(purpose.survivors(last.number, last.digest, survivors))
         return SurvivorsReply(
             asked=form.as_bytes_array(last.digest), signature=form.as_bytes_array(signature)
@@ -463,7 +425,7 @@ class Participant:
         rows = [
             held[owner].seed if owner in survivors else held[owner].key for owner in last.present
         ]
-        run.summed = _Summed.OPEN
+        run.summed = Summed.OPEN
         last.batch.forget(last.number)
         return SharesReply(shares=form.stack_rows(rows))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eigenfed.privacy.secagg.identity import Roster
 from eigenfed.privacy.secagg.masking import KeyPair, derive_key, seal, unseal
-from eigenfed.privacy.secagg.shamir import SECRET_BYTES, SHARE_BYTES, split
+from eigenfed.privacy.secagg.shamir import PRIME, SECRET_BYTES, SHARE_BYTES, split
 from eigenfed.protocol.secure.sum_format import (
     PublicKeys,
     Purpose,
@@ -143,10 +143,23 @@ class Batch:
         """Split the secrets of all sums: for each holder, two shares per sum, concatenated."""
         points = [roster.place(holder) + 1 for holder in holders]
         parts: list[list[bytes]] = []
-        for secret in self.secrets.values():
-            parts.append(split(secret.seed, roster.threshold, points))
-            parts.append(split(secret.pair.private, roster.threshold, points))
+        for number, secret in self.secrets.items():
+            for kind, text in (("seed", secret.seed), ("pair", secret.pair.private)):
+                draw = self._coefficients(f"{kind} {number}")
+                parts.append(split(text, roster.threshold, points, draw))
         return {holder: b"".join(part[i] for part in parts) for i, holder in enumerate(holders)}
+
+    def _coefficients(self, purpose: str) -> Callable[[int], int]:
+        """Return the coefficients of a polynomial, which a restarted site draws again.
+
+        Two keys make one number of 512 bits, whose remainder is uniform to within 2**-255.
+        """
+
+        def draw(power: int) -> int:
+            halves = (self.draw(f"{half} {power} {purpose}") for half in ("high", "low"))
+            return int.from_bytes(b"".join(halves), "big") % PRIME
+
+        return draw
 
     def _seal(self, about: bytes, holder: str, text: bytes) -> bytes:
         return seal(self._seal_key(about, holder), text, about)
