@@ -28,9 +28,10 @@ VALUES: tuple[Any, ...] = (
     *(["krylov"], ["magic"], ["f" * 64], ["F" * 64], "power"),
     *({}, {"a": 3}, {"a": 0}, {"a b": 3}, {"epsilon": 1, "delta": 1e-6}, {"epsilon": 1}),
 )
-NVFLARE = {("engine",): "nvflare", ("features",): ["x"], ("network", "host"): "a.example"}
-FILES = {("engine",): "files", ("features",): ["x"]}
-NETWORKS: dict[tuple[str, ...], dict[tuple[str, ...], Any]] = {
+Settings = dict[tuple[str, ...], Any]
+NVFLARE: Settings = {("engine",): "nvflare", ("features",): ["x"], ("network", "host"): "a.example"}
+FILES: Settings = {("engine",): "files", ("features",): ["x"]}
+NETWORKS: dict[tuple[str, ...], Settings] = {
     ("network", "host"): NVFLARE,
     ("network", "port"): NVFLARE,
     ("network", "drop"): FILES,

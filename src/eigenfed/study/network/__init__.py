@@ -14,7 +14,8 @@ People compare the fingerprints of what they send each other by another way, suc
 - `documents`: the JSON files that are exchanged, strict and signed.
 - `roster_file`: who takes part, with their public keys.
 - `invitations`: the invitation, the request to join, and the roster with its certificates.
-- `key_exchange`: the steps in which they are exchanged.
+- `network_folder`: the folder in which a coordinator or a site keeps them.
+- `inviting`: the coordinator's steps of the exchange; `joining`: those of a site.
 - `study_terms`: what a study asks of a site, in words, and what the site's policy refuses.
 - `approvals`: the studies that a site has approved.
 - `network_facts`: what a network folder holds.

@@ -100,7 +100,7 @@ class Admission(SignedDocument):
 
     format: Literal["eigenfed admission 1"] = "eigenfed admission 1"
     roster: NetworkRoster
-    certificates: Annotated[dict[SiteName, Pem], Field(max_length=MOST_SITES)] = {}
+    certificates: dict[SiteName, Pem] = Field(default_factory=dict, max_length=MOST_SITES)
     root: Pem | None = None
 
     @model_validator(mode="after")
