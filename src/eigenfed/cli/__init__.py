@@ -8,6 +8,8 @@
 - `cache_command`: ``eigenfed cache``: show or remove parsed copies.
 - `stream_command`: ``eigenfed stream``: summarize rows that are read once.
 - `merge_command`: ``eigenfed merge``: combine summaries.
+- `network_command`: ``eigenfed network``: exchange keys between a coordinator and its sites.
+- `site_command`: ``eigenfed site``: a site's consent to studies.
 - `ledger_command`: ``eigenfed ledger``: create, show, verify and unblock a site's ledger.
 - `audit_command`: ``eigenfed audit``: attack a configuration.
 - `demo_command`: ``eigenfed demo``: a complete study on generated data.

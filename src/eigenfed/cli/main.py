@@ -12,9 +12,11 @@ from eigenfed.cli.fit_command import fit
 from eigenfed.cli.init_command import init
 from eigenfed.cli.ledger_command import ledger
 from eigenfed.cli.merge_command import merge
+from eigenfed.cli.network_command import network
 from eigenfed.cli.options import example
 from eigenfed.cli.plan_command import plan
 from eigenfed.cli.result_commands import project, report
+from eigenfed.cli.site_command import site
 from eigenfed.cli.stream_command import stream
 from eigenfed.errors import FAILED
 
@@ -71,7 +73,10 @@ def cli() -> None:
     """
 
 
-for command in (init, plan, fit, project, report, stream, merge, ledger, cache, audit, demo):
+for command in (
+    *(init, plan, fit, project, report, stream, merge),
+    *(network, site, ledger, cache, audit, demo),
+):
     cli.add_command(command)
 
 

@@ -7,5 +7,6 @@ start                  write the files of a new study
 - `demo_data`: simulated records for the demo.
 - `planning`: forecast the cost and accuracy of a study.
 - `results`: result folders.
+- `network`: keys, rosters and approvals of coordinator and sites.
 - `audits`: attacks on a configuration.
 """

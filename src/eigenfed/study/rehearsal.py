@@ -190,7 +190,7 @@ def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:
                 "Pass one of them."
             )
         check_approved(agreed, site)
-        _check_terms(agreed, site)
+        check_terms(agreed, site)
         found[site.name] = site
     if len(found) < agreed.quorum:
         raise InputError(
@@ -212,7 +212,8 @@ def check_approved(study: StudyFile, site: SiteFile) -> None:
         )
 
 
-def _check_terms(study: StudyFile, site: SiteFile) -> None:
+def check_terms(study: StudyFile, site: SiteFile) -> None:
+    """Refuse a private study if the file of a site lacks what that requires."""
     if study.privacy is None:
         return
     if site.ledger is None:

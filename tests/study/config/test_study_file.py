@@ -160,7 +160,7 @@ def test_a_spectrum_that_does_not_fall_is_refused_and_not_quoted(tmp_path: Path,
         ("method = { local_steps = 4 }", 'method = { local_steps = 4 } must be one of "auto", "c'),
         ('secure = "yes"', 'secure = "yes" must be true or false. Write true or false, without q'),
         ("center = 1", 'center = 1 must be true, false or "site".'),
-        ('engine = "flower"', 'engine = "flower" must be "in_process". Leave it out.'),
+        ('engine = "flower"', 'engine = "flower" must be one of "in_process", "nvflare", "files".'),
         ("seed = -1", "seed = -1 must be an integer from 0 to 4294967295."),
         (
             "deadline_s = 0",

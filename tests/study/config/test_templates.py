@@ -28,6 +28,14 @@ VALUES: tuple[Any, ...] = (
     *(["krylov"], ["magic"], ["f" * 64], ["F" * 64], "power"),
     *({}, {"a": 3}, {"a": 0}, {"a b": 3}, {"epsilon": 1, "delta": 1e-6}, {"epsilon": 1}),
 )
+Settings = dict[tuple[str, ...], Any]
+NVFLARE: Settings = {("engine",): "nvflare", ("features",): ["x"], ("network", "host"): "a.example"}
+FILES: Settings = {("engine",): "files", ("features",): ["x"]}
+NETWORKS: dict[tuple[str, ...], Settings] = {
+    ("network", "host"): NVFLARE,
+    ("network", "port"): NVFLARE,
+    ("network", "drop"): FILES,
+}
 
 
 def keys_of(name: str) -> list[tuple[tuple[str, ...], Schema]]:
@@ -102,7 +110,7 @@ def test_every_example_and_default_holds_and_a_template_shows_it(name: str) -> N
         example = get_example(key)
         for value in (example, key.get("default", example)):
             written = tomllib.loads(f"v = {format_value(value)}")["v"]
-            data = placed(name, around | {path: written})
+            data = placed(name, around | NETWORKS.get(path, {}) | {path: written})
             if path != ("expected", "rows"):
                 validate(TABLES[name], Document(Path("a.toml"), data))
         assert tomllib.loads(f"v = {format_value(example)}") == {"v": example}

@@ -265,8 +265,24 @@ class SiteFile(TomlFile, title="site.toml"):
         examples=[[_DIGEST]],
         json_schema_extra={"$comment": "Copy the digest that eigenfed plan prints for the study."},
     )
-    """Digests of the studies in which the site takes part, as printed by eigenfed plan. By default
-    every study that the policy allows.
+    """Digests of the studies that eigenfed fit may rehearse with this site, as printed by eigenfed
+    plan. By default every study that the policy allows. Between machines, a site answers only the
+    studies approved by eigenfed site approve, whatever is listed here.
+    """
+    network: FilePath = Field(
+        default="network",
+        validate_default=True,
+        title="the path of a folder, in quotes",
+        examples=["network"],
+    )
+    """Folder with this site's private key, the keys of the others, and the approved studies. Nobody
+    else may read it. The commands eigenfed network join and eigenfed site approve write it.
+    """
+    drop: FilePath | None = Field(
+        default=None, title="the path of a folder, in quotes", examples=["/mnt/drop"]
+    )
+    """Folder in which this site finds requests and leaves replies, if the study has engine =
+    "files". By default the folder that the coordinator has named.
     """
     share_scores: Flag = Field(default=False, examples=[True])
     """Whether the shared report may show each row of this site as a point. Not possible if the

@@ -1,8 +1,6 @@
 """The study file: its keys, what cannot be combined, and the files that it names."""
 
 import hashlib
-import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from eigenfed.errors import DataError, PrivacyError
+from eigenfed.errors import PrivacyError
 from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, PUBLIC, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
@@ -39,8 +37,15 @@ from eigenfed.study.config.fields import (
     TomlTable,
     read_as,
 )
+from eigenfed.study.config.listed_files import read_manifest, read_spectrum
+from eigenfed.study.config.network_table import (
+    Engine,
+    NetworkSettings,
+    NetworkTable,
+    find_network_conflicts,
+)
 from eigenfed.study.config.toml_errors import STUDY_KEYS, validate
-from eigenfed.study.config.toml_text import read_document, read_text
+from eigenfed.study.config.toml_text import read_document
 
 _TOO_FEW = (
     f"requires at least {LEAST_SITES} sites: with two, each could compute the part of the other."
@@ -256,10 +261,11 @@ class StudyFile(TomlFile, title="study.toml"):
     """Number of sites that must be present for a run to start. By default all of them."""
     deadline_s: PositiveNumber | None = Field(default=None, examples=[600.0])
     """Time to wait for the reply of a site, in seconds. By default there is no limit."""
-    engine: Literal["in_process"] = Field(
-        default="in_process", json_schema_extra={"$comment": "Leave it out."}
-    )
-    """Transport of the messages. There is only one so far."""
+    engine: Engine = "in_process"
+    """How messages travel. in_process: all sites run in one process. nvflare: between machines, by
+    NVIDIA FLARE. files: as files in a folder, for sites without a network. Sites approve the same
+    study with each of them.
+    """
     tol: Annotated[PositiveNumber, Field(lt=90.0)] = 1e-4
     """Largest angle between a component and the eigenvector that it approximates, in degrees, at
     which an iteration stops.
@@ -274,6 +280,7 @@ class StudyFile(TomlFile, title="study.toml"):
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of public random starts. It is never used for noise."""
     privacy: Annotated[Privacy, read_as(PrivacyTable, _build_privacy)] | None = None
+    network: Annotated[NetworkSettings, read_as(NetworkTable, NetworkSettings)] | None = None
     expected: Annotated[Expected, read_as(ExpectedTable, Expected)] | None = None
 
     @property
@@ -298,7 +305,11 @@ class StudyFile(TomlFile, title="study.toml"):
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
-        found = [*self._compare_keys(data), *self._compare_with_sites(data)]
+        found = [
+            *self._compare_keys(data),
+            *self._compare_with_sites(data),
+            *find_network_conflicts(self.engine, self.network, self.features, data),
+        ]
         yield from found or self._check_noise()
 
     def _compare_keys(self, data: Mapping[str, Any]) -> Iterator[str]:
@@ -439,62 +450,8 @@ def read_study(path: str | Path) -> StudyFile:
     study = validate(StudyFile, read_document(Path(path)))
     values: dict[str, Any] = {}
     if study.manifest is not None:
-        values["features"] = _read_manifest(study.manifest)
+        values["features"] = read_manifest(study.manifest)
     if study.expected is not None and isinstance(study.expected.spectrum, Path):
         spectrum = read_spectrum(study.expected.spectrum)
         values["expected"] = replace(study.expected, spectrum=spectrum)
     return study.model_copy(update=values)
-
-
-def _read_manifest(path: Path) -> tuple[str, ...]:
-    names = tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
-    if not names:
-        raise DataError(f"{path} names no feature. Write the name of one feature per line.")
-    repeated = [name for name, times in Counter(names).items() if times > 1]
-    if repeated:
-        raise DataError(
-            f"{path} names the feature {repeated[0][:80]!r} more than once. Name it once."
-        )
-    return names
-
-
-def read_spectrum(path: Path) -> tuple[float, ...]:
-    r"""Read a file with one eigenvalue per line, the largest first.
-
-    Raises
-    ------
-    InputError
-        If the file cannot be opened.
-    DataError
-        If a line is something else. It is not quoted.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "spectrum.txt")
-    ...     _ = path.write_text("4.0\n2\n0.5\n")
-    ...     read_spectrum(path)
-    (4.0, 2.0, 0.5)
-    """
-    values: list[float] = []
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        value = _parse_number(line)
-        if not 0.0 <= value < math.inf or (values and value > values[-1]):
-            raise DataError(
-                f"{path}:{number}: the line must be a number of at least 0 and at most the one "
-                "before it. Write one eigenvalue per line, the largest first."
-            )
-        values.append(value)
-    if not values or not values[0]:
-        raise DataError(f"{path} has no eigenvalue above 0. Write one per line.")
-    return tuple(values)
-
-
-def _parse_number(line: str) -> float:
-    try:
-        return float(line)
-    except ValueError:
-        return math.nan

@@ -123,8 +123,14 @@ def read_document(path: Path) -> Document:
     )
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, largest: int = _LARGEST) -> str:
     """Read a small file of UTF-8 text.
+
+    Parameters
+    ----------
+    path : Path
+    largest : int, optional
+        Largest size in bytes.
 
     Raises
     ------
@@ -135,13 +141,13 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            data = file.read(_LARGEST + 1)
+            data = file.read(largest + 1)
     except OSError as error:
         why = error.strerror or "the disk refuses"
         raise InputError(f"{path} cannot be read: {why}. Check the path.") from None
-    if len(data) > _LARGEST:
+    if len(data) > largest:
         raise DataError(
-            f"{path} has more than {_LARGEST >> 20} MB. Pass a file of settings, not of data."
+            f"{path} has more than {largest >> 20} MB. Pass a file of settings, not of data."
         )
     try:
         return data.decode("utf-8-sig")
