@@ -1,0 +1,1 @@
+"""Bytes with a header on a Unix socket."""
