@@ -16,6 +16,7 @@ Only `relay` and `launch`, which run inside FLARE's processes, import ``nvflare`
 - `kits`: the certificate authority, certificates, and the folders that FLARE starts from.
 - `hardening`: the settings of a kit, and the check that a kit has no others.
 - `handshake`: a TLS connection with the kit's certificates, which says what is wrong.
+- `engine_home`: the folder that FLARE works in, and how it is started.
 - `hub`, `node`: the coordinator's end and the site's end.
 - `wire`: bytes with a header on a Unix socket.
 - `warden`: a process that ends with its parent, and takes everything below it along.

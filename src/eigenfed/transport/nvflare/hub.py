@@ -1,9 +1,23 @@
 """The coordinator's end: starts FLARE's server, and asks sites through it."""
 
-from collections.abc import Sequence
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from eigenfed.errors import InputError, ProtocolError
 from eigenfed.transport.local import Answering
+from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site
+from eigenfed.transport.nvflare.warden import Ward
+from eigenfed.transport.nvflare.wire import FrameSocket, Header, listen_at
+
+_PRESENT_S = 8.0
+_TOGETHER_S = 4.0
+_LAUNCH_S = 20.0
+_TICK_S = 0.25
 
 
 class NvflareHub:
@@ -14,42 +28,221 @@ class NvflareHub:
     kit : Path
         Kit of `create_server_kit`, which is checked first.
     sites : sequence of str
-        Names of the sites.
+        Names of the sites; others that connect are not served.
     home : Path
         Folder for what the engine writes; emptied at the start.
     log : Path
-        File for the output of the engine.
-    silence_s : float, default=30.0
-        A site of which nothing is heard for so long is lost.
+        File that the output of the engine is appended to.
+    silence_s : float, default=60.0
+        A site of which nothing is heard for so long is lost. It starts when the hub does.
 
     Raises
     ------
     ProtocolError
-        If the kit is not hardened, FLARE is not installed, or the server does not start.
+        If the kit is not hardened, is of a site, or FLARE is not installed.
+    InputError
+        If there is a space in the path of `home`, which FLARE could not use.
     """
 
     def __init__(
-        self, kit: Path, sites: Sequence[str], *, home: Path, log: Path, silence_s: float = 30.0
+        self, kit: Path, sites: Sequence[str], *, home: Path, log: Path, silence_s: float = 60.0
     ) -> None:
-        raise NotImplementedError
+        check_installed()
+        check_hardened(kit)
+        if is_of_site(kit):
+            raise ProtocolError(f"The kit {kit.name!r} is of a site. Name the coordinator's.")
+        self._kit, self._home, self._log = kit, home, log
+        self._silence_s = silence_s
+        self._changed = threading.Condition()
+        self._sites = {name: _Site() for name in sites}
+        self._connected: frozenset[str] = frozenset()
+        self._launcher: FrameSocket | None = None
+        self._server: Ward | None = None
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "NvflareHub":
-        raise NotImplementedError
+        workspace = prepare_home(self._kit, self._home)
+        self._socket = self._home / "hub.sock"
+        self._listener = listen_at(self._socket)
+        self._begun = time.monotonic()
+        self._workspace = workspace
+        self._server = self._start()
+        for work in (self._accept, self._supervise):
+            thread = threading.Thread(
+                target=work, daemon=True, name=f"eigenfed hub {work.__name__}"
+            )
+            thread.start()
+            self._threads.append(thread)
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._threads[1].join()
+        if self._server is not None:
+            self._server.end()
+        self._listener.close()
+        self._socket.unlink(missing_ok=True)
 
     def connect(self, site: str) -> Answering:
         """Return the connection to a site, whose ``answer`` retries across restarts.
 
-        ``answer`` raises ConnectionError where nothing was heard of the site for `silence_s`.
+        ``answer`` raises ConnectionError where nothing was heard of the site for `silence_s`, or
+        the site could not answer. It may be repeated: a site answers the same request the same.
         """
-        raise NotImplementedError
+        if site not in self._sites:
+            raise InputError(f"site={site!r} must be one of the sites of the hub.")
+        return _Connection(self, site)
 
     def present(self) -> frozenset[str]:
         """Return the sites that were heard of in the last few seconds."""
-        raise NotImplementedError
+        now = time.monotonic()
+        with self._changed:
+            return frozenset(n for n, site in self._sites.items() if site.is_present(now))
 
-    def wait_for(self, sites: Sequence[str], *, timeout_s: float) -> frozenset[str]:
+    def wait_for(self, sites: Iterable[str], *, timeout_s: float) -> frozenset[str]:
         """Wait until all these sites are present, or the time is over; return those that are."""
-        raise NotImplementedError
+        wanted = frozenset(sites)
+        until = time.monotonic() + timeout_s
+        while not wanted <= self.present() and time.monotonic() < until:
+            with self._changed:
+                self._changed.wait(_TICK_S)
+        return wanted & self.present()
+
+    def ask(self, site: str, data: bytes) -> bytes:
+        """Ask a site, in as many attempts as restarts require."""
+        state = self._sites[site]
+        key = secrets.token_hex(16)
+        while True:
+            with self._changed:
+                while (controller := state.controller) is None:
+                    self._check_silence(site)
+                    self._changed.wait(_TICK_S)
+                state.replies.pop(key, None)
+            try:
+                controller.send({"site": site, "key": key}, data)
+            except ConnectionError:
+                self._lose(controller)
+                continue
+            with self._changed:
+                while key not in state.replies and state.controller is controller:
+                    self._check_silence(site)
+                    self._changed.wait(_TICK_S)
+                if key in state.replies:
+                    reply = state.replies.pop(key)
+                    if reply is not None:
+                        return reply
+                    self._check_silence(site)
+                    raise ConnectionError(f"Site {site!r} could not answer.")
+
+    def _check_silence(self, site: str) -> None:
+        silent = time.monotonic() - max(self._begun, self._sites[site].heard)
+        if silent > self._silence_s or self._stop.is_set():
+            raise ConnectionError(f"Nothing was heard of site {site!r} for {silent:.0f} s.")
+
+    def _start(self) -> Ward:
+        return start_engine(self._kit, self._workspace, socket=self._socket, log=self._log)
+
+    def _supervise(self) -> None:
+        """Keep the server running, and a relay at every site that is connected."""
+        first = 0.0
+        while not self._stop.wait(_TICK_S):
+            if self._server is None or not self._server.is_running():
+                if self._server is not None:
+                    self._server.end()
+                self._launcher = None
+                self._workspace = prepare_home(self._kit, self._home)
+                self._server = self._start()
+            now = time.monotonic()
+            with self._changed:
+                waiting = sorted(
+                    name
+                    for name in self._connected & self._sites.keys()
+                    if not self._sites[name].is_present(now)
+                    and now - self._sites[name].launched > _LAUNCH_S
+                )
+                absent = self._sites.keys() - self._connected
+            first = (first or now) if waiting else 0.0
+            # Sites that come within seconds of each other share a job.
+            if waiting and (not absent or now - first > _TOGETHER_S):
+                self._launch(waiting, now)
+
+    def _launch(self, sites: list[str], now: float) -> None:
+        launcher = self._launcher
+        if launcher is not None:
+            try:
+                launcher.send({"sites": sites})
+            except ConnectionError:
+                return
+            with self._changed:
+                for name in sites:
+                    self._sites[name].launched = now
+
+    def _accept(self) -> None:
+        while not self._stop.is_set():
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            far = FrameSocket(connected)
+            threading.Thread(target=self._listen, args=(far,), daemon=True).start()
+
+    def _listen(self, far: FrameSocket) -> None:
+        """Receive what a launcher or a controller sends, until it is gone."""
+        try:
+            header, _ = far.receive()
+            if header["from"] == "launcher":
+                self._launcher = far
+            while True:
+                self._take(far, *far.receive())
+        except (ConnectionError, KeyError, ValueError):
+            self._lose(far)
+
+    def _take(self, far: FrameSocket, header: Header, body: bytearray) -> None:
+        kind = header["is"]
+        with self._changed:
+            if kind == "connected":
+                self._connected = frozenset(header["sites"])
+            elif (site := self._sites.get(header["site"])) is not None:
+                if kind == "beat":
+                    site.controller, site.heard = far, time.monotonic()
+                else:
+                    site.replies[header["key"]] = bytes(body) if kind == "answer" else None
+            self._changed.notify_all()
+
+    def _lose(self, far: FrameSocket) -> None:
+        """Forget a controller or a launcher that is gone; its sites wait for another."""
+        with self._changed:
+            if self._launcher is far:
+                self._launcher, self._connected = None, frozenset()
+            for site in self._sites.values():
+                if site.controller is far:
+                    site.controller, site.launched = None, -_LAUNCH_S
+            self._changed.notify_all()
+        far.close()
+
+
+@dataclass
+class _Site:
+    """What the hub knows of a site; times are those of a clock that never jumps."""
+
+    controller: FrameSocket | None = None
+    heard: float = float("-inf")
+    launched: float = float("-inf")
+    replies: dict[str, bytes | None] = field(default_factory=dict)
+
+    def is_present(self, now: float) -> bool:
+        return self.controller is not None and now - self.heard < _PRESENT_S
+
+
+class _Connection:
+    """The connection to one site."""
+
+    def __init__(self, hub: NvflareHub, site: str) -> None:
+        self._hub, self._site = hub, site
+
+    def answer(self, data: bytes) -> bytes:
+        """Return the site's answer."""
+        return self._hub.ask(self._site, data)

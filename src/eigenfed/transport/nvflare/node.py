@@ -1,8 +1,23 @@
 """The site's end: starts FLARE's client, and answers what comes through it."""
 
+import logging
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+from eigenfed.errors import ProtocolError
+from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
+from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
+from eigenfed.transport.nvflare.warden import Ward
+from eigenfed.transport.nvflare.wire import FrameSocket, listen_at
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 2.0
+_TICK_S = 0.25
+_HEARD_S = 12.0
 
 
 class NvflareNode:
@@ -18,29 +33,109 @@ class NvflareNode:
     home : Path
         Folder for what the engine writes; emptied at the start.
     log : Path
-        File for the output of the engine.
+        File that the output of the engine is appended to.
 
     Raises
     ------
     ProtocolError
-        If the kit is not hardened or FLARE is not installed.
+        If the kit is not hardened, is not of a site, or FLARE is not installed.
+    InputError
+        If there is a space in the path of `home`, which FLARE could not use.
     """
 
     def __init__(
         self, kit: Path, answer: Callable[[bytes], bytes], *, home: Path, log: Path
     ) -> None:
-        raise NotImplementedError
+        check_installed()
+        check_hardened(kit)
+        if not is_of_site(kit):
+            raise ProtocolError(f"The kit {kit.name!r} is the coordinator's. Name the site's.")
+        self._kit, self._answer, self._home, self._log = kit, answer, home, log
+        self._answering = threading.Lock()
+        self._heard = float("-inf")
+        self._problem = "not started"
+        self._client: Ward | None = None
 
     def __enter__(self) -> "NvflareNode":
-        raise NotImplementedError
+        prepare_home(self._kit, self._home)
+        self._socket = self._home / "node.sock"
+        self._listener = listen_at(self._socket)
+        threading.Thread(target=self._accept, daemon=True, name="eigenfed node").start()
+        return self
 
     def __exit__(self, *exc: object) -> None:
-        raise NotImplementedError
+        if self._client is not None:
+            self._client.end()
+        self._listener.close()
+        self._socket.unlink(missing_ok=True)
 
     def run(self, stop: threading.Event) -> None:
-        """Keep the client running, restarting it as needed, until `stop` is set."""
-        raise NotImplementedError
+        """Keep the client running, restarting it as needed, until `stop` is set.
+
+        Raises
+        ------
+        ConnectionError
+            If the server and this site do not accept each other's certificates, which no waiting
+            would change. A server that cannot be reached is waited for.
+        """
+        while not stop.is_set():
+            try:
+                check_connection(self._kit)
+            except Unreachable as error:
+                self._report(str(error))
+                stop.wait(_RETRY_S)
+                continue
+            self._report("")
+            workspace = prepare_home(self._kit, self._home)
+            self._client = start_engine(self._kit, workspace, socket=self._socket, log=self._log)
+            while not stop.wait(_TICK_S) and self._client.is_running():
+                pass
+            self._client.end()
+            if not stop.is_set():
+                self._report("The client of FLARE ended, and is started again.")
+                stop.wait(_RETRY_S)
 
     def state(self) -> str:
         """Return in a few words how things stand, to show to people."""
-        raise NotImplementedError
+        host, port = read_address(self._kit)
+        if time.monotonic() - self._heard < _HEARD_S:
+            return f"connected to {host}:{port}"
+        return self._problem or f"connecting to {host}:{port}"
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            logger.warning("%s", problem)
+        self._problem = problem
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            far = FrameSocket(connected)
+            threading.Thread(target=self._serve, args=(far,), daemon=True).start()
+
+    def _serve(self, far: FrameSocket) -> None:
+        """Answer pings and requests of one connection, until it is closed."""
+        try:
+            while True:
+                header, data = far.receive()
+                if header["do"] == "ping":
+                    if header["heard"]:
+                        self._heard = time.monotonic()
+                    far.send({"is": "here"})
+                else:
+                    self._reply(far, bytes(data))
+        except (ConnectionError, KeyError, ValueError):
+            far.close()
+
+    def _reply(self, far: FrameSocket, data: bytes) -> None:
+        try:
+            with self._answering:
+                reply = self._answer(data)
+        except Exception:
+            logger.exception("The site could not answer a request.")
+            far.send({"is": "failure"})
+        else:
+            far.send({"is": "answer"}, reply)
