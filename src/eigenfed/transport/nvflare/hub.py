@@ -17,6 +17,7 @@ from eigenfed.transport.nvflare.wire import FrameSocket, Header, listen_at
 _PRESENT_S = 8.0
 _TOGETHER_S = 4.0
 _LAUNCH_S = 20.0
+_NOTICED_S = 7.0
 _TICK_S = 0.25
 
 
@@ -57,6 +58,7 @@ class NvflareHub:
         self._sites = {name: _Site() for name in sites}
         self._connected: frozenset[str] = frozenset()
         self._launcher: FrameSocket | None = None
+        self._controllers: list[FrameSocket] = []
         self._server: Ward | None = None
         self._stop = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -125,17 +127,28 @@ class NvflareHub:
                 controller.send({"site": site, "key": key}, data)
             except ConnectionError:
                 self._lose(controller)
-                continue
-            with self._changed:
-                while key not in state.replies and state.controller is controller:
-                    self._check_silence(site)
-                    self._changed.wait(_TICK_S)
-                if key in state.replies:
-                    reply = state.replies.pop(key)
-                    if reply is not None:
-                        return reply
-                    self._check_silence(site)
-                    raise ConnectionError(f"Site {site!r} could not answer.")
+            reply = self._await_reply(site, key, controller)
+            if reply is not None:
+                return reply
+
+    def _await_reply(self, site: str, key: str, controller: FrameSocket) -> bytes | None:
+        """Return the reply; None where the way to the site was lost, so that it is asked again."""
+        state = self._sites[site]
+        with self._changed:
+            while key not in state.replies:
+                if state.controller is not controller:
+                    return None
+                self._check_silence(site)
+                self._changed.wait(_TICK_S)
+            outcome, reply = state.replies.pop(key)
+            if outcome == "failed":
+                raise ConnectionError(f"Site {site!r} could not answer.")
+            if outcome == "unreached" and state.controller is controller:
+                # Its relay is dead, or will be heard of in a moment. Before there is another, FLARE
+                # has to notice that the client is gone too, or it would wait for it.
+                state.controller = None
+                state.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
+            return reply if outcome == "answered" else None
 
     def _check_silence(self, site: str) -> None:
         silent = time.monotonic() - max(self._begun, self._sites[site].heard)
@@ -193,8 +206,11 @@ class NvflareHub:
         """Receive what a launcher or a controller sends, until it is gone."""
         try:
             header, _ = far.receive()
-            if header["from"] == "launcher":
-                self._launcher = far
+            with self._changed:
+                if header["from"] == "launcher":
+                    self._launcher = far
+                else:
+                    self._controllers.append(far)
             while True:
                 self._take(far, *far.receive())
         except (ConnectionError, KeyError, ValueError):
@@ -205,21 +221,37 @@ class NvflareHub:
         with self._changed:
             if kind == "connected":
                 self._connected = frozenset(header["sites"])
-            elif (site := self._sites.get(header["site"])) is not None:
-                if kind == "beat":
-                    site.controller, site.heard = far, time.monotonic()
-                else:
-                    site.replies[header["key"]] = bytes(body) if kind == "answer" else None
+            elif (site := self._sites.get(header["site"])) is None:
+                return
+            elif kind == "beat":
+                self._take_beat(far, site)
+            else:
+                site.replies[header["key"]] = kind, bytes(body)
             self._changed.notify_all()
+
+    def _take_beat(self, far: FrameSocket, site: "_Site") -> None:
+        """Note which controller reaches a site: of two, the newer; end one that reaches none."""
+        order = self._controllers.index
+        last = site.last_controller
+        if last in self._controllers and far is not last and order(far) < order(last):
+            return
+        site.controller = site.last_controller = far
+        site.heard = time.monotonic()
+        if last is not None and last is not far:
+            site.replies.clear()
+            if all(other.last_controller is not last for other in self._sites.values()):
+                last.close()
 
     def _lose(self, far: FrameSocket) -> None:
         """Forget a controller or a launcher that is gone; its sites wait for another."""
         with self._changed:
             if self._launcher is far:
                 self._launcher, self._connected = None, frozenset()
+            if far in self._controllers:
+                self._controllers.remove(far)
             for site in self._sites.values():
                 if site.controller is far:
-                    site.controller, site.launched = None, -_LAUNCH_S
+                    site.controller, site.launched = None, float("-inf")
             self._changed.notify_all()
         far.close()
 
@@ -229,9 +261,10 @@ class _Site:
     """What the hub knows of a site; times are those of a clock that never jumps."""
 
     controller: FrameSocket | None = None
+    last_controller: FrameSocket | None = None
     heard: float = float("-inf")
     launched: float = float("-inf")
-    replies: dict[str, bytes | None] = field(default_factory=dict)
+    replies: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def is_present(self, now: float) -> bool:
         return self.controller is not None and now - self.heard < _PRESENT_S

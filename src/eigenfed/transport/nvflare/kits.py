@@ -39,6 +39,7 @@ from eigenfed.transport.nvflare.hardening import (
 
 KEY_BITS = 3072
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_HOST = re.compile(r"[A-Za-z0-9.-]{1,253}")
 _RESERVED = {"server", "server_parent", "client", "admin", "relay"}
 _CA_KEY, _CA_CERTIFICATE, _SITE_KEY = "authority.key", "authority.pem", "tls.key"
 
@@ -102,6 +103,7 @@ def create_server_kit(authority: Path, kit: Path, *, study: str, host: str, port
     port : int
         The one port that sites connect to.
     """
+    _check_address(host, port)
     startup = _create_kit(kit, server_settings(project_name(study), host, port))
     server, lead = (rsa.generate_private_key(65537, KEY_BITS) for _ in range(2))
     _write_key(startup / "server.key", server)
@@ -206,6 +208,7 @@ def create_site_kit(
         If the certificate is not for the key in `folder`, for `site`, or not issued by `root`.
     """
     check_site_name(site)
+    _check_address(host, port)
     key = _read_key(folder / _SITE_KEY)
     try:
         own, issuer = map(x509.load_pem_x509_certificate, (certificate, root))
@@ -278,6 +281,14 @@ def _create_kit(kit: Path, settings: Mapping[str, Settings]) -> Path:
 def _check_days(days: int) -> None:
     if days < 1:
         raise InputError(f"days={days!r} must be at least 1. Pass the lifetime in days.")
+
+
+def _check_address(host: str, port: int) -> None:
+    if not _HOST.fullmatch(host) or not 1 <= port <= 65535:
+        raise InputError(
+            f"host={host!r} and port={port!r} must be a host name or an IPv4 address, and a number "
+            "from 1 to 65535. FLARE does not support IPv6."
+        )
 
 
 def _x509_name(name: str, organisation: str = "", *, role: str = "") -> x509.Name:

@@ -47,7 +47,7 @@ _SLOWEST = 250_000  # bytes a second that a connection carries at least
 _LARGE = 4 << 20
 _ASK, _BEAT = "eigenfed.ask", "eigenfed.beat"
 _KEY, _DATA, _SIZE, _STATE = "key", "data", "size", "state"
-_LATER, _READY, _UNKNOWN, _FAILED = "later", "ready", "unknown", "failed"
+_LATER, _READY, _UNKNOWN, _FAILED, _GONE = "later", "ready", "unknown", "failed", "gone"
 
 
 class RelayController(Controller):  # type: ignore[misc]
@@ -100,45 +100,39 @@ class RelayController(Controller):  # type: ignore[misc]
         return make_reply(ReturnCode.OK)
 
     def _pass_on(self, header: Header, data: bytearray, abort_signal: Signal) -> None:
+        """Ask a site, and tell the hub the outcome: answered, failed or unreached."""
         site, key = header["site"], header["key"]
+        outcome = "unreached"
+        reply: bytes | memoryview = b""
         try:
-            reply = self._ask(site, key, data, abort_signal)
+            outcome, reply = self._ask(site, key, data, abort_signal)
         except Exception:
             self.logger.exception("A request was not passed on.")
-            reply = None
         try:
-            if reply is None:
-                self._hub.send({"is": "failure", "site": site, "key": key})
-            else:
-                self._hub.send({"is": "answer", "site": site, "key": key}, reply)
+            self._hub.send({"is": outcome, "site": site, "key": key}, reply)
         except ConnectionError:
             abort_signal.trigger(True)
 
     def _ask(
         self, site: str, key: str, data: bytearray, abort_signal: Signal
-    ) -> bytes | memoryview | None:
-        """Ask until there is a reply; None where the site's executor does not respond."""
-        message: Shareable = _message(key, data)
-        patience = _MARGIN_S + _SLICE_S + len(data) / _SLOWEST
+    ) -> tuple[str, bytes | memoryview]:
+        """Ask until there is a reply, or the site's executor does not respond."""
+        size, message = len(data), _message(key, data)
         while not abort_signal.triggered:
-            reply = self._send(site, message, patience)
-            if reply is None:
-                return None
-            state = reply.get(_STATE)
+            reply = self._send(site, message, _MARGIN_S + _SLICE_S + size / _SLOWEST)
+            state = _GONE if reply is None else reply.get(_STATE)
+            if reply is None or state == _GONE:
+                break
             if _DATA in reply:
-                return _bytes_of(reply)
-            if state == _READY:
-                patience = _MARGIN_S + reply[_SIZE] / _SLOWEST
-                message = _message(key)
-            elif state == _LATER:
-                patience = _MARGIN_S + _SLICE_S
-                message = _message(key)
-            elif state == _UNKNOWN:
-                patience = _MARGIN_S + _SLICE_S + len(data) / _SLOWEST
-                message = _message(key, data)
+                return "answered", _bytes_of(reply)
+            if state == _FAILED:
+                return "failed", b""
+            if state == _UNKNOWN:
+                size, message = len(data), _message(key, data)
             else:
-                return None
-        return None
+                # What is large is announced first: it takes a time that depends on its size.
+                size, message = reply[_SIZE], _message(key)
+        return "unreached", b""
 
     def _send(self, site: str, message: Shareable, timeout_s: float) -> Shareable | None:
         with self._engine.new_context() as context:
@@ -231,7 +225,7 @@ class RelayExecutor(Executor):  # type: ignore[misc]
         if asked.reply is None:
             with self._lock:
                 self._asked.pop(key, None)
-            return _reply(_FAILED)
+            return _reply(asked.problem)
         if len(asked.reply) > _LARGE and not (waited_before and asked.announced):
             asked.announced = True
             return _reply(_READY, size=len(asked.reply))
@@ -244,6 +238,7 @@ class _Asked:
     def __init__(self, data: bytes | memoryview) -> None:
         self.done = threading.Event()
         self.reply: bytearray | None = None
+        self.problem = _GONE
         self.announced = False
         threading.Thread(target=self._work, args=(data,), daemon=True).start()
 
@@ -253,9 +248,12 @@ class _Asked:
             node.send({"do": "ask"}, data)
             header, reply = node.receive()
             node.close()
-            self.reply = reply if header.get("is") == "answer" else None
+            if header.get("is") == "answer":
+                self.reply = reply
+            else:
+                self.problem = _FAILED
         except ConnectionError:
-            self.reply = None
+            self.problem = _GONE
         finally:
             self.done.set()
 
