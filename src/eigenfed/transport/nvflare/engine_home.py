@@ -11,7 +11,7 @@ from eigenfed.errors import InputError, ProtocolError
 from eigenfed.transport.nvflare.hardening import STORAGE, is_of_site, read_site
 from eigenfed.transport.nvflare.warden import Ward
 
-_FOREIGN = ("NVFL", "FL_", "PYTHON")
+_FOREIGN = ("NVFL", "FL_", "GRPC_")
 
 
 def check_installed() -> None:

@@ -5,7 +5,6 @@ FLARE's own client retries in silence, whatever the reason.
 
 import socket
 import ssl
-from contextlib import suppress
 from pathlib import Path
 
 from eigenfed.transport.nvflare.hardening import is_of_site, read_address
@@ -36,6 +35,7 @@ def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
     startup = kit / "startup"
     own = "client" if is_of_site(kit) else "server"
     context = ssl.create_default_context(cafile=startup / "rootCA.pem")
+    context.set_alpn_protocols(["h2"])  # the server of gRPC speaks first, to those who speak it
     context.load_cert_chain(startup / f"{own}.crt", startup / f"{own}.key")
     try:
         plain = socket.create_connection((host, port), timeout_s)
@@ -54,23 +54,22 @@ def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
                 f"of this study, or not for this name ({error.verify_message}). Ask the "
                 "coordinator for the roster, and compare fingerprints."
             ) from error
-        except ssl.SSLError as error:
+        except (ssl.SSLError, ConnectionResetError, EOFError) as error:
             raise ConnectionError(
-                f"The coordinator at {host}:{port} refused the certificate of this kit "
-                f"({error.reason}). Ask to be admitted again."
+                f"The coordinator at {host}:{port} refused the certificate of this kit. Ask to be "
+                "admitted again."
             ) from error
         except OSError as error:
             raise Unreachable(
-                f"The coordinator at {host}:{port} does not speak TLS or hung up "
-                f"({_reason(error)}). Check the address."
+                f"The coordinator at {host}:{port} does not answer ({_reason(error)}). Check the "
+                "address, and that eigenfed coordinate runs there."
             ) from error
 
 
 def _await_verdict(secured: ssl.SSLSocket) -> None:
-    """Wait for a refusal of our certificate, which TLS 1.3 sends only after the handshake."""
-    secured.settimeout(1.0)
-    with suppress(TimeoutError):  # no news is good news: the server waits for us to speak
-        secured.recv(1)
+    """Wait for a word of the server, which judges our certificate only after the handshake."""
+    if not secured.recv(1):
+        raise EOFError("The server hung up.")
 
 
 def _reason(error: OSError) -> str:

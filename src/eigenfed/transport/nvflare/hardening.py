@@ -35,7 +35,9 @@ Settings = Mapping[str, Any]
 SERVER = "coordinator"
 LEAD = "lead@eigenfed.invalid"
 STORAGE = "storage"
-SCHEME = "tcp"
+SCHEME = "grpc"
+"""Of FLARE's ways to connect, "tcp" lets one silent connection keep all sites out, and "http" does
+not say whom it refused."""
 _RELAY = "eigenfed.transport.nvflare.relay"
 _CLASSES = [f"{_RELAY}.RelayController", f"{_RELAY}.RelayExecutor"]
 _RIGHTS = [

@@ -1,24 +1,33 @@
 """The coordinator's end: starts FLARE's server, and asks sites through it."""
 
+import logging
+import re
 import secrets
+import socket
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.transport.local import Answering
 from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
-from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site
+from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
 from eigenfed.transport.nvflare.warden import Ward
 from eigenfed.transport.nvflare.wire import FrameSocket, Header, listen_at
+
+logger = logging.getLogger(__name__)
 
 _PRESENT_S = 8.0
 _TOGETHER_S = 4.0
 _LAUNCH_S = 20.0
 _NOTICED_S = 7.0
+_REPEAT_S = 60.0
+_START_S = 60.0
 _TICK_S = 0.25
+_UNKNOWN_CERTIFICATE = re.compile(r"Handshake failed.*CERTIFICATE_VERIFY_FAILED")
+_OTHER_NAME = re.compile(r"authenticated as '([\w-]+)' but claimed endpoint '([\w-]+)")
 
 
 class NvflareHub:
@@ -36,6 +45,8 @@ class NvflareHub:
         File that the output of the engine is appended to.
     silence_s : float, default=60.0
         A site of which nothing is heard for so long is lost. It starts when the hub does.
+    notice : callable, optional
+        Takes a line for people: who was refused, what was restarted. By default it is logged.
 
     Raises
     ------
@@ -46,45 +57,55 @@ class NvflareHub:
     """
 
     def __init__(
-        self, kit: Path, sites: Sequence[str], *, home: Path, log: Path, silence_s: float = 60.0
+        self,
+        kit: Path,
+        sites: Sequence[str],
+        *,
+        home: Path,
+        log: Path,
+        silence_s: float = 60.0,
+        notice: Callable[[str], None] = logger.warning,
     ) -> None:
         check_installed()
         check_hardened(kit)
         if is_of_site(kit):
             raise ProtocolError(f"The kit {kit.name!r} is of a site. Name the coordinator's.")
         self._kit, self._home, self._log = kit, home, log
-        self._silence_s = silence_s
+        self._silence_s, self._notice = silence_s, notice
+        self._noticed: dict[str, float] = {}
         self._changed = threading.Condition()
         self._sites = {name: _Site() for name in sites}
         self._connected: frozenset[str] = frozenset()
         self._launcher: FrameSocket | None = None
         self._controllers: list[FrameSocket] = []
-        self._server: Ward | None = None
+        self._socket = home / "hub.sock"
         self._stop = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._supervisor: threading.Thread | None = None
 
     def __enter__(self) -> "NvflareHub":
-        workspace = prepare_home(self._kit, self._home)
-        self._socket = self._home / "hub.sock"
+        self._check_port()
+        self._workspace = prepare_home(self._kit, self._home)
         self._listener = listen_at(self._socket)
-        self._begun = time.monotonic()
-        self._workspace = workspace
+        self._log.touch()
+        self._read_log = self._log.stat().st_size
         self._server = self._start()
-        for work in (self._accept, self._supervise):
-            thread = threading.Thread(
-                target=work, daemon=True, name=f"eigenfed hub {work.__name__}"
-            )
-            thread.start()
-            self._threads.append(thread)
+        self._begin(self._accept)
+        try:
+            self._await_server()
+        except BaseException:
+            self.__exit__()
+            raise
+        self._begun = time.monotonic()
+        self._supervisor = self._begin(self._supervise)
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        self._threads[1].join()
-        if self._server is not None:
-            self._server.end()
+        if self._supervisor is not None:
+            self._supervisor.join()
+        self._server.end()
         self._listener.close()
         self._socket.unlink(missing_ok=True)
 
@@ -155,6 +176,34 @@ class NvflareHub:
         if silent > self._silence_s or self._stop.is_set():
             raise ConnectionError(f"Nothing was heard of site {site!r} for {silent:.0f} s.")
 
+    def _check_port(self) -> None:
+        """Say that the port is taken, which the engine would not."""
+        host, port = read_address(self._kit)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1" if host.startswith(("127.", "localhost")) else "", port))
+            except OSError as error:
+                raise ProtocolError(
+                    f"Port {port} cannot be used ({error.strerror}). End the other coordinator, or "
+                    "choose another port in the study file."
+                ) from error
+
+    def _await_server(self) -> None:
+        until = time.monotonic() + _START_S
+        with self._changed:
+            while self._launcher is None:
+                if not self._server.is_running() or time.monotonic() > until:
+                    raise ProtocolError(
+                        f"The server of FLARE did not start. Its last words are in {self._log.name}."
+                    )
+                self._changed.wait(_TICK_S)
+
+    def _begin(self, work: Callable[[], None]) -> threading.Thread:
+        thread = threading.Thread(target=work, daemon=True, name=f"eigenfed hub {work.__name__}")
+        thread.start()
+        return thread
+
     def _start(self) -> Ward:
         return start_engine(self._kit, self._workspace, socket=self._socket, log=self._log)
 
@@ -162,12 +211,12 @@ class NvflareHub:
         """Keep the server running, and a relay at every site that is connected."""
         first = 0.0
         while not self._stop.wait(_TICK_S):
-            if self._server is None or not self._server.is_running():
-                if self._server is not None:
-                    self._server.end()
-                self._launcher = None
+            if not self._server.is_running():
+                self._tell("The server of FLARE ended, and is started again.")
+                self._server.end()
                 self._workspace = prepare_home(self._kit, self._home)
                 self._server = self._start()
+            self._follow_log()
             now = time.monotonic()
             with self._changed:
                 waiting = sorted(
@@ -181,6 +230,32 @@ class NvflareHub:
             # Sites that come within seconds of each other share a job.
             if waiting and (not absent or now - first > _TOGETHER_S):
                 self._launch(waiting, now)
+
+    def _follow_log(self) -> None:
+        """Tell people what only the engine's log says: who was refused."""
+        with open(self._log, "rb") as file:
+            file.seek(self._read_log)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_log += len(line)
+                text = line.decode("utf-8", "replace")
+                if _UNKNOWN_CERTIFICATE.search(text):
+                    self._tell(
+                        "A connection was refused: its certificate is not from this study's "
+                        "authority."
+                    )
+                elif found := _OTHER_NAME.search(text):
+                    self._tell(
+                        f"A connection was refused: it has the certificate of site {found[1]!r}, "
+                        f"and claimed to be {found[2]!r}."
+                    )
+
+    def _tell(self, text: str) -> None:
+        now = time.monotonic()
+        if now - self._noticed.get(text, float("-inf")) > _REPEAT_S:
+            self._noticed[text] = now
+            self._notice(text)
 
     def _launch(self, sites: list[str], now: float) -> None:
         launcher = self._launcher
@@ -211,6 +286,7 @@ class NvflareHub:
                     self._launcher = far
                 else:
                     self._controllers.append(far)
+                self._changed.notify_all()
             while True:
                 self._take(far, *far.receive())
         except (ConnectionError, KeyError, ValueError):
@@ -221,6 +297,8 @@ class NvflareHub:
         with self._changed:
             if kind == "connected":
                 self._connected = frozenset(header["sites"])
+                for name in self._connected - self._sites.keys():
+                    self._tell(f"Site {name!r} is connected, but is no site of this study.")
             elif (site := self._sites.get(header["site"])) is None:
                 return
             elif kind == "beat":

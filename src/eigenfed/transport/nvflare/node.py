@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _TICK_S = 0.25
 _HEARD_S = 12.0
+_PROBE_S = 5.0
+_STUCK_S = 120.0
 
 
 class NvflareNode:
@@ -34,6 +36,8 @@ class NvflareNode:
         Folder for what the engine writes; emptied at the start.
     log : Path
         File that the output of the engine is appended to.
+    notice : callable, optional
+        Takes a line for people: what is wrong, what was restarted. By default it is logged.
 
     Raises
     ------
@@ -44,13 +48,20 @@ class NvflareNode:
     """
 
     def __init__(
-        self, kit: Path, answer: Callable[[bytes], bytes], *, home: Path, log: Path
+        self,
+        kit: Path,
+        answer: Callable[[bytes], bytes],
+        *,
+        home: Path,
+        log: Path,
+        notice: Callable[[str], None] = logger.warning,
     ) -> None:
         check_installed()
         check_hardened(kit)
         if not is_of_site(kit):
             raise ProtocolError(f"The kit {kit.name!r} is the coordinator's. Name the site's.")
         self._kit, self._answer, self._home, self._log = kit, answer, home, log
+        self._notice = notice
         self._answering = threading.Lock()
         self._heard = float("-inf")
         self._problem = "not started"
@@ -88,12 +99,30 @@ class NvflareNode:
             self._report("")
             workspace = prepare_home(self._kit, self._home)
             self._client = start_engine(self._kit, workspace, socket=self._socket, log=self._log)
-            while not stop.wait(_TICK_S) and self._client.is_running():
-                pass
+            self._watch(self._client, stop)
             self._client.end()
-            if not stop.is_set():
+
+    def _watch(self, client: Ward, stop: threading.Event) -> None:
+        """Return when the client has to be started again: it ended, or lost the server for good.
+
+        The client would try to reconnect for ever, at growing intervals.
+        """
+        begun = probed = time.monotonic()
+        while not stop.wait(_TICK_S):
+            now = time.monotonic()
+            quiet = now - max(begun, self._heard)
+            if not client.is_running():
                 self._report("The client of FLARE ended, and is started again.")
-                stop.wait(_RETRY_S)
+                return
+            if quiet > _STUCK_S:
+                self._report("Nothing is heard of the coordinator; the client is started again.")
+                return
+            if quiet > _HEARD_S and now - probed > _PROBE_S:
+                probed = now
+                try:
+                    check_connection(self._kit)
+                except ConnectionError:
+                    return
 
     def state(self) -> str:
         """Return in a few words how things stand, to show to people."""
@@ -104,7 +133,7 @@ class NvflareNode:
 
     def _report(self, problem: str) -> None:
         if problem and problem != self._problem:
-            logger.warning("%s", problem)
+            self._notice(problem)
         self._problem = problem
 
     def _accept(self) -> None:
