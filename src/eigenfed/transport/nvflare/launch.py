@@ -1,0 +1,112 @@
+"""The component of FLARE's server that starts the relay at sites as they come.
+
+It lives in the server's own process, tells the hub which sites are connected, and submits a job for
+those that the hub names. There is no administrator who could log in to do that: jobs are signed
+with the lead's key, which the server's kit holds, and sites accept no others.
+"""
+
+import os
+import tempfile
+import threading
+import time
+import zipfile
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.job_def import JobMetaKey
+from nvflare.apis.workspace import Workspace
+from nvflare.lighter.utils import load_private_key_file, sign_folders
+
+from eigenfed.transport.nvflare.hardening import LEAD, write_json
+from eigenfed.transport.nvflare.relay import SOCKET, RelayController, RelayExecutor
+from eigenfed.transport.nvflare.wire import FrameSocket, connect_to
+
+_JOB, _SERVER_APP, _SITE_APP = "relay", "coordinator", "site"
+_RECENT_S = 6.0
+_EVERY_S = 0.5
+
+
+class RelayLauncher(FLComponent):  # type: ignore[misc]
+    """Submits relay jobs when the hub asks for them."""
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin when the server has started."""
+        if event_type == EventType.SYSTEM_START:
+            engine = fl_ctx.get_engine()
+            hub = connect_to(Path(os.environ[SOCKET]))
+            hub.send({"from": "launcher"})
+            for work in (self._report, self._launch):
+                threading.Thread(target=work, args=(engine, hub), daemon=True).start()
+
+    def _report(self, engine: Any, hub: FrameSocket) -> None:
+        """Tell the hub which sites are connected."""
+        while True:
+            now = time.time()
+            recent = {
+                client.name
+                for client in engine.get_clients()
+                if now - client.last_connect_time < _RECENT_S
+            }
+            hub.send({"is": "connected", "sites": sorted(recent)})
+            time.sleep(_EVERY_S)
+
+    def _launch(self, engine: Any, hub: FrameSocket) -> None:
+        """Submit a job for each list of sites that comes from the hub."""
+        startup = Path(Workspace(root_dir=engine.args.workspace).get_startup_kit_dir())
+        while True:
+            header, _ = hub.receive()
+            sites = list(header["sites"])
+            with engine.new_context() as context:
+                engine.job_def_manager.create(_describe_job(sites), _pack_job(startup), context)
+
+
+def _describe_job(sites: list[str]) -> dict[str, Any]:
+    return {
+        JobMetaKey.JOB_NAME.value: _JOB,
+        JobMetaKey.JOB_FOLDER_NAME.value: _JOB,
+        JobMetaKey.DEPLOY_MAP.value: {_SERVER_APP: ["server"], _SITE_APP: sites},
+        JobMetaKey.MIN_CLIENTS.value: 1,
+        JobMetaKey.RESOURCE_SPEC.value: {},
+        JobMetaKey.SUBMITTER_NAME.value: LEAD,
+        JobMetaKey.SUBMITTER_ORG.value: "",
+        JobMetaKey.SUBMITTER_ROLE.value: "lead",
+    }
+
+
+def _pack_job(startup: Path) -> bytes:
+    """Return the archive of the job: two files that name our classes, signed by the lead."""
+    server = {
+        "format_version": 2,
+        "workflows": [{"id": "relay", "path": _path_of(RelayController), "args": {}}],
+        "components": [],
+    }
+    site = {
+        "format_version": 2,
+        "executors": [
+            {"tasks": ["none"], "executor": {"path": _path_of(RelayExecutor), "args": {}}}
+        ],
+        "components": [],
+    }
+    packed = BytesIO()
+    with tempfile.TemporaryDirectory() as name, zipfile.ZipFile(packed, "w") as archive:
+        job = Path(name) / _JOB
+        for app, file, settings in (
+            (_SERVER_APP, "config_fed_server.json", server),
+            (_SITE_APP, "config_fed_client.json", site),
+        ):
+            (job / app / "config").mkdir(parents=True)
+            write_json(job / app / "config" / file, settings)
+        sign_folders(
+            str(job), load_private_key_file(startup / "lead.key"), str(startup / "lead.crt")
+        )
+        for path in sorted(job.rglob("*")):
+            archive.write(path, path.relative_to(name))
+    return packed.getvalue()
+
+
+def _path_of(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__name__}"

@@ -1,0 +1,170 @@
+"""The site's end: starts FLARE's client, and answers what comes through it."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from eigenfed.errors import ProtocolError
+from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
+from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
+from eigenfed.transport.nvflare.warden import Ward
+from eigenfed.transport.nvflare.wire import FrameSocket, listen_at
+
+logger = logging.getLogger(__name__)
+
+_RETRY_S = 2.0
+_TICK_S = 0.25
+_HEARD_S = 12.0
+_PROBE_S = 5.0
+_STUCK_S = 120.0
+
+
+class NvflareNode:
+    """The connection of a site to its coordinator; a context manager.
+
+    Parameters
+    ----------
+    kit : Path
+        Kit of `create_site_kit`, which is checked first.
+    answer : callable
+        Takes a request and returns the reply, both as bytes. Called by one thread at a time. What
+        it raises stays here: the coordinator hears of a fault, without any text.
+    home : Path
+        Folder for what the engine writes; emptied at the start.
+    log : Path
+        File that the output of the engine is appended to.
+    notice : callable, optional
+        Takes a line for people: what is wrong, what was restarted. By default it is logged.
+
+    Raises
+    ------
+    ProtocolError
+        If the kit is not hardened, is not of a site, or FLARE is not installed.
+    InputError
+        If there is a space in the path of `home`, which FLARE could not use.
+    """
+
+    def __init__(
+        self,
+        kit: Path,
+        answer: Callable[[bytes], bytes],
+        *,
+        home: Path,
+        log: Path,
+        notice: Callable[[str], None] = logger.warning,
+    ) -> None:
+        check_installed()
+        check_hardened(kit)
+        if not is_of_site(kit):
+            raise ProtocolError(f"The kit {kit.name!r} is the coordinator's. Name the site's.")
+        self._kit, self._answer, self._home, self._log = kit, answer, home, log
+        self._notice = notice
+        self._answering = threading.Lock()
+        self._heard = float("-inf")
+        self._problem = "not started"
+        self._client: Ward | None = None
+
+    def __enter__(self) -> "NvflareNode":
+        prepare_home(self._kit, self._home)
+        self._socket = self._home / "node.sock"
+        self._listener = listen_at(self._socket)
+        threading.Thread(target=self._accept, daemon=True, name="eigenfed node").start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._client is not None:
+            self._client.end()
+        self._listener.close()
+        self._socket.unlink(missing_ok=True)
+
+    def run(self, stop: threading.Event) -> None:
+        """Keep the client running, restarting it as needed, until `stop` is set.
+
+        Raises
+        ------
+        ConnectionError
+            If the server and this site do not accept each other's certificates, which no waiting
+            would change. A server that cannot be reached is waited for.
+        """
+        while not stop.is_set():
+            try:
+                check_connection(self._kit)
+            except Unreachable as error:
+                self._report(str(error))
+                stop.wait(_RETRY_S)
+                continue
+            self._report("")
+            workspace = prepare_home(self._kit, self._home)
+            self._client = start_engine(self._kit, workspace, socket=self._socket, log=self._log)
+            self._watch(self._client, stop)
+            self._client.end()
+
+    def _watch(self, client: Ward, stop: threading.Event) -> None:
+        """Return when the client has to be started again: it ended, or lost the server for good.
+
+        The client would try to reconnect for ever, at growing intervals.
+        """
+        begun = probed = time.monotonic()
+        while not stop.wait(_TICK_S):
+            now = time.monotonic()
+            quiet = now - max(begun, self._heard)
+            if not client.is_running():
+                self._report("The client of FLARE ended, and is started again.")
+                return
+            if quiet > _STUCK_S:
+                self._report("Nothing is heard of the coordinator; the client is started again.")
+                return
+            if quiet > _HEARD_S and now - probed > _PROBE_S:
+                probed = now
+                try:
+                    check_connection(self._kit)
+                except ConnectionError:
+                    return
+
+    def state(self) -> str:
+        """Return in a few words how things stand, to show to people."""
+        host, port = read_address(self._kit)
+        if time.monotonic() - self._heard < _HEARD_S:
+            return f"connected to {host}:{port}"
+        return self._problem or f"connecting to {host}:{port}"
+
+    def _report(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            self._notice(problem)
+        self._problem = problem
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connected, _ = self._listener.accept()
+            except OSError:
+                return
+            far = FrameSocket(connected)
+            threading.Thread(target=self._serve, args=(far,), daemon=True).start()
+
+    def _serve(self, far: FrameSocket) -> None:
+        """Answer pings and requests of one connection, until it is closed."""
+        try:
+            while True:
+                header, data = far.receive()
+                if header["do"] == "ping":
+                    if header["heard"]:
+                        self._heard = time.monotonic()
+                    far.send({"is": "here"})
+                else:
+                    self._reply(far, bytes(data))
+        except (ConnectionError, KeyError, ValueError):
+            far.close()
+
+    def _reply(self, far: FrameSocket, data: bytes) -> None:
+        try:
+            with self._answering:
+                reply = self._answer(data)
+        except Exception:
+            logger.exception("The site could not answer a request.")
+            far.send({"is": "failure"})
+        else:
+            far.send({"is": "answer"}, reply)

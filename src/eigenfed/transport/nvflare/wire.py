@@ -1,0 +1,112 @@
+"""Bytes with a header on a Unix socket, between our processes and FLARE's on the same machine.
+
+A frame is the lengths of header and body (4 and 8 bytes, big-endian), the header as JSON, and the
+body. The socket has mode 0600 in a folder of mode 0700; nothing is ever pickled.
+"""
+
+import json
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+Header = dict[str, Any]
+
+_LENGTHS = struct.Struct(">IQ")
+_LARGEST_HEADER = 1 << 20
+_LARGEST_BODY = 1 << 36
+_LONGEST_PATH = 100
+
+
+class FrameSocket:
+    """A connected Unix socket that frames are sent through and received from.
+
+    Several threads may send; one receives. Both raise ConnectionError once the other end is gone.
+    """
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._sending = threading.Lock()
+
+    def send(self, header: Header, body: bytes | memoryview = b"") -> None:
+        """Send a frame."""
+        head = json.dumps(header).encode()
+        try:
+            with self._sending:
+                self._socket.sendall(_LENGTHS.pack(len(head), len(body)) + head)
+                self._socket.sendall(body)
+        except OSError as error:
+            raise ConnectionError("The other end of the socket is gone.") from error
+
+    def receive(self) -> tuple[Header, bytearray]:
+        """Wait for a frame."""
+        head_size, body_size = _LENGTHS.unpack(self._read(_LENGTHS.size))
+        if head_size > _LARGEST_HEADER or body_size > _LARGEST_BODY:
+            raise ConnectionError("The other end of the socket does not send frames.")
+        header = json.loads(self._read(head_size))
+        return header, self._read(body_size)
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """Give up sending and receiving after some time, with a ConnectionError."""
+        self._socket.settimeout(seconds)
+
+    def close(self) -> None:
+        """Close the socket, which ends what other threads wait for."""
+        with suppress(OSError):  # the other end may have been faster
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray(size)
+        view = memoryview(data)
+        done = 0
+        while done < size:
+            try:
+                count = self._socket.recv_into(view[done:])
+            except OSError as error:
+                raise ConnectionError("The other end of the socket is gone.") from error
+            if not count:
+                raise ConnectionError("The other end of the socket is closed.")
+            done += count
+        return data
+
+
+def listen_at(path: Path) -> socket.socket:
+    """Listen on a Unix socket that only our own user can connect to."""
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with _short_path(path) as address:
+        listener.bind(address)
+    path.chmod(0o600)  # before anybody can connect
+    listener.listen(64)
+    return listener
+
+
+def connect_to(path: Path, timeout_s: float | None = None) -> FrameSocket:
+    """Connect to a Unix socket; ConnectionError where nobody listens."""
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.settimeout(timeout_s)
+    try:
+        with _short_path(path) as address:
+            connected.connect(address)
+    except OSError as error:
+        connected.close()
+        raise ConnectionError("Nobody listens at the socket.") from error
+    return FrameSocket(connected)
+
+
+@contextmanager
+def _short_path(path: Path) -> Iterator[str]:
+    """Yield a path to the same file that is short enough for the address of a socket."""
+    if len(os.fsencode(path)) <= _LONGEST_PATH:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
