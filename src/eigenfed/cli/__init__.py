@@ -9,7 +9,9 @@
 - `stream_command`: ``eigenfed stream``: summarize rows that are read once.
 - `merge_command`: ``eigenfed merge``: combine summaries.
 - `network_command`: ``eigenfed network``: exchange keys between a coordinator and its sites.
-- `site_command`: ``eigenfed site``: a site's consent to studies.
+- `site_command`, `site_run`: ``eigenfed site``: a site that approves studies and answers them.
+- `coordinate_command`: ``eigenfed coordinate``: run a study with sites on other machines.
+- `drop_command`: ``eigenfed drop``: what the files of a drop folder hold.
 - `ledger_command`: ``eigenfed ledger``: create, show, verify and unblock a site's ledger.
 - `audit_command`: ``eigenfed audit``: attack a configuration.
 - `demo_command`: ``eigenfed demo``: a complete study on generated data.

@@ -7,7 +7,9 @@ import click
 
 from eigenfed.cli.audit_command import audit
 from eigenfed.cli.cache_command import cache
+from eigenfed.cli.coordinate_command import coordinate
 from eigenfed.cli.demo_command import demo
+from eigenfed.cli.drop_command import drop
 from eigenfed.cli.fit_command import fit
 from eigenfed.cli.init_command import init
 from eigenfed.cli.ledger_command import ledger
@@ -75,7 +77,7 @@ def cli() -> None:
 
 for command in (
     *(init, plan, fit, project, report, stream, merge),
-    *(network, site, ledger, cache, audit, demo),
+    *(network, site, coordinate, drop, ledger, cache, audit, demo),
 ):
     cli.add_command(command)
 

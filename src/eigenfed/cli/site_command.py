@@ -1,4 +1,4 @@
-"""``eigenfed site``: a site's consent to studies."""
+"""``eigenfed site``: a site's consent to studies, and the site that answers them."""
 
 import sys
 from pathlib import Path
@@ -35,17 +35,44 @@ class SiteCommands(click.Group):
     cls=SiteCommands,
     epilog=example(
         "eigenfed site approve study.toml site.toml",
+        "eigenfed site site.toml",
         "eigenfed site show site.toml",
         "eigenfed site withdraw study.toml site.toml",
     ),
-    short_help="Approve studies, at a site.",
+    short_help="Approve studies and answer them, at a site.",
 )
 def site() -> None:
-    """Decide at a site which studies it answers.
+    """Decide at a site which studies it answers, and answer them.
 
     A site answers only studies of which it has approved the file. What the coordinator asks for
     beyond that is refused.
     """
+
+
+@site.command(
+    epilog=example(
+        "eigenfed site site.toml",
+        "eigenfed site run site.toml --once",
+    ),
+    short_help="Answer the runs of approved studies, until stopped.",
+)
+@click.argument("site_file", metavar="SITE", type=options.FILE)
+@click.option(
+    "--once",
+    is_flag=True,
+    help='With engine = "files": answer what is there, and exit.',
+)
+@print_result
+def run(console: Console, site_file: Path, once: bool) -> CommandResult:
+    """Answer the coordinator of the network that the site with the file SITE has joined.
+
+    Only runs of approved studies are answered, within the site's policy and budget. The command
+    stays up across studies; it may be stopped and started at any time, also within a run. Results
+    arrive in the folder results beside SITE, with a page about the site's own rows.
+    """
+    from eigenfed.cli.site_run import answer_waiting, serve_until_stopped
+
+    return (answer_waiting if once else serve_until_stopped)(console, site_file)
 
 
 @site.command(

@@ -306,6 +306,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         self.privacy_: Statement | None = found.privacy
         self.signal_: Array | None = found.signal
         self.by_site_: dict[str, SiteLevel] | None = found.by_site
+        self.engine_ = "in_process"
         warn_of_noise(found)
 
     def _take_sources(self, sources: dict[str, Source]) -> None:

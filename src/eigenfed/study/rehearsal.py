@@ -57,19 +57,7 @@ class Rehearsal:
 
     def estimator(self) -> FederatedPCA:
         """Return the estimator that the study defines, not yet fitted."""
-        study = self.study
-        return FederatedPCA(
-            study.components,
-            method=study.method,
-            center=study.center,
-            scale=study.scale,
-            prepare=study.prepare or None,
-            secure=study.secure,
-            privacy=study.privacy,
-            tol=study.tol,
-            certify=study.certify,
-            random_state=study.seed,
-        )
+        return make_estimator(self.study)
 
     def fit(
         self, pca: FederatedPCA, callback: Callable[[RoundRecord], None] | None = None
@@ -146,6 +134,22 @@ class Rehearsal:
                 "columns."
             )
         return common
+
+
+def make_estimator(study: StudyFile) -> FederatedPCA:
+    """Return the estimator that a study defines, not yet fitted."""
+    return FederatedPCA(
+        study.components,
+        method=study.method,
+        center=study.center,
+        scale=study.scale,
+        prepare=study.prepare or None,
+        secure=study.secure,
+        privacy=study.privacy,
+        tol=study.tol,
+        certify=study.certify,
+        random_state=study.seed,
+    )
 
 
 def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:

@@ -6,6 +6,9 @@ Only an engine's own module imports what the engine needs, when the class is fir
 - `engine`: what an engine is, and the engines by name.
 - `local`, `processes`: sites on threads, sites in child processes.
 - `rounds`: the record and the log of each round.
+- `bundles`, `signed`: signed messages between machines, and both ends of such a connection.
+- `remote`: what the coordinator sends to sites on other machines, receives and writes down.
+- `filedrop`: messages as files in a folder.
 - `run_account`: what is known of a run when it is over.
 - `transcript`: the recorded rounds of a run, from which it resumes.
 """

@@ -176,6 +176,12 @@ class Bundle:
         manifest = Manifest.from_bytes(data[len(_MARK) : end])
         return cls(manifest, bytes.fromhex(signature[:-1].decode("ascii")), data[start:])
 
+    def to_bytes(self) -> bytes:
+        """Serialise."""
+        signature = self.signature.hex().encode("ascii")
+        parts = (_MARK, self.manifest.to_bytes(), b"\n", signature, b"\n", self.message)
+        return b"".join(parts)
+
     def is_signed_by(self, public: bytes) -> bool:
         """Return whether the owner of a public key has signed it."""
         return is_signed(public, _statement(self.manifest.to_bytes()), self.signature)
@@ -194,9 +200,9 @@ def sign_bundle(
     sender, recipient, answers : str
         As in `Manifest`.
     """
-    manifest = Manifest.of(message, sender=sender, recipient=recipient, answers=answers).to_bytes()
-    signature = identity.sign(_statement(manifest)).hex().encode("ascii")
-    return b"".join((_MARK, manifest, b"\n", signature, b"\n", message))
+    manifest = Manifest.of(message, sender=sender, recipient=recipient, answers=answers)
+    signature = identity.sign(_statement(manifest.to_bytes()))
+    return Bundle(manifest, signature, message).to_bytes()
 
 
 def hash_message(message: bytes) -> str:

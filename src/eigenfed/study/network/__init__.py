@@ -18,5 +18,9 @@ People compare the fingerprints of what they send each other by another way, suc
 - `inviting`: the coordinator's steps of the exchange; `joining`: those of a site.
 - `study_terms`: what a study asks of a site, in words, and what the site's policy refuses.
 - `approvals`: the studies that a site has approved.
+- `engines`: how messages travel, at the coordinator and at a site.
+- `coordinator_run`: a run of a study, at the coordinator.
+- `site_service`: a site that answers the runs of approved studies.
+- `results_sent`: the result that the sites get at the end.
 - `network_facts`: what a network folder holds.
 """

@@ -57,7 +57,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "prepare": _describe_preparation(pca),
         "secure": pca.secure,
         "split": pca.split,
-        "engine": "in_process",
+        "engine": pca.engine_,
         "run": next((reply.run for sent in pca.egress_.values() for reply in sent), None),
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {

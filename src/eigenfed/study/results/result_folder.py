@@ -227,11 +227,12 @@ def write_result(
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
-                _write_scores(new, _check_file_name(site), found, _feature_names(pca))
+                write_scores(new, _check_file_name(site), found, _feature_names(pca))
     return facts
 
 
-def _write_scores(folder: Path, site: str, found: Projected, names: Sequence[str]) -> None:
+def write_scores(folder: Path, site: str, found: Projected, names: Sequence[str]) -> None:
+    """Write the scores of a site into the folder ``scores`` of a result, which exists."""
     np.save(folder / "scores" / f"{site}.npy", found.scores)
     if found.row_ids is not None:
         _write_json(folder / "scores" / f"{site}.rows.json", list(found.row_ids))

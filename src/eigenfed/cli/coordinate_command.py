@@ -1,0 +1,163 @@
+"""``eigenfed coordinate``: run a study with sites on other machines."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eigenfed.cli import options
+from eigenfed.cli.options import example
+from eigenfed.cli.output import CommandResult, Console, print_result
+from eigenfed.cli.result_writer import list_arguments
+from eigenfed.cli.tables import fit_text, judge_facts
+from eigenfed.errors import NOISE
+
+if TYPE_CHECKING:
+    from eigenfed.study.config import StudyFile
+    from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
+    from eigenfed.study.network.engines import Carrier
+
+
+@click.command(
+    epilog=example(
+        "Run a study, or go on with a run of it that was interrupted:",
+        "  eigenfed coordinate study.toml -o result",
+        'With engine = "files", send what is due and take what has come:',
+        "  eigenfed coordinate study.toml -o result --once",
+    ),
+    short_help="Run a study with sites on other machines.",
+)
+@click.argument("study", type=options.FILE)
+@click.option(
+    "-o", "--out", type=options.NEW, required=True, help="Folder for the result and its report."
+)
+@click.option(
+    "--patience",
+    "patience_s",
+    type=click.FloatRange(min=0.0),
+    default=120.0,
+    show_default=True,
+    help="Seconds to wait for sites beyond the quorum before a run starts.",
+)
+@click.option(
+    "--once",
+    is_flag=True,
+    help='With engine = "files": do not wait for replies; exit and go on when called again.',
+)
+@click.option("--new", is_flag=True, help="Begin a new run instead of one that was interrupted.")
+@options.force
+@print_result
+def coordinate(
+    console: Console,
+    study: Path,
+    out: Path,
+    patience_s: float,
+    once: bool,
+    new: bool,
+    force: bool,
+) -> CommandResult:
+    """Run STUDY with its sites, on the engine that it names, and write the result.
+
+    The sites must have joined the network of the study (eigenfed network) and approved the study
+    (eigenfed site approve). A run that was interrupted goes on where it was: nothing is paid twice.
+    """
+    from eigenfed.errors import SiteLost
+    from eigenfed.study.config import read_study
+    from eigenfed.study.network.coordinator_run import Coordinator
+    from eigenfed.study.network.engines import open_carrier, wait_for_sites
+    from eigenfed.study.network.key_files import read_identity
+    from eigenfed.study.network.network_folder import COORDINATOR_KEY, coordinator_folder
+    from eigenfed.study.network.roster_file import ROSTER, read_roster
+    from eigenfed.study.network.site_service import lock_folder
+    from eigenfed.study.results.result_folder import check_free
+
+    asked = read_study(study)
+    folder = coordinator_folder(asked)
+    check_free(out, force=force)
+    if once and asked.engine != "files":
+        raise click.UsageError('--once requires engine = "files" in the study. Drop it.')
+    roster, identity = read_roster(folder / ROSTER), read_identity(folder / COORDINATOR_KEY)
+    stop = threading.Event()
+    with lock_folder(folder), open_carrier(asked, folder, stop, wait=not once) as carrier:
+        coordinator = Coordinator(asked, roster, identity, folder, carrier.connect)
+        if new:
+            coordinator.abandon_begun()
+        present = wait_for_sites(
+            carrier,
+            asked,
+            stop,
+            patience_s=patience_s,
+            note=lambda found: console.note(_list_present(asked, found)),
+        )
+        try:
+            with _stopping(stop), console.rounds(asked.tol) as callback:
+                run = coordinator.run(present, callback)
+        except SiteLost as lost:
+            if not once:
+                raise
+            return _describe_waiting(lost)
+        return _write(console, coordinator, run, carrier, asked, out, force=force)
+
+
+@contextmanager
+def _stopping(stop: threading.Event) -> Iterator[None]:
+    """Let threads that wait for sites end with the command."""
+    try:
+        yield
+    except BaseException:
+        stop.set()
+        raise
+
+
+def _list_present(study: "StudyFile", present: frozenset[str]) -> str:
+    missing = sorted(set(study.sites) - present)
+    there = f"{len(present)} of {len(study.sites)} sites are here"
+    return f"{there}; waiting for {', '.join(missing)}." if missing else f"{there}."
+
+
+def _describe_waiting(lost: Any) -> CommandResult:
+    names = ", ".join(lost.sites)
+    return CommandResult(
+        {"waiting": list(lost.sites), "round": lost.round_},
+        f"Round {lost.round_} waits for: {names}. Run this again when their replies have come.",
+    )
+
+
+def _write(
+    console: Console,
+    coordinator: "Coordinator",
+    run: "CoordinatedRun",
+    carrier: "Carrier",
+    study: "StudyFile",
+    out: Path,
+    *,
+    force: bool,
+) -> CommandResult:
+    from eigenfed.report.html import write_pages
+    from eigenfed.study.network.engines import FileCarrier
+    from eigenfed.study.network.results_sent import read_sent_files
+    from eigenfed.study.results.result_folder import write_result
+
+    facts = write_result(
+        out,
+        run.estimator,
+        sites=run.sites,
+        study=study.name,
+        command=list_arguments(click.get_current_context()),
+        date=datetime.now(UTC).date().isoformat(),
+        force=force,
+    )
+    report = write_pages(out).shared
+    for site, reason in coordinator.finish(run, read_sent_files(out)).items():
+        console.note(f"Site {site} did not take the result: {reason}")
+    if isinstance(carrier, FileCarrier):
+        carrier.clear(run.run)
+    verdict = judge_facts(facts)
+    lines = [f"result       {out}", f"report       {report}"]
+    text = "\n".join([*verdict.problems, fit_text(facts), *lines])
+    data = facts | {"folder": str(out), "resumed": run.resumed}
+    return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)

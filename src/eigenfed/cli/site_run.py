@@ -1,0 +1,95 @@
+"""A site that answers: what ``eigenfed site run`` does."""
+
+import logging
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eigenfed.cli.output import CommandResult, Console
+
+if TYPE_CHECKING:
+    from eigenfed.study.config import SiteFile
+    from eigenfed.study.network.roster_file import NetworkRoster
+    from eigenfed.study.network.site_service import SiteService
+    from eigenfed.transport.signed import SignedSite
+
+
+def serve_until_stopped(console: Console, path: Path) -> CommandResult:
+    """Answer requests until the process is told to stop."""
+    from eigenfed.study.network.engines import serve_site
+    from eigenfed.study.network.site_service import lock_folder
+
+    site = _read(path)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    _log_to_standard_error(console)
+    with lock_folder(site.network):
+        roster, service, signed = _open(console, site)
+        names = ", ".join(study.name for study in service.open_all()) or "none"
+        console.note(
+            f"Site {site.name} of the network {roster.study} is up; approved studies: {names}."
+        )
+        serve_site(site, roster, signed, stop)
+    return CommandResult({"site": site.name, "stopped": True}, f"Site {site.name} has stopped.")
+
+
+def answer_waiting(console: Console, path: Path) -> CommandResult:
+    """Answer the requests that are in the drop folder now."""
+    from eigenfed.study.network.engines import answer_once
+    from eigenfed.study.network.site_service import lock_folder
+
+    site = _read(path)
+    with lock_folder(site.network):
+        roster, _, signed = _open(console, site)
+        count = answer_once(site, roster, signed)
+    plural = "" if count == 1 else "s"
+    return CommandResult(
+        {"site": site.name, "answered": count},
+        f"Site {site.name} answered {count} request{plural}.",
+    )
+
+
+def _read(path: Path) -> "SiteFile":
+    from eigenfed.study.config import read_site
+
+    return read_site(path)
+
+
+def _open(console: Console, site: "SiteFile") -> "tuple[NetworkRoster, SiteService, SignedSite]":
+    from eigenfed.study.network.key_files import read_identity
+    from eigenfed.study.network.network_folder import SITE_KEY
+    from eigenfed.study.network.roster_file import ROSTER, read_roster
+    from eigenfed.study.network.site_service import SiteService
+    from eigenfed.transport.signed import SignedSite
+
+    roster, identity = read_roster(site.network / ROSTER), read_identity(site.network / SITE_KEY)
+    service = SiteService(site, roster, identity, lambda folder: _write_page(console, folder))
+    signed = SignedSite(service, name=site.name, identity=identity, coordinator=roster.coordinator)
+    return roster, service, signed
+
+
+def _write_page(console: Console, folder: Path) -> None:
+    """Write the pages of a result that has arrived; the result is there without them too."""
+    from eigenfed.errors import EigenfedError
+    from eigenfed.report.html import write_pages
+
+    try:
+        page = write_pages(folder).shared
+    except (EigenfedError, OSError):
+        logging.getLogger(__name__).exception("the pages of %s were not written", folder.name)
+        return
+    console.note(f"A result has arrived: {page}")
+
+
+def _log_to_standard_error(console: Console) -> None:
+    """Log what happens at the site, to its own terminal or log file."""
+    if console.quiet:
+        return
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    log: Any = logging.getLogger("eigenfed")
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)

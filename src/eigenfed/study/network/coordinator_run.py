@@ -1,0 +1,317 @@
+"""The coordinator of a study between machines: one run, from the first request to the result.
+
+::
+
+    network/runs/<run>.transcript      what the sites replied; the run resumes from it
+    network/runs/<run>.jsonl           the rounds, and what left each site in them
+
+A run that was interrupted goes on from its transcript when the study is coordinated again: sites
+answer a request that they have answered before with the reply that they have stored.
+"""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from eigenfed.errors import EigenfedError, InputError, SiteLost
+from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.in_process import check_scaled, total_of
+from eigenfed.estimators.network_fit import take_outcome
+from eigenfed.estimators.resumable_run import RunOutcome
+from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.component_count import count_per_request
+from eigenfed.protocol.core import drive
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.gate.records import Egress
+from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
+from eigenfed.protocol.method import Shape
+from eigenfed.protocol.method_registry import choose_method
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.study import Study, open_message
+from eigenfed.study.config import StudyFile
+from eigenfed.study.network.key_files import create_private_folder
+from eigenfed.study.network.results_sent import close_message
+from eigenfed.study.network.roster_file import NetworkRoster
+from eigenfed.study.rehearsal import make_estimator
+from eigenfed.transport.engine import Callback
+from eigenfed.transport.local import Answering
+from eigenfed.transport.remote import RemoteTransport, RoundJournal
+from eigenfed.transport.run_account import Leakage, RunAccount
+from eigenfed.transport.signed import SignedConnection
+from eigenfed.transport.transcript import Transcript
+
+_log = logging.getLogger(__name__)
+
+RUNS = "runs"
+_TAKEN = ("reply", "refusal")
+_ROWS_ASSUMED = 10_000
+"""Rows of the largest site, for the choice of a method, where the study does not tell."""
+
+
+@dataclass(frozen=True)
+class CoordinatedRun:
+    """A run that is over.
+
+    Attributes
+    ----------
+    estimator : FederatedPCA
+        With the result.
+    run : str
+        Name of the run.
+    sites : tuple of str
+        The sites that took part.
+    resumed : bool
+        Whether it went on from a transcript.
+    """
+
+    estimator: FederatedPCA
+    run: str
+    sites: tuple[str, ...]
+    resumed: bool
+
+
+class Coordinator:
+    """Runs a study with the sites of a roster.
+
+    Parameters
+    ----------
+    study : StudyFile
+    roster : NetworkRoster
+    identity : Identity
+        The coordinator's key.
+    folder : Path
+        The coordinator's network folder.
+    connect : callable
+        Returns what carries bundles to a site and back.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        roster: NetworkRoster,
+        identity: Identity,
+        folder: Path,
+        connect: Callable[[str], Answering],
+    ) -> None:
+        _check_members(study, roster, identity)
+        self._file = study
+        self._roster = roster
+        self._identity = identity
+        self._runs = folder / RUNS
+        create_private_folder(self._runs)
+        self._connections: dict[str, Answering] = {
+            site: SignedConnection(
+                connect(site), site=site, identity=identity, public=roster.sites[site]
+            )
+            for site in sorted(study.sites)
+        }
+
+    def run(self, present: tuple[str, ...], callback: Callback | None = None) -> CoordinatedRun:
+        """Run the study, or go on with a run of it that was interrupted.
+
+        Where a site is lost for good and enough others are left, a new run begins without it.
+
+        Parameters
+        ----------
+        present : tuple of str
+            The sites that can be reached now; at least as many as the study's quorum.
+        callback : callable, optional
+            Called with each `RoundRecord` when the round is over.
+
+        Raises
+        ------
+        SiteLost
+            If too few sites are left. The run can be resumed when they are back.
+        SiteRefused
+            If a site refuses a request.
+        """
+        begun = self._find_begun()
+        sites = tuple(begun.about["sites"]) if begun is not None else self._choose(present)
+        while True:
+            try:
+                with begun or self._begin(sites) as record:
+                    return self._continue(record, sites, callback, resumed=begun is not None)
+            except SiteLost as lost:
+                left = tuple(site for site in sites if site not in lost.sites)
+                if self._file.study.masked or len(left) < self._file.quorum:
+                    raise
+                _log.warning("a new run begins without %s", ", ".join(lost.sites))
+                self.abandon(record.run)
+                begun, sites = None, left
+
+    def _choose(self, present: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the sites of a new run; a secure aggregation names all, and some may drop out."""
+        if len(present) < self._file.quorum:
+            raise InputError(
+                f"{self._file.path}: a run requires quorum = {self._file.quorum} sites, and "
+                f"{len(present)} can be reached: {', '.join(present) or 'none'}. Start the others."
+            )
+        return tuple(sorted(self._file.sites if self._file.study.masked else present))
+
+    def _find_begun(self) -> Transcript | None:
+        """Return the transcript of this study's last run, if the run is not finished."""
+        paths = sorted(self._runs.glob("*.transcript"), key=lambda path: path.stat().st_mtime)
+        for path in reversed(paths):
+            record = Transcript(path)
+            is_ours = record.about.get("study") == self._file.study.digest
+            if is_ours and record.account is None:
+                return record
+            record.close()
+            if is_ours:
+                return None
+        return None
+
+    def _begin(self, sites: tuple[str, ...]) -> Transcript:
+        seed = self._file.seed
+        about = {
+            "study": self._file.study.digest,
+            "sites": list(sites),
+            "seed": secrets.randbits(31) if seed is None else seed,
+        }
+        run = uuid.uuid4().hex
+        privacy = self._file.privacy
+        # A coordinator that is trusted with the noise would draw it again: such a run is not
+        # resumed, and sums without noise are not written to a disk.
+        is_kept = privacy is None or privacy.trust != "central"
+        path = self._runs / f"{run}.transcript" if is_kept else None
+        return Transcript(path, run=run, about=about)
+
+    def _continue(
+        self,
+        record: Transcript,
+        sites: tuple[str, ...],
+        callback: Callback | None,
+        *,
+        resumed: bool,
+    ) -> CoordinatedRun:
+        study, reason = self._choose_method(len(sites))
+        journal = RoundJournal(self._runs / f"{record.run}.jsonl")
+        transport = RemoteTransport(
+            {site: self._connections[site] for site in sites},
+            study=study,
+            run=record.run,
+            journal=journal,
+            deadline_s=self._file.deadline_s,
+            callback=callback,
+        )
+        transport.open_with(
+            open_message(record.run, self._file.study, study.method, self._identity)
+        )
+        roster = self._roster.roster_of(study.sites) if study.masked else None
+        rng = np.random.default_rng(int(record.about["seed"]))
+        protocol = pca(study, rng=rng, total=total_of(roster, record.run))
+        found = drive(protocol, transport, record)
+        found = replace(found, why=found.why or reason)
+        left = journal.list_egress(sites)
+        leakage = _estimate_leakage(found, left)
+        account = RunAccount(journal.rounds, left, leakage)
+        if record.account is None:
+            record.finish(account.to_json())
+        outcome = RunOutcome(found, journal.rounds, left, {}, leakage)
+        names = tuple(map(str, self._file.features))
+        estimator = take_outcome(
+            make_estimator(self._file), study, outcome, names, engine=self._file.engine
+        )
+        return CoordinatedRun(estimator, record.run, sites, resumed)
+
+    def _choose_method(self, sites: int) -> tuple[Study, str]:
+        study, expected = self._file.study, self._file.expected
+        rows = expected.rows if expected is not None and expected.rows else {}
+        largest = max(rows.values(), default=_ROWS_ASSUMED)
+        d = study.width(len(self._file.features))
+        shape = Shape(
+            rows=largest,
+            features=d,
+            components=count_per_request(study.components, min(largest * sites, d)),
+            sites=sites,
+            secure=study.masked,
+            certify=study.certify,
+        )
+        if study.privacy is not None:
+            check_scaled(study)
+        method, reason = choose_method(study, shape)
+        return study.with_method(method), reason
+
+    def finish(self, run: CoordinatedRun, result: Mapping[str, bytes]) -> dict[str, str]:
+        """Send the result to the sites, which forget the run; return those that did not take it.
+
+        Parameters
+        ----------
+        run : CoordinatedRun
+        result : mapping of str to bytes
+            Files of the result folder by name.
+        """
+        message = close_message(run.run, result)
+        missed = {}
+        for site in run.sites:
+            try:
+                reply = Message.from_bytes(self._connections[site].answer(message), *_TAKEN)
+            except (ConnectionError, EigenfedError) as error:
+                missed[site] = str(error)
+            else:
+                # A site that has closed the run already has the result.
+                if reply.kind == "refusal" and reply.label != "closed":
+                    missed[site] = REFUSAL_TEXTS.get(reply.label, reply.label)
+        return missed
+
+    def abandon_begun(self) -> None:
+        """Remove the run that would be resumed, if there is one."""
+        begun = self._find_begun()
+        if begun is not None:
+            begun.close()
+            self.abandon(begun.run)
+
+    def abandon(self, run: str) -> None:
+        """Remove a run that is not to be resumed."""
+        (self._runs / f"{run}.transcript").unlink(missing_ok=True)
+        (self._runs / f"{run}.jsonl").unlink(missing_ok=True)
+
+
+def _check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -> None:
+    unknown = sorted(set(study.sites) - set(roster.sites))
+    if unknown:
+        raise InputError(
+            f"{study.path} names the site {unknown[0]!r}, which is not in the roster. Admit it "
+            "with eigenfed network admit, or leave it out of the study."
+        )
+    if identity.public != roster.coordinator:
+        raise InputError(
+            "The coordinator's key is not the one in the roster, so no site would answer it. "
+            "Restore the key, or make a new network with eigenfed network init."
+        )
+    if isinstance(study.features, str):
+        raise InputError(f"{study.path}: list the features, or set manifest.")
+
+
+def _estimate_leakage(found: Decomposition, left: Mapping[str, tuple[Egress, ...]]) -> Leakage:
+    """Return what the coordinator knows of the covariance, as far as it can tell.
+
+    The fractions are those of the pooled rows. Each site has the exact ones of its own rows.
+    """
+    replies = [entry for entries in left.values() for entry in entries]
+    if any(entry.release.reveals is Reveals.SCATTER for entry in replies):
+        return Leakage(1.0, 1.0)
+    d = found.components.shape[1]
+    columns = max(
+        (
+            sum(
+                shape[1]
+                for entry in entries
+                if entry.release.reveals is Reveals.DIRECTIONS
+                for shape in entry.shapes.values()
+                if len(shape) == 2 and shape[0] == d
+            )
+            for entries in left.values()
+        ),
+        default=0,
+    )
+    known = float(found.variances.sum() + found.further.sum())
+    total = found.total_variance
+    part = min(known / total, 1.0) if total > 0.0 else 1.0
+    return Leakage(min(columns / d, 1.0), part)

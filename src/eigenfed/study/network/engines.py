@@ -1,0 +1,154 @@
+"""How the messages of a network travel: the engine of a study, at the coordinator and at a site."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from eigenfed.errors import InputError
+from eigenfed.study.config import SiteFile, StudyFile
+from eigenfed.study.network.network_folder import SERVER_KIT, SITE_KIT
+from eigenfed.study.network.roster_file import NetworkRoster, find_drop
+from eigenfed.transport.filedrop import DropConnection, DropInbox
+from eigenfed.transport.local import Answering
+
+ENGINE_HOME, ENGINE_LOG = "engine", "engine.log"
+_LOOK_S = 0.2
+
+
+class Carrier(Protocol):
+    """The coordinator's way to its sites."""
+
+    def connect(self, site: str) -> Answering:
+        """Return what carries bundles to a site and back."""
+
+    def present(self) -> frozenset[str]:
+        """Return the sites that can be reached now."""
+
+
+class FileCarrier:
+    """Carries bundles as files in a drop folder."""
+
+    def __init__(
+        self, drop: Path, sites: Sequence[str], stop: threading.Event, *, wait: bool
+    ) -> None:
+        self._connections = {
+            site: DropConnection(drop, site, stop, wait=wait) for site in sorted(sites)
+        }
+
+    def connect(self, site: str) -> Answering:
+        """Return the connection to a site by files."""
+        return self._connections[site]
+
+    def present(self) -> frozenset[str]:
+        """Return all sites: whether one reads its files is not known before it replies."""
+        return frozenset(self._connections)
+
+    def clear(self, run: str) -> None:
+        """Remove the files of a run."""
+        for connection in self._connections.values():
+            connection.clear(run)
+
+
+@contextmanager
+def open_carrier(
+    study: StudyFile, folder: Path, stop: threading.Event, *, wait: bool = True
+) -> Iterator[Carrier]:
+    """Start the engine of a study at the coordinator, and stop it at the end.
+
+    Parameters
+    ----------
+    study : StudyFile
+    folder : Path
+        The coordinator's network folder.
+    stop : threading.Event
+        Set to give up waiting for sites.
+    wait : bool, default=True
+        With files, whether to wait for replies that are not there yet.
+
+    Raises
+    ------
+    InputError
+        If the study has no engine between machines.
+    ProtocolError
+        If the engine does not start.
+    """
+    if study.engine == "files":
+        drop = None if study.network is None else study.network.drop
+        if drop is None:
+            raise InputError(f'{study.path}: engine = "files" requires drop below [network].')
+        yield FileCarrier(drop, study.sites, stop, wait=wait)
+    elif study.engine == "nvflare":
+        from eigenfed.transport.nvflare.hub import NvflareHub
+
+        kit, home = folder / SERVER_KIT, folder / ENGINE_HOME
+        with NvflareHub(kit, sorted(study.sites), home=home, log=folder / ENGINE_LOG) as hub:
+            yield hub
+    else:
+        raise InputError(
+            f'{study.path}: engine = "{study.engine}" runs all sites in one process. Use eigenfed '
+            'fit --study, or set engine = "nvflare" or "files".'
+        )
+
+
+def wait_for_sites(
+    carrier: Carrier,
+    study: StudyFile,
+    stop: threading.Event,
+    *,
+    patience_s: float,
+    note: Callable[[frozenset[str]], None] = lambda present: None,
+) -> tuple[str, ...]:
+    """Wait until all sites can be reached, or at least the quorum when patience ends.
+
+    Parameters
+    ----------
+    carrier : Carrier
+    study : StudyFile
+    stop : threading.Event
+    patience_s : float
+    note : callable, optional
+        Called with the sites that are there whenever they change.
+
+    Returns
+    -------
+    tuple of str
+        The sites that are there, which may be too few.
+    """
+    ends, before = time.monotonic() + patience_s, frozenset[str]()
+    while True:
+        present = carrier.present()
+        if present != before:
+            note(present)
+            before = present
+        if present >= set(study.sites) or time.monotonic() > ends or stop.wait(_LOOK_S):
+            return tuple(sorted(present & set(study.sites)))
+
+
+def serve_site(
+    site: SiteFile, roster: NetworkRoster, answer: Answering, stop: threading.Event
+) -> None:
+    """Answer bundles at a site, on the engine of its network, until `stop` is set.
+
+    Raises
+    ------
+    InputError, ProtocolError
+        If the engine does not start.
+    """
+    if roster.engine == "files":
+        DropInbox(find_drop(site, roster), site.name, answer).serve(stop)
+        return
+    from eigenfed.transport.nvflare.node import NvflareNode
+
+    home, log = site.network / ENGINE_HOME, site.network / ENGINE_LOG
+    with NvflareNode(site.network / SITE_KIT, answer.answer, home=home, log=log) as node:
+        node.run(stop)
+
+
+def answer_once(site: SiteFile, roster: NetworkRoster, answer: Answering) -> int:
+    """Answer the requests that are in a site's drop folder now; return how many they were."""
+    if roster.engine != "files":
+        raise InputError('--once requires engine = "files". Drop it: the site stays up.')
+    return DropInbox(find_drop(site, roster), site.name, answer).answer_all()

@@ -1,0 +1,82 @@
+"""The end of a run: the result goes to the sites, and each keeps it with its own scores.
+
+The coordinator sends the files of the result folder that everybody may see. A site writes those of
+them that it knows, under names of its own, reads them as strictly as any other result folder, and
+adds the scores of its own rows, which never leave it.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from eigenfed.data.files import FileTable
+from eigenfed.errors import DataError
+from eigenfed.protocol.messages import Message
+from eigenfed.study.results.result_folder import read_result, write_scores
+from eigenfed.study.scores import project_table
+
+SENT = (
+    "result.json",
+    "components.npy",
+    "mean.npy",
+    "scale.npy",
+    "features.txt",
+    "inputs.txt",
+    "selected.npy",
+    "center.npy",
+    "spread.npy",
+    "run.jsonl",
+)
+"""Files of a result folder that are sent to sites."""
+
+
+def read_sent_files(folder: Path) -> dict[str, bytes]:
+    """Return the files of a result folder that are sent to sites."""
+    return {name: (folder / name).read_bytes() for name in SENT if (folder / name).is_file()}
+
+
+def close_message(run: str, result: Mapping[str, bytes]) -> bytes:
+    """Return the message that ends a run at a site and brings the result."""
+    arrays = {name: np.frombuffer(data, np.uint8) for name, data in sorted(result.items())}
+    return Message("close", run, 0, "close", arrays).to_bytes()
+
+
+def write_sent_result(message: Message, folder: Path, site: str, table: FileTable) -> None:
+    """Write the result that a message brings, with the scores of the site's own rows.
+
+    Parameters
+    ----------
+    message : Message
+        Of kind "close".
+    folder : Path
+        A folder that does not exist, or holds the result of an earlier attempt.
+    site : str
+    table : FileTable
+        The site's rows, with the features of the study.
+
+    Raises
+    ------
+    DataError
+        If the message has other files, or they are not a result.
+    """
+    if not set(message.arrays) <= set(SENT):
+        raise DataError("The result has a file that is not part of a result.")
+    new = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    for name, array in message.arrays.items():
+        (new / name).write_bytes(array.tobytes())
+    result = read_result(new)
+    if result.facts["privacy"] is None:
+        # Scores stay at the site, but its folder has the form of every result.
+        facts = json.loads((new / "result.json").read_text("utf-8"))
+        facts |= {"scores": True, "shown_scores": []}
+        (new / "result.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
+        (new / "scores").mkdir()
+        names = result.names or result.labels
+        write_scores(new, site, project_table(result.estimator(), table), names)
+    shutil.rmtree(folder, ignore_errors=True)
+    new.rename(folder)

@@ -1,0 +1,209 @@
+"""A site that stays up: it answers the runs of every study that it has approved.
+
+Each approved study has a gate of its own, with the rows and features that the study names; all of
+them share the site's ledger and policy. A message goes to the gate of its run. Which study a run
+belongs to is known from its opening, which the ledger remembers across restarts.
+"""
+
+import fcntl
+import hashlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenfed.data.files import FileTable
+from eigenfed.errors import DataError, InputError, Refusal
+from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.gate.gate import Site
+from eigenfed.protocol.messages import Message, refusal, unpack
+from eigenfed.protocol.study import Opening
+from eigenfed.study.config import SiteFile, StudyFile
+from eigenfed.study.network.approvals import find_approved, list_approved
+from eigenfed.study.network.results_sent import write_sent_result
+from eigenfed.study.network.roster_file import NetworkRoster
+from eigenfed.study.scores import Rows
+
+_log = logging.getLogger(__name__)
+
+RESULTS = "results"
+
+
+@dataclass(frozen=True, eq=False)
+class ServedStudy:
+    """An approved study, ready to be answered.
+
+    Attributes
+    ----------
+    study : StudyFile
+    site : Site
+        The gate.
+    table : FileTable
+        The rows, with the features of the study.
+    """
+
+    study: StudyFile
+    site: Site
+    table: FileTable
+
+
+class SiteService:
+    """Answers messages of the runs of approved studies.
+
+    Parameters
+    ----------
+    site : SiteFile
+    roster : NetworkRoster
+        As the site has pinned it.
+    identity : Identity
+        The site's key.
+    on_result : callable, optional
+        Called with the folder of a result that has arrived.
+
+    Raises
+    ------
+    InputError
+        If the site has no ledger, or is not in the roster with this key.
+    DataError
+        If the rows of an approved study cannot be read.
+    """
+
+    def __init__(
+        self,
+        site: SiteFile,
+        roster: NetworkRoster,
+        identity: Identity,
+        on_result: Callable[[Path], None] = lambda folder: None,
+    ) -> None:
+        if site.ledger is None:
+            raise InputError(
+                f"{site.path}: ledger is required between machines: it records what leaves, and "
+                f'lets runs go on after a restart. Set ledger = "{site.name}.ledger".'
+            )
+        if roster.sites.get(site.name) != identity.public:
+            raise InputError(
+                f"The roster does not have {site.name!r} with the key of this site. Join the "
+                "network again with eigenfed network join."
+            )
+        self._file = site
+        self._roster = roster
+        self._identity = identity
+        self._on_result = on_result
+        self._ledger = Ledger(site.ledger)
+        self._served: dict[str, ServedStudy] = {}
+        self._runs: dict[str, str] = {}
+
+    def open_all(self) -> list[StudyFile]:
+        """Read the rows of all approved studies now, so that no refusal later depends on them."""
+        return [
+            self._serve(approval.digest, approval.study).study
+            for approval in list_approved(self._file)
+        ]
+
+    def answer(self, data: bytes) -> bytes:
+        """Answer one message, whose signature was verified."""
+        try:
+            message = Message.from_bytes(data, "request", "open", "close")
+        except DataError:
+            return Message("refusal", "", -1, "malformed", {}).to_bytes()
+        try:
+            served = self._find(message)
+            if message.kind == "close":
+                return self._close(message, served)
+        except Refusal as refused:
+            return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
+        return served.site.answer(data)
+
+    def _find(self, message: Message) -> ServedStudy:
+        """Return the study of a message's run, if it is approved."""
+        if message.kind == "open":
+            digest = _read_digest(message)
+        elif message.run in self._runs:
+            digest = self._runs[message.run]
+        else:
+            known = self._ledger.recall(self._file.dataset, message.run)
+            if known is None:
+                raise refusal("closed")
+            digest = _read_digest(Message.from_bytes(known.opening, "open"))
+        study = find_approved(self._file, digest)
+        if study is None:
+            self._served.pop(digest, None)
+            raise refusal("unapproved")
+        self._runs[message.run] = digest
+        return self._serve(digest, study)
+
+    def _serve(self, digest: str, study: StudyFile) -> ServedStudy:
+        if digest not in self._served:
+            self._served[digest] = self._open(digest, study)
+        return self._served[digest]
+
+    def _open(self, digest: str, study: StudyFile) -> ServedStudy:
+        site = self._file
+        if isinstance(study.features, str):
+            raise InputError(f"{study.path}: list the features, or set manifest.")
+        table = Rows.of_site(site).table(list(study.features))
+        asked = study.study
+        gate = Site(
+            site.name,
+            table.source,
+            coordinator=self._roster.coordinator,
+            approved=frozenset({digest}),
+            policy=site.policy,
+            ledger=self._ledger,
+            dataset=site.dataset,
+            identity=self._identity if asked.masked else None,
+            roster=self._roster.roster_of(asked.sites) if asked.masked else None,
+            filtered=bool(site.where),
+            wire=asked.wire,
+            resumable=True,
+        )
+        return ServedStudy(study, gate, table)
+
+    def _close(self, message: Message, served: ServedStudy) -> bytes:
+        """Keep the result of a run, and forget the run."""
+        name = f"{served.study.name}-{message.run[:8]}"
+        folder = self._file.path.parent / RESULTS / name
+        if message.arrays:
+            try:
+                write_sent_result(message, folder, self._file.name, served.table)
+            except (DataError, OSError):
+                _log.exception("the result of run %s cannot be kept", message.run)
+                raise refusal("malformed") from None
+        served.site.close_run(message.run)
+        self._runs.pop(message.run, None)
+        if message.arrays:
+            self._on_result(folder)
+        return Message("reply", message.run, message.round_, "close", {}).to_bytes()
+
+
+def _read_digest(message: Message) -> str:
+    try:
+        opening = unpack(Opening, message.arrays)
+    except DataError:
+        raise refusal("malformed") from None
+    return hashlib.sha256(opening.study.tobytes()).hexdigest()
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a network folder for one process: two would answer, and write, for the same site.
+
+    Raises
+    ------
+    InputError
+        If another process has it.
+    """
+    file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"Another process uses {folder}. Stop it first, or wait until it is done."
+            ) from None
+        yield
+    finally:
+        os.close(file)

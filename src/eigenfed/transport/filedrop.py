@@ -1,0 +1,218 @@
+"""Messages as files in a folder, for sites that have no network: mail, SFTP or a courier.
+
+::
+
+    to-north/<run>-00003-product.request      written by the coordinator, read by site north
+    from-north/<run>-00003-product.reply      written by site north, read by the coordinator
+
+Each file is a bundle: signed, with a manifest that a person can read before it leaves
+(``eigenfed drop show``). Files may come late, twice, in another order or under another name; what
+counts is the manifest. A file that was altered is reported once and otherwise ignored, as if it had
+not come. Nothing is lost when a program ends: it finds the files when it is started again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from eigenfed.data.safe_files import write_at_once
+from eigenfed.errors import DataError
+from eigenfed.transport.bundles import Bundle, Manifest
+from eigenfed.transport.local import Answering
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.1
+_REQUEST, _REPLY = ".request", ".reply"
+
+
+def to_site(drop: Path, site: str) -> Path:
+    """Return the folder of requests to a site."""
+    return drop / f"to-{site}"
+
+
+def from_site(drop: Path, site: str) -> Path:
+    """Return the folder of replies of a site."""
+    return drop / f"from-{site}"
+
+
+def name_bundle(manifest: Manifest) -> str:
+    """Return the name of a bundle's file, without its suffix.
+
+    It consists of the run's name, the round and the operation, and of nothing from the rows.
+    """
+    safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in manifest.run)[:64]
+    kind = manifest.operation if manifest.kind == "request" else manifest.kind
+    return f"{safe}-{max(manifest.round, 0):05d}-{kind}"
+
+
+class _Seen(NamedTuple):
+    """A file as it was when it was read, and its manifest unless it was altered."""
+
+    stamp: tuple[int, int]
+    manifest: Manifest | None
+
+
+class BundleFolder:
+    """The bundles in a folder, each file read once unless it changes.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if it does not exist.
+    suffix : str
+        Of the files to read.
+    """
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._folder = folder
+        self._suffix = suffix
+        self._seen: dict[str, _Seen] = {}
+
+    def read(self) -> Iterator[tuple[Path, Manifest]]:
+        """Yield the bundles that are there now, in order of their names."""
+        for path in sorted(self._folder.glob(f"*{self._suffix}")):
+            manifest = self._read_once(path)
+            if manifest is not None:
+                yield path, manifest
+
+    def _read_once(self, path: Path) -> Manifest | None:
+        try:
+            status = path.stat()
+            stamp = status.st_mtime_ns, status.st_size
+            known = self._seen.get(path.name)
+            if known is None or known.stamp != stamp:
+                known = _Seen(stamp, _read_manifest(path))
+                self._seen[path.name] = known
+            return known.manifest
+        except OSError:
+            # It was removed, or is still being copied: look again later.
+            return None
+
+
+def _read_manifest(path: Path) -> Manifest | None:
+    try:
+        return Bundle.from_bytes(path.read_bytes()).manifest
+    except DataError:
+        _log.warning("%s is incomplete or was altered, and is ignored", path.name)
+        return None
+
+
+class DropConnection:
+    """The coordinator's connection to one site by files.
+
+    Parameters
+    ----------
+    drop : Path
+        The drop folder.
+    site : str
+    stop : threading.Event
+        Set to give up waiting.
+    wait : bool, default=True
+        Whether to wait for replies; otherwise a reply that is not there means a lost site.
+    """
+
+    def __init__(self, drop: Path, site: str, stop: threading.Event, *, wait: bool = True) -> None:
+        self._site = site
+        self._out = to_site(drop, site)
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._replies = BundleFolder(from_site(drop, site), _REPLY)
+        self._stop = stop
+        self._wait = wait
+
+    def answer(self, data: bytes) -> bytes:
+        """Write a request, and return the reply when it is there.
+
+        Raises
+        ------
+        ConnectionError
+            If it is not there and nobody waits for it.
+        """
+        bundle = Bundle.from_bytes(data)
+        path = self._out / f"{name_bundle(bundle.manifest)}{_REQUEST}"
+        if not path.exists() or path.read_bytes() != data:
+            write_at_once(path, data)
+        while True:
+            for found, reply in self._replies.read():
+                if reply.answers == bundle.manifest.sha256:
+                    return found.read_bytes()
+            if not self._wait or self._stop.wait(_POLL_S):
+                raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
+
+    def clear(self, run: str) -> None:
+        """Remove the files of a run that is over; they hold what the site replied."""
+        _remove_run(self._out, _REQUEST, run)
+        _remove_run(from_site(self._out.parent, self._site), _REPLY, run)
+
+
+class DropInbox:
+    """The site's end: answers requests that come as files.
+
+    Parameters
+    ----------
+    drop : Path
+        The drop folder.
+    site : str
+    answer : Answering
+        Takes bundles, and returns bundles.
+    """
+
+    def __init__(self, drop: Path, site: str, answer: Answering) -> None:
+        self._requests = BundleFolder(to_site(drop, site), _REQUEST)
+        self._out = from_site(drop, site)
+        self._out.mkdir(parents=True, exist_ok=True)
+        self._answer = answer
+        self._done: set[str] = set()
+
+    def answer_all(self) -> int:
+        """Answer the requests that are there and have no reply; return how many they were.
+
+        Requests are answered in the order of their rounds, whatever their files are called.
+        """
+        waiting = sorted(self._requests.read(), key=lambda found: _order(found[1]))
+        count = 0
+        for path, manifest in waiting:
+            reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
+            if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
+                continue
+            write_at_once(reply, self._answer.answer(path.read_bytes()))
+            self._done.add(manifest.sha256)
+            count += 1
+        return count
+
+    def serve(self, stop: threading.Event, note: Callable[[int], None] = lambda _: None) -> None:
+        """Answer requests as they come, until `stop` is set."""
+        while not stop.is_set():
+            try:
+                count = self.answer_all()
+            except OSError as error:
+                # A full disk or a folder that is away for a moment: the request is still there.
+                _log.warning("the drop folder cannot be used: %s", error.strerror)
+                count = 0
+                time.sleep(_POLL_S)
+            if count:
+                note(count)
+            stop.wait(_POLL_S)
+
+
+def _order(manifest: Manifest) -> tuple[bool, bool, str, int]:
+    # An opening has round 0, as the first request has, and must come before it.
+    return manifest.kind != "open", manifest.kind == "close", manifest.run, manifest.round
+
+
+def _answers(path: Path, asked: str) -> bool:
+    """Return whether a file is an intact reply to a request."""
+    try:
+        return Bundle.from_bytes(path.read_bytes()).manifest.answers == asked
+    except (OSError, DataError):
+        return False
+
+
+def _remove_run(folder: Path, suffix: str, run: str) -> None:
+    for path, manifest in BundleFolder(folder, suffix).read():
+        if manifest.run == run:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,159 @@
+"""Sites on other machines: what the coordinator sends, receives and writes down.
+
+The coordinator does not see what a site records about itself. It keeps an account of its own: which
+replies arrived, what their operations declare, and how many bytes they have. The account is written
+round by round beside the transcript, so that a resumed run has all of it.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from eigenfed.arrays import Arrays
+from eigenfed.data.safe_files import parse_strict_json
+from eigenfed.errors import DataError
+from eigenfed.privacy.release import Leaves, Release
+from eigenfed.protocol.core import Call
+from eigenfed.protocol.gate.records import Egress
+from eigenfed.protocol.method_registry import list_operations
+from eigenfed.protocol.secure.participant import RELEASES
+from eigenfed.protocol.study import Study
+from eigenfed.transport.engine import Callback
+from eigenfed.transport.local import Answering, LocalTransport
+from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.run_account import egress_from_json, egress_to_json
+
+_SUMMED = (Leaves.SUM_ONLY, Leaves.NOISED)
+
+
+class RoundJournal:
+    r"""The rounds of a run and what left each site in them, one line of JSON each.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is created if it does not exist.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     journal = RoundJournal(Path(folder, "rounds.jsonl"))
+    ...     journal.add(RoundRecord(0, "moments", {"a": 9}, {"a": 70}), {"a": ()})
+    ...     RoundJournal(Path(folder, "rounds.jsonl")).rounds[0].op
+    'moments'
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines: dict[int, tuple[RoundRecord, dict[str, tuple[Egress, ...]]]] = {}
+        if path.exists():
+            for line in path.read_text("utf-8").splitlines():
+                self._read_line(line)
+
+    def _read_line(self, line: str) -> None:
+        try:
+            values = parse_strict_json(line)
+            found = values["round"]
+            record = RoundRecord(**{**found, "lost": tuple(found["lost"])})
+            left = {site: egress_from_json(sent) for site, sent in values["left"].items()}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # The last line may be cut short: its round is asked again, and written again.
+            return
+        self._lines[record.round] = record, left
+
+    def add(self, record: RoundRecord, left: Mapping[str, tuple[Egress, ...]]) -> None:
+        """Write a round that is over; a round that was repeated replaces the earlier one."""
+        self._lines[record.round] = record, dict(left)
+        values = {
+            "round": asdict(record),
+            "left": {site: egress_to_json(sent) for site, sent in left.items()},
+        }
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write("\n" if file.tell() and not _ends_line(self._path) else "")
+            file.write(json.dumps(values, allow_nan=False) + "\n")
+
+    @property
+    def rounds(self) -> tuple[RoundRecord, ...]:
+        """All rounds, in order."""
+        return tuple(record for _, (record, _) in sorted(self._lines.items()))
+
+    def list_egress(self, sites: tuple[str, ...]) -> dict[str, tuple[Egress, ...]]:
+        """Return what left each site, in order."""
+        parts = [left for _, (_, left) in sorted(self._lines.items())]
+        return {site: tuple(one for left in parts for one in left.get(site, ())) for site in sites}
+
+
+def _ends_line(path: Path) -> bool:
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) == b"\n"
+
+
+class RemoteTransport(LocalTransport):
+    """Exchanges messages with sites on other machines, all of them at a time.
+
+    Parameters
+    ----------
+    connections : mapping of str to Answering
+    study : Study
+        With the method of the run.
+    run : str
+        Name of the run.
+    journal : RoundJournal
+    deadline_s, callback
+        As in `LocalTransport`.
+    """
+
+    def __init__(
+        self,
+        connections: Mapping[str, Answering],
+        *,
+        study: Study,
+        run: str,
+        journal: RoundJournal,
+        deadline_s: float | None = None,
+        callback: Callback | None = None,
+    ) -> None:
+        super().__init__(
+            connections,
+            wire=study.wire,
+            workers=len(connections),
+            run=run,
+            deadline_s=deadline_s,
+            callback=callback,
+        )
+        self._masked = study.masked
+        self._releases: dict[str, Release] = {
+            **{name: op.release for name, op in list_operations(study).items()},
+            **RELEASES,
+        }
+        self._journal = journal
+        self._left: dict[str, list[Egress]] = {}
+
+    def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
+        """Send a request, and yield the replies in sorted order of sites."""
+        self._left = {}
+        return super().exchange(round_, call)
+
+    def _decode_reply(
+        self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
+    ) -> Arrays:
+        arrays = super()._decode_reply(name, round_, call, sent_bytes, data)
+        release = self._releases.get(call.op)
+        if release is None:
+            raise DataError(f"The study has no operation {call.op!r}.")
+        shapes = {part: array.shape for part, array in arrays.items()}
+        masked = self._masked and release.leaves in _SUMMED
+        entry = Egress(self.run, round_, call.op, release, shapes, len(data), "", masked)
+        self._left.setdefault(name, []).append(entry)
+        return arrays
+
+    def _record_round(
+        self, round_: int, call: Call[Any], sizes: dict[str, tuple[int, int]], lost: list[str]
+    ) -> None:
+        super()._record_round(round_, call, sizes, lost)
+        left = {name: tuple(entries) for name, entries in self._left.items()}
+        self._journal.add(self.log[-1], left)
