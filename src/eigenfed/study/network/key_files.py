@@ -125,7 +125,7 @@ def read_identity(path: Path) -> Identity:
         If it is not a private key of eigenfed. Nothing of it is quoted.
     """
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}. Check the path, or make a key with "
