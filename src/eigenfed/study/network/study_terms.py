@@ -217,10 +217,10 @@ def _describe_releases(releases: Iterable[Release], study: Study) -> dict[str, s
 
 
 def _describe_features(study: StudyFile) -> str:
-    if isinstance(study.features, str):
-        return {"same": "all columns, the same at all sites", "common": "columns of all sites"}[
-            study.features
-        ]
+    if study.features == "same":
+        return "all columns, which all sites must have"
+    if study.features == "common":
+        return "the columns that all sites have"
     return f"{len(study.features)}, as listed in the study"
 
 
