@@ -1,6 +1,5 @@
 """``eigenfed network``: exchange keys between a coordinator and its sites."""
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,8 @@ from eigenfed.cli.tables import columns
 
 if TYPE_CHECKING:
     from eigenfed.study.config import SiteFile
+    from eigenfed.study.network.invitations import Invitation
+    from eigenfed.study.network.roster_file import NetworkRoster
 
 _REPLACE = click.option(
     "--replace",
@@ -57,17 +58,21 @@ def init(console: Console, study: Path) -> CommandResult:
     """
     from eigenfed.study.config import read_study
     from eigenfed.study.network.inviting import invite_sites
+    from eigenfed.study.network.key_files import fingerprint_study
 
-    invitation, path = invite_sites(read_study(study))
+    agreed = read_study(study)
+    invitation, path = invite_sites(agreed)
     data = {
         "invitation": str(path),
         "sites": list(invitation.sites),
         "fingerprint": invitation.fingerprint,
+        "study": fingerprint_study(agreed.study.digest),
     }
     text = (
-        f"Wrote {path}. Send it to {_join(invitation.sites)}.\n"
-        f"Fingerprint of this coordinator: {invitation.fingerprint}\n"
-        "Read it to each site on the telephone."
+        f"Wrote {path}. Send it to {_join(invitation.sites)}, with {study}.\n"
+        f"Fingerprint of this coordinator: {data['fingerprint']}\n"
+        f"Fingerprint of the study:        {data['study']}\n"
+        "Read them to each site on the telephone."
     )
     return CommandResult(data, text)
 
@@ -104,19 +109,19 @@ def join(
     from eigenfed.study.network.documents import read_bytes, read_kind
 
     file_of_site = read_site(site)
-    if read_kind(read_bytes(file)) == "admission":
-        return _accept_roster(file, file_of_site, fingerprint, replace)
-    return _accept_invitation(file, file_of_site, fingerprint, replace)
+    is_roster = read_kind(read_bytes(file)) == "admission"
+    accept = _accept_roster if is_roster else _accept_invitation
+    return accept(console, file, file_of_site, fingerprint, replace)
 
 
 def _accept_invitation(
-    file: Path, site: "SiteFile", fingerprint: str | None, replace: bool
+    console: Console, file: Path, site: "SiteFile", fingerprint: str | None, replace: bool
 ) -> CommandResult:
     from eigenfed.study.network.invitations import read_invitation
     from eigenfed.study.network.joining import accept_invitation
 
     invitation = read_invitation(file)
-    typed = fingerprint or _ask("the coordinator")
+    typed = fingerprint or _ask(console, "the coordinator")
     request, sent = accept_invitation(file, site, typed, replace=replace)
     data = {
         "study": invitation.study,
@@ -127,8 +132,8 @@ def _accept_invitation(
         "fingerprint": request.fingerprint,
     }
     text = (
-        f"Study {invitation.study}, at {invitation.address}. The coordinator's fingerprint is "
-        "right.\n"
+        f"The study {invitation.study} runs {_describe(invitation)}.\n"
+        f"Fingerprint of the coordinator: {invitation.fingerprint}, as you were told.\n"
         f"Wrote {sent}. Send it to the coordinator.\n"
         f"Fingerprint of this site: {request.fingerprint}\n"
         "Read it to the coordinator on the telephone."
@@ -137,13 +142,13 @@ def _accept_invitation(
 
 
 def _accept_roster(
-    file: Path, site: "SiteFile", fingerprint: str | None, replace: bool
+    console: Console, file: Path, site: "SiteFile", fingerprint: str | None, replace: bool
 ) -> CommandResult:
     from eigenfed.study.network.invitations import read_admission
     from eigenfed.study.network.joining import pin_roster
 
     read_admission(file)
-    typed = fingerprint or _ask("the roster")
+    typed = fingerprint or _ask(console, "the roster")
     roster = pin_roster(file, site, typed, replace=replace)
     data = {
         "study": roster.study,
@@ -153,7 +158,7 @@ def _accept_roster(
         "fingerprint": roster.fingerprint,
     }
     text = (
-        f"Joined {roster.study} with {_join(roster.sites)}.\n"
+        f"Joined {roster.study} with {_join(roster.sites)}. It runs {_describe(roster)}.\n"
         f"Fingerprint of the roster: {roster.fingerprint}\n"
         "All sites must have the same. Next, approve the study: eigenfed site approve."
     )
@@ -200,7 +205,7 @@ def admit(
     for path in requests:
         name = read_request(path).site
         if name not in typed:
-            typed[name] = _ask(f"site {name}")
+            typed[name] = _ask(console, f"site {name}")
     found = admit_sites(read_study(study), requests, typed, replace=replace)
     data = {
         "sites": found.sites,
@@ -244,14 +249,18 @@ def show(console: Console, path: Path) -> CommandResult:
     return CommandResult({"fingerprints": [asdict(fact) for fact in facts]}, columns(rows))
 
 
-def _ask(whose: str) -> str:
+def _ask(console: Console, whose: str) -> str:
     """Ask for a fingerprint; what the file has is not shown, so that it cannot be copied."""
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            f"--fingerprint is missing. Pass the fingerprint of {whose}, as told on the telephone."
-        )
-    asked: str = click.prompt(f"Fingerprint of {whose}, as told on the telephone", err=True)
-    return asked
+    return console.ask(
+        f"Fingerprint of {whose}, as told on the telephone",
+        f"--fingerprint is missing. Pass the fingerprint of {whose}, as told on the telephone.",
+    )
+
+
+def _describe(agreed: "Invitation | NetworkRoster") -> str:
+    if agreed.engine == "files":
+        return f"by files in {agreed.address}"
+    return f"on NVIDIA FLARE at {agreed.address}"
 
 
 def _split(text: str) -> tuple[str, str]:

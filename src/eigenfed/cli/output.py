@@ -172,6 +172,20 @@ class Console:
         if not self.quiet:
             click.echo(f"eigenfed: {text}", err=True)
 
+    def ask(self, question: str, missing: str) -> str:
+        """Return what somebody types; a usage error says what is missing if nobody can be asked."""
+        if not is_terminal():
+            raise click.UsageError(missing)
+        typed: str = click.prompt(question, err=True)
+        return typed
+
+    def confirm(self, page: str, question: str, missing: str) -> None:
+        """Show a page and go on if somebody agrees to it."""
+        if not is_terminal():
+            raise click.UsageError(missing)
+        click.echo(page, err=True)
+        click.confirm(f"\n{question}", abort=True, err=True)
+
     @contextmanager
     def progress(self, begin: str = "starting") -> Iterator[Callable[[str], None] | None]:
         """Yield a function that updates a progress line; None if there is no terminal."""
@@ -203,6 +217,11 @@ class Console:
     @property
     def _shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
+
+
+def is_terminal() -> bool:
+    """Return whether somebody can be asked a question."""
+    return sys.stdin.isatty()
 
 
 def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:

@@ -1,6 +1,5 @@
 """``eigenfed site``: a site's consent to studies, and the site that answers them."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +114,11 @@ def approve(
     if fingerprint is not None:
         check_fingerprint(fingerprint, terms.fingerprint, f"the study in {study}")
     elif not yes:
-        _confirm(page)
+        console.confirm(
+            page,
+            "Approve this study?",
+            "Nobody can be asked here. Pass --fingerprint or --yes to approve.",
+        )
         page = ""
     copy = approve_study(asked, own, by=by)
     if roster is None:
@@ -196,13 +199,6 @@ def _find_digest(text: str, site: "SiteFile") -> str:
         if same_fingerprint(text, found.fingerprint):
             return found.digest
     return text
-
-
-def _confirm(page: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("Nobody can be asked here. Pass --fingerprint or --yes to approve.")
-    click.echo(page, err=True)
-    click.confirm("\nApprove this study?", abort=True, err=True)
 
 
 def _list_terms(terms: "StudyTerms") -> dict[str, Any]:

@@ -28,6 +28,12 @@ def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
     assert (site.id_column, site.where, site.ledger) == (None, (), None)
     assert (site.dataset, site.share_scores, site.approved) == ("data", False, None)
     assert site.policy == Policy(min_rows=20)
+    assert (site.network, site.drop) == (tmp_path / "network", None)
+
+
+def test_folders_of_the_network_are_relative_to_the_file(tmp_path: Path) -> None:
+    site = read_site(written(tmp_path, TOP + 'network = "keys"\ndrop = "/mnt/drop"\n' + POLICY))
+    assert (site.network, site.drop) == (tmp_path / "keys", Path("/mnt/drop"))
 
 
 @pytest.mark.parametrize("text", [TOP, TOP + "[policy]\nmax_rounds = 3\n"])

@@ -304,6 +304,56 @@ def test_what_does_not_go_together_is_refused(
     assert fault_of(tmp_path, extra + base).partition(": ")[2].startswith(fault)
 
 
+LISTED = 'features = ["age", "bmi"]\n'
+
+
+@pytest.mark.parametrize(
+    ("engine", "network", "fault"),
+    [
+        ("in_process", 'host = "a.example"', "[network] requires an engine. Set engine = "),
+        ("nvflare", "port = 9000", 'engine = "nvflare" requires host below [network]. Set host'),
+        ("files", "", 'engine = "files" requires drop below [network]. Set drop = "drop", for ex'),
+        ("files", 'drop = "d"\nport = 1', 'network.port is not used with engine = "files". Rem'),
+        ("nvflare", 'host = "a"\ndrop = "d"', 'network.drop is not used with engine = "nvflare"'),
+        ("nvflare", 'host = "a b"', 'network.host = "a b" must be the name or IPv4 address of a m'),
+        ("nvflare", 'host = "http://a"', 'network.host = "http://a" must be the name or IPv4'),
+        ("nvflare", 'host = "a"\nport = 0', "network.port = 0 must be an integer from 1 to 65535"),
+        ("files", 'folder = "d"', "'folder' is not a key of [network]. Remove it; the keys are h"),
+    ],
+)
+def test_an_engine_and_its_network_must_fit(
+    tmp_path: Path, engine: str, network: str, fault: str
+) -> None:
+    text = f'{BASE}{LISTED}engine = "{engine}"\n[network]\n{network}\n'
+    assert fault_of(tmp_path, text).partition(": ")[2].startswith(fault)
+
+
+def test_between_machines_the_features_must_be_listed(tmp_path: Path) -> None:
+    network = 'engine = "files"\n[network]\ndrop = "d"\n'
+    for given, said in (("", "same"), ('features = "common"\n', "common")):
+        fault = fault_of(tmp_path, BASE + given + network)
+        assert f'features = "{said}" requires engine = "in_process": between machines, si' in fault
+        assert fault.endswith("List the features, or set manifest.")
+    (tmp_path / "f.txt").write_text("age\nbmi\n")
+    by_file = read_study(written(tmp_path, f'{BASE}manifest = "f.txt"\n{network}'))
+    listed = read_study(written(tmp_path, BASE + LISTED + network))
+    assert by_file.study.digest == listed.study.digest
+    assert listed.network is not None
+    assert (listed.network.drop, listed.network.port) == (tmp_path / "d", 8102)
+
+
+def test_the_engine_does_not_change_what_is_approved(tmp_path: Path) -> None:
+    digests = {
+        read_study(written(tmp_path, BASE + LISTED + network)).study.digest
+        for network in (
+            "",
+            'engine = "files"\n[network]\ndrop = "d"\n',
+            'engine = "nvflare"\n[network]\nhost = "pca.example"\nport = 9000\n',
+        )
+    }
+    assert len(digests) == 1
+
+
 def test_two_sites_may_add_all_of_the_noise_themselves(tmp_path: Path) -> None:
     text = PRIVATE.replace(', "island"', "") + 'trust = "local"\n'
     assert read_study(written(tmp_path, text)).quorum == 2

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, PlainValidator, ValidationError
 
+from eigenfed.data.safe_files import read_part
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.secagg.identity import SIGNATURE_BYTES, Identity, is_signed
 from eigenfed.privacy.secagg.masking import KEY_BYTES, context
@@ -136,16 +137,15 @@ class SignedDocument(NetworkDocument):
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a document from a file, no more of it than a document may have.
+    """Read a document from a file.
 
     Raises
     ------
     InputError
-        If it cannot be opened.
+        If it cannot be read, is not a regular file, or is far larger than a document may be.
     """
     try:
-        with path.open("rb") as file:
-            return file.read(MOST_BYTES + 1)
+        return read_part(path)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
 
@@ -157,6 +157,8 @@ def read_kind(data: bytes) -> str:
 
 
 def _dump(record: dict[str, Any]) -> bytes:
+    # The signature is a field of the base class, and so the first one; it is written last.
+    record |= {"signature": record.pop("signature")} if "signature" in record else {}
     return (json.dumps(record, indent=1) + "\n").encode("ascii")
 
 

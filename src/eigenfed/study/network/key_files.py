@@ -124,24 +124,22 @@ def read_identity(path: Path) -> Identity:
     DataError
         If it is not a private key of eigenfed. Nothing of it is quoted.
     """
+    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            data = file.read(_MOST_BYTES + 1) if stat.S_ISREG(mode) else b""
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}. Check the path, or make a key with "
             "eigenfed network init (coordinator) or eigenfed network join (site)."
         ) from None
-    with open(file, "rb") as opened:
-        mode = os.fstat(opened.fileno()).st_mode
-        if not stat.S_ISREG(mode):
-            raise DataError(f"{path} is not a file. Name the file of a private key.")
-        if mode & 0o077:
-            raise PrivacyError(
-                f"{path} is a private key that other users can read or change "
-                f"(mode {mode & 0o777:04o}). If nobody has read it, run: chmod 600 {path}. "
-                "Otherwise make a new key."
-            )
-        data = opened.read(_MOST_BYTES + 1)
+    if mode & 0o077:
+        raise PrivacyError(
+            f"{path} is a private key that other users can read or change "
+            f"(mode {mode & 0o777:04o}). If nobody has read it, run: chmod 600 {path}. "
+            "Otherwise make a new key."
+        )
     check_private_folder(path.parent)
     found = _TEXT.fullmatch(data.decode("ascii", "replace"))
     if found is None:

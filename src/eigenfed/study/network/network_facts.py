@@ -12,6 +12,7 @@ from eigenfed.study.network.invitations import read_admission, read_invitation, 
 from eigenfed.study.network.key_files import (
     fingerprint_coordinator,
     fingerprint_site,
+    fingerprint_study,
     read_identity,
 )
 from eigenfed.study.network.network_folder import (
@@ -61,15 +62,13 @@ def list_facts(path: Path) -> list[Fact]:
     """
     if path.is_dir():
         return _list_folder(path)
-    if path.suffix == ".toml":
-        return _list_folder(_find_folder(path))
-    return _list_document(path)
-
-
-def _find_folder(path: Path) -> Path:
-    """Return the network folder of a study file or a site file."""
-    is_site = "data" in read_document(path).data
-    return read_site(path).network if is_site else coordinator_folder(read_study(path))
+    if path.suffix != ".toml":
+        return _list_document(path)
+    if "data" in read_document(path).data:
+        return _list_folder(read_site(path).network)
+    study = read_study(path)
+    fingerprint = fingerprint_study(study.study.digest)
+    return [Fact(str(path), "study", fingerprint), *_list_folder(coordinator_folder(study))]
 
 
 def _list_folder(folder: Path) -> list[Fact]:

@@ -107,6 +107,12 @@ def describe_terms(
     refusals = {method: _find_refusal(study, site, method, d, roster) for method in candidates}
     allowed = [method for method, refusal in refusals.items() if refusal is None] or candidates
     found = {} if None in refusals.values() else dict(filter(None, refusals.values()))
+    absent = [] if roster is None else [name for name in study.sites if name not in roster.sites]
+    if absent:
+        found["other_sites"] = (
+            f"The roster that this site has pinned lacks {', '.join(absent)}. Join with a roster "
+            "of all sites of the study first."
+        )
     try:
         check_terms(study, site)
     except Refusal as error:
@@ -211,10 +217,10 @@ def _describe_releases(releases: Iterable[Release], study: Study) -> dict[str, s
 
 
 def _describe_features(study: StudyFile) -> str:
-    if isinstance(study.features, str):
-        return {"same": "all columns, the same at all sites", "common": "columns of all sites"}[
-            study.features
-        ]
+    if study.features == "same":
+        return "all columns, which all sites must have"
+    if study.features == "common":
+        return "the columns that all sites have"
     return f"{len(study.features)}, as listed in the study"
 
 
