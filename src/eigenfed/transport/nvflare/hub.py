@@ -195,7 +195,7 @@ class NvflareHub:
             while self._launcher is None:
                 if not self._server.is_running() or time.monotonic() > until:
                     raise ProtocolError(
-                        f"The server of FLARE did not start. Its last words are in {self._log.name}."
+                        f"The server of FLARE did not start. {self._log.name} has its last words."
                     )
                 self._changed.wait(_TICK_S)
 
