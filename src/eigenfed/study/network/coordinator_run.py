@@ -168,11 +168,12 @@ class Coordinator:
         return None
 
     def _begin(self, sites: tuple[str, ...]) -> Transcript:
-        seed = self._file.seed
+        seed = secrets.randbits(31) if self._file.seed is None else self._file.seed
         about = {
             "study": self._file.study.digest,
             "sites": list(sites),
-            "seed": secrets.randbits(31) if seed is None else seed,
+            # What an estimator draws with this seed: the same bits as in one process.
+            "seed": int(np.random.RandomState(seed).randint(2**31 - 1)),
         }
         run = uuid.uuid4().hex
         privacy = self._file.privacy

@@ -1,0 +1,96 @@
+"""`eigenfed coordinate`, `eigenfed site` and `eigenfed drop`, as programs that know only files."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import eigenfed as run_command
+from network_parties import NAMES
+from network_programs import (
+    Program,
+    count_rounds,
+    keep_programs,
+    read_facts,
+    wait_until,
+)
+from network_runs import Network
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    with keep_programs() as start:
+        yield start
+
+
+def check_result(network: Network, out: Path) -> None:
+    together = network.fit_together()
+    assert np.load(out / "components.npy").tobytes() == together.components_.tobytes()
+    assert read_facts(out)["engine"] == "files"
+    assert (out / "report.html").exists()
+
+
+def test_a_study_by_files_outlives_its_programs(tmp_path: Path, start: Start) -> None:
+    network = Network(tmp_path, method="krylov", study="secure = true\n")
+    home = tmp_path / "coordinator"
+    sites = {name: start(tmp_path / name, "site", "site.toml") for name in NAMES}
+    coordinate = ("coordinate", "study.toml", "-o", "result", "--json")
+    first = start(home, *coordinate)
+    wait_until(lambda: count_rounds(home) >= 2, "the second round")
+    sites["south"].kill()
+    first.kill()
+    sites["north"].freeze()
+    second = start(home, *coordinate)
+    sites["south"] = start(tmp_path / "south", "site", "site.toml")
+    sites["north"].thaw()
+    code, _ = second.finish()
+    assert code == 0, second.log
+    check_result(network, home / "result")
+    for name, site in sites.items():
+        wait_until(lambda name=name: list((tmp_path / name / "results").glob("*")), "the result")
+        (folder,) = (tmp_path / name / "results").iterdir()
+        wait_until(lambda f=folder, n=name: (f / "sites" / f"{n}.html").exists(), "the own page")
+        assert site.stop() == 0
+        assert network.sites[name].ledger.verify().intact
+    left = [path for path in (home / "drop").rglob("*") if path.is_file()]
+    assert [path for path in left if path.suffix == ".request"] == []
+
+
+def test_a_study_goes_by_courier_step_by_step(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    home = tmp_path / "coordinator"
+    words = ("coordinate", str(home / "study.toml"), "-o", str(tmp_path / "result"), "--once")
+    waits = []
+    for _ in range(20):
+        done = run_command(*words)
+        if done.exit_code or "waits for" not in done.stdout:
+            break
+        waits.append(done.stdout)
+        for name in NAMES:
+            site = run_command("site", "run", str(tmp_path / name / "site.toml"), "--once")
+            assert site.exit_code == 0, site.stderr
+    assert done.exit_code == 0, done.stderr
+    assert waits[0].startswith("Round 0 waits for: island, north, south.")
+    check_result(network, tmp_path / "result")
+
+
+def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:
+    Network(tmp_path)
+    home, site = tmp_path / "coordinator", str(tmp_path / "north" / "site.toml")
+    words = ("coordinate", str(home / "study.toml"), "-o", str(tmp_path / "result"), "--once")
+    run_command(*words)
+    run_command("site", "run", site, "--once")
+    (reply,) = (home / "drop" / "from-north").iterdir()
+    network = str(tmp_path / "north" / "network")
+    shown = run_command("drop", "show", str(reply), "--network", network)
+    assert shown.exit_code == 0
+    assert "by site north, as in the roster" in shown.stdout
+    altered = bytearray(reply.read_bytes())
+    altered[-1] ^= 1
+    reply.write_bytes(altered)
+    refused = run_command("drop", "show", str(reply))
+    assert refused.exit_code == 1
+    assert "were altered. Have it sent again." in refused.stderr

@@ -1,0 +1,239 @@
+"""Studies between a coordinator and sites that keep nothing in common but files and messages."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
+from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.messages import Message
+from eigenfed.study.network.approvals import withdraw_study
+from eigenfed.study.network.results_sent import read_sent_files
+from eigenfed.study.results.result_folder import read_result, write_result
+from eigenfed.transport.bundles import COORDINATOR, Bundle, name_site, sign_bundle
+from eigenfed.transport.rounds import RoundRecord
+from network_parties import NAMES
+from network_runs import PRIVATE, Network
+
+SETTINGS = {
+    "covariance": {"method": "covariance"},
+    "krylov, secure": {"method": "krylov", "study": "secure = true\n"},
+    "merge": {"method": "merge", "study": "scale = true\n"},
+}
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_a_run_between_machines_gives_the_bits_of_a_run_in_one_process(
+    settings: dict[str, Any], tmp_path: Path
+) -> None:
+    network = Network(tmp_path, **settings)
+    found, together = network.run().estimator, network.fit_together()
+    assert found.components_.tobytes() == together.components_.tobytes()
+    assert np.array_equal(found.explained_variance_, together.explained_variance_)
+    assert found.n_samples_ == together.n_samples_
+    assert (found.n_rounds_, found.bytes_up_) == (together.n_rounds_, together.bytes_up_)
+    kinds = {site: [left.op for left in sent] for site, sent in together.egress_.items()}
+    assert {s: [left.op for left in sent] for s, sent in found.egress_.items()} == kinds
+    assert found.engine_ == "files"
+
+
+def test_the_result_reaches_the_sites_with_their_own_scores_and_the_run_is_forgotten(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path / "home", study="secure = true\n")
+    coordinator = network.coordinator()
+    run = coordinator.run(NAMES)
+    out = tmp_path / "result"
+    write_result(out, run.estimator, sites=run.sites, study="heart")
+    assert not (out / "scores").exists()
+    secret = network.sites["north"].ledger.recall("data", run.run)
+    assert secret is not None
+    assert coordinator.finish(run, read_sent_files(out)) == {}
+    for name, site in network.sites.items():
+        (folder,) = site.results
+        found = read_result(folder)
+        scores = np.load(folder / "scores" / f"{name}.npy")
+        own = run.estimator.transform_aligned(network.rows[name])
+        assert np.allclose(scores, own, atol=1e-6)
+        assert [path.name for path in (folder / "scores").glob("*.npy")] == [f"{name}.npy"]
+        assert found.facts["sites"] == sorted(NAMES)
+        assert site.ledger.recall("data", run.run) is None
+        path = network.parties.site(name).ledger
+        assert path is not None
+        assert secret.secret not in path.read_bytes()
+    assert coordinator.finish(run, read_sent_files(out)) == {}, "it may be told twice"
+
+
+class Killed(Exception):
+    """The coordinator's process has ended."""
+
+
+def kill_at(round_: int) -> Any:
+    def end(record: RoundRecord) -> None:
+        if record.round == round_:
+            raise Killed
+
+    return end
+
+
+def test_a_coordinator_that_ends_at_any_round_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    calm = Network(tmp_path / "calm", method="krylov", study="secure = true\n")
+    expected = calm.run().estimator
+    network = Network(tmp_path / "rough", method="krylov", study="secure = true\n")
+    for round_ in range(expected.n_rounds_ - 1):
+        with pytest.raises(Killed):
+            network.run(callback=kill_at(round_))
+    run = network.run()
+    assert run.resumed
+    assert run.estimator.components_.tobytes() == expected.components_.tobytes()
+    assert run.estimator.n_rounds_ == expected.n_rounds_
+    assert run.estimator.bytes_up_ == expected.bytes_up_
+    for name in NAMES:
+        kinds = [[e.kind for e in n.sites[name].ledger.events] for n in (calm, network)]
+        assert kinds[0] == kinds[1]
+
+
+def test_a_private_run_that_is_interrupted_is_paid_for_once(tmp_path: Path) -> None:
+    calm = Network(tmp_path / "calm", study=PRIVATE)
+    rounds = calm.run().estimator.n_rounds_
+    network = Network(tmp_path / "rough", study=PRIVATE)
+    for round_ in (2, rounds // 2, rounds - 2):
+        with pytest.raises(Killed):
+            network.run(callback=kill_at(round_))
+        for site in network.sites.values():
+            site.restart()
+    assert np.isfinite(network.run().estimator.components_).all()
+    totals = [n.sites["north"].ledger.totals("data") for n in (calm, network)]
+    assert totals[0].mu == totals[1].mu
+    assert totals[0].spends == totals[1].spends
+
+
+def test_a_run_goes_on_without_a_site_that_is_lost_if_the_quorum_is_left(tmp_path: Path) -> None:
+    network = Network(tmp_path, method="krylov", study="quorum = 2\n")
+    asked = []
+
+    def lose(name: str, answer: Any, data: bytes) -> bytes:
+        asked.append(name)
+        if name == "south" and asked.count(name) > 2:
+            raise ConnectionError
+        return answer(data)
+
+    network.carry = lose
+    run = network.run()
+    assert run.sites == ("island", "north")
+    together = network.fit_together(("north", "island"))
+    assert run.estimator.components_.tobytes() == together.components_.tobytes()
+
+
+def test_too_few_sites_are_named_and_the_run_can_be_resumed(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    with pytest.raises(InputError, match=r"requires quorum = 3 sites, and 1 can be reached: north"):
+        network.run(("north",))
+
+    def lose(name: str, answer: Any, data: bytes) -> bytes:
+        if name == "south":
+            raise ConnectionError
+        return answer(data)
+
+    network.carry = lose
+    with pytest.raises(SiteLost, match="south"):
+        network.run()
+    network.carry = lambda name, answer, data: answer(data)
+    run = network.run()
+    assert run.resumed
+    assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()
+
+
+def test_an_absent_site_is_left_out_from_the_start(tmp_path: Path) -> None:
+    network = Network(tmp_path, study="quorum = 2\n")
+    run = network.run(("north", "south"))
+    assert run.sites == ("north", "south")
+    assert run.estimator.n_samples_ == 80
+
+
+@pytest.mark.parametrize("lie", ["another site's name", "another key", "another request"])
+def test_an_answer_that_is_not_by_the_site_to_this_request_is_refused(
+    lie: str, tmp_path: Path
+) -> None:
+    network = Network(tmp_path)
+    kept: dict[str, bytes] = {}
+
+    def forge(name: str, answer: Any, data: bytes) -> bytes:
+        reply: bytes = answer(data)
+        if name != "south":
+            return reply
+        if lie == "another site's name":
+            return network.sites["north"].answer(data)
+        if lie == "another request":
+            return kept.setdefault("first", reply)
+        bundle = Bundle.from_bytes(reply)
+        return sign_bundle(
+            bundle.message,
+            Identity.generate(),
+            sender=name_site("south"),
+            recipient=COORDINATOR,
+            answers=bundle.manifest.answers,
+        )
+
+    network.carry = forge
+    reasons = {
+        "another site's name": "is not from it",
+        "another key": "is not signed by its key in the roster",
+        "another request": "answers another request",
+    }
+    with pytest.raises(ProtocolError, match=f"'south' {reasons[lie]}"):
+        network.run()
+
+
+def test_a_site_answers_nobody_but_its_coordinator(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    seen: list[bytes] = []
+
+    def listen(name: str, answer: Any, data: bytes) -> bytes:
+        seen.append(data)
+        return answer(data)
+
+    network.carry = listen
+    network.run()
+    message = Bundle.from_bytes(seen[-1]).message
+    stranger = Identity.generate()
+    site = network.sites["north"]
+    forged = sign_bundle(message, stranger, sender=COORDINATOR, recipient=name_site("north"))
+    to_others = next(d for d in seen if Bundle.from_bytes(d).manifest.recipient != "site north")
+    for data, code in ((forged, "unsigned"), (to_others, "unsigned"), (b"noise", "malformed")):
+        refused = Message.from_bytes(Bundle.from_bytes(site.answer(data)).message, "refusal")
+        assert refused.label == code
+    before = len(site.ledger.events)
+    assert len(site.ledger.events) == before
+
+
+def test_a_study_that_a_site_has_not_approved_or_withdrew_is_not_answered(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    digest = network.parties.study.study.digest
+    withdraw_study(network.parties.site("south"), digest)
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "unapproved")
+
+
+def test_a_site_needs_a_ledger_and_its_own_place_in_the_roster(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    file = tmp_path / "north" / "site.toml"
+    text = file.read_text()
+    file.write_text(text.replace('ledger = "north.ledger"\n', ""))
+    with pytest.raises(InputError, match="ledger is required between machines"):
+        network.sites["north"].restart()
+    file.write_text(text.replace('name = "north"', 'name = "south"'))
+    with pytest.raises(InputError, match="does not have 'south' with the key of this site"):
+        network.sites["north"].restart()
+
+
+def test_a_result_with_a_foreign_file_is_not_written(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    coordinator = network.coordinator()
+    run = coordinator.run(NAMES)
+    missed = coordinator.finish(run, {"../../escape": b"x"})
+    assert set(missed) == set(NAMES)
+    assert not list(tmp_path.rglob("escape"))
