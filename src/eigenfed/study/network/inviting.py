@@ -41,7 +41,7 @@ from eigenfed.study.network.roster_file import ROSTER, Engine, NetworkAddress, N
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmittedSites:
     """What came of the requests to join.
 
     Attributes
@@ -117,7 +117,7 @@ def admit_sites(
     fingerprints: Mapping[str, str],
     *,
     replace: bool = False,
-) -> Admitted:
+) -> AdmittedSites:
     """Admit sites by their requests, and write the roster once all sites of the study are in.
 
     Parameters
@@ -132,7 +132,7 @@ def admit_sites(
 
     Returns
     -------
-    Admitted
+    AdmittedSites
 
     Raises
     ------
@@ -166,7 +166,7 @@ def admit_sites(
     sites = {name: member.fingerprint for name, member in sorted(members.items())}
     missing = tuple(name for name in study.sites if name not in members)
     if missing:
-        return Admitted(sites, missing)
+        return AdmittedSites(sites, missing)
     roster = NetworkRoster(
         study=study.name,
         engine=invitation.engine,
@@ -182,7 +182,7 @@ def admit_sites(
         raise InputError(f"The roster of {len(members)} sites is too large. Invite fewer sites.")
     write_at_once(path, data)
     write_at_once(folder / ROSTER, roster.to_bytes())
-    return Admitted(sites, (), roster, path)
+    return AdmittedSites(sites, (), roster, path)
 
 
 def _find_address(study: StudyFile) -> tuple[Engine, NetworkAddress]:
