@@ -9,7 +9,7 @@ import pytest
 from eigenfed.errors import EigenfedError
 from eigenfed.study.config import SiteFile, StudyFile, read_site, read_study
 from eigenfed.study.network.invitations import read_admission, read_invitation, read_request
-from eigenfed.study.network.inviting import Admitted, admit_sites, invite_sites
+from eigenfed.study.network.inviting import AdmittedSites, admit_sites, invite_sites
 from eigenfed.study.network.joining import accept_invitation, pin_roster
 
 STUDY = """\
@@ -78,7 +78,7 @@ class Parties:
             for name in names
         }
 
-    def admit(self, told: dict[str, str]) -> Admitted:
+    def admit(self, told: dict[str, str]) -> AdmittedSites:
         """Admit sites whose fingerprints were told."""
         return admit_sites(self.study, [self.request(name) for name in told], told)
 

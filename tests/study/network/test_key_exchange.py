@@ -5,7 +5,9 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from eigenfed.errors import DataError, InputError, PrivacyError
@@ -22,7 +24,7 @@ from eigenfed.study.network.invitations import (
 from eigenfed.study.network.inviting import admit_sites, invite_sites
 from eigenfed.study.network.joining import accept_invitation, pin_roster
 from eigenfed.study.network.key_files import read_identity
-from eigenfed.study.network.roster_file import find_drop, read_roster
+from eigenfed.study.network.roster_file import NetworkAddress, NetworkRoster, find_drop, read_roster
 from network_parties import FILES, NAMES, Parties, refuse_any, rewrite
 
 
@@ -173,6 +175,23 @@ def test_damaged_and_hostile_files_are_refused_in_words(
         assert re.search(said, error)
         assert str(path) in error
         assert len(error) < 300
+
+
+def test_no_change_of_single_bytes_passes_or_escapes_as_another_error(parties: Parties) -> None:
+    parties.join()
+    rng = np.random.default_rng(7)
+    for path in (parties.invitation, parties.request("north"), parties.roster):
+        original = path.read_bytes()
+        for _ in range(60):
+            data = bytearray(original)
+            places = rng.integers(len(data), size=rng.integers(1, 4))
+            data[rng.integers(len(data))] ^= int(rng.integers(1, 256))
+            for place in places:
+                data[place : place + rng.integers(3)] = rng.bytes(int(rng.integers(3)))
+            path.write_bytes(data)
+            if bytes(data).strip() != original.strip():
+                assert refuse_any(path)
+        path.write_bytes(original)
 
 
 def test_line_ends_may_change_on_the_way(parties: Parties) -> None:
@@ -340,6 +359,23 @@ def test_steps_out_of_order_and_studies_in_one_process_are_refused(tmp_path: Pat
     local = Parties.start(tmp_path / "b", engine="")
     with pytest.raises(InputError, match=r'has engine = "in_process", which needs no keys'):
         invite_sites(local.study)
+
+
+def test_a_roster_must_have_distinct_keys_and_the_address_of_its_engine() -> None:
+    drop, host = NetworkAddress(drop="/mnt"), NetworkAddress(host="a.example", port=8102)
+    keys: dict[str, Any] = {"coordinator": bytes(32), "sites": {"a": b"a" * 32, "b": b"b" * 32}}
+    roster = NetworkRoster(study="heart", engine="files", address=drop, **keys)
+    assert len(roster.digest) == 64
+    for engine, address, sites in (
+        ("files", host, keys["sites"]),
+        ("nvflare", drop, keys["sites"]),
+        ("files", drop, {"a": b"a" * 32, "b": b"a" * 32}),
+        ("files", drop, {"a": bytes(32)}),
+        ("files", drop, {}),
+    ):
+        wrong = roster.model_copy(update={"engine": engine, "address": address, "sites": sites})
+        with pytest.raises(DataError, match="is not a valid eigenfed roster"):
+            NetworkRoster.from_bytes(wrong.to_bytes())
 
 
 def test_equal_documents_have_equal_bytes() -> None:

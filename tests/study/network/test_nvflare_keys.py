@@ -1,13 +1,16 @@
 """A key exchange for NVFLARE: certificates are requested, signed and sent with the roster."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eigenfed.errors import InputError
+from eigenfed.errors import DataError, InputError
 from eigenfed.study.network import network_folder
+from eigenfed.study.network.invitations import read_request
 from eigenfed.study.network.inviting import admit_sites
+from eigenfed.study.network.key_files import read_identity
 from eigenfed.study.network.roster_file import find_drop, read_roster
 from network_parties import NAMES, NVFLARE, STUDY, Parties, refuse_any, rewrite
 
@@ -19,6 +22,10 @@ class FakeKits:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+
+    def check_site_name(self, site: str) -> None:
+        if site == "server":
+            raise InputError("site='server' must be another name.")
 
     def create_authority(self, folder: Path, *, study: str, days: int = 730) -> None:
         self.calls.append("authority")
@@ -43,8 +50,9 @@ class FakeKits:
     def sign_certificate_request(
         self, authority: Path, request: bytes, *, site: str, days: int = 730
     ) -> bytes:
+        if site.encode() not in request:
+            raise DataError(f"The certificate request is not for site {site!r}.")
         self.calls.append(f"sign {site}")
-        assert site.encode() in request
         return PEM.format("CERTIFICATE", site).encode()
 
     def create_site_kit(
@@ -85,8 +93,10 @@ def test_with_nvflare_certificates_are_signed_and_kits_made(tmp_path: Path, kits
         assert (kit / "address").read_text() == "pca.example:8102"
         assert "private" not in parties.request(name).read_text()
     made = len(kits.calls)
-    parties.join()
+    admit_sites(parties.study, [], {})
     assert kits.calls[made:] == []
+    parties.admit(parties.ask("south"))
+    assert kits.calls[made:] == ["sign south"]
     roster = read_roster(parties.site("north").network / "roster.json")
     with pytest.raises(InputError, match=r"uses NVFLARE and has no drop folder"):
         find_drop(parties.site("north"), roster)
@@ -101,6 +111,45 @@ def test_a_moved_server_gets_a_new_kit_with_the_same_authority(
     study.write_text(study.read_text() + "port = 9000\n")
     parties.invite()
     assert kits.calls == ["authority", "server pca.example:8102", "server pca.example:9000"]
+
+
+def test_a_certificate_for_another_name_is_refused_and_nothing_kept(
+    tmp_path: Path, kits: FakeKits
+) -> None:
+    parties = Parties.start(tmp_path, NVFLARE)
+    told = parties.ask(*NAMES)
+    asked = read_request(parties.request("north")).certificate_request
+    identity = read_identity(parties.site("south").network / "site.key")
+    request = read_request(parties.request("south")).model_copy(
+        update={"certificate_request": asked}
+    )
+    parties.request("south").write_bytes(request.signed_by(identity).to_bytes())
+    with pytest.raises(DataError, match="is not for site 'south'"):
+        parties.admit(told)
+    assert admit_sites(parties.study, [], {}).missing == NAMES
+
+
+def test_a_name_that_the_engine_cannot_use_is_refused_at_once(
+    tmp_path: Path, kits: FakeKits
+) -> None:
+    study = STUDY.replace('"north"', '"server"')
+    with pytest.raises(InputError, match="site='server'"):
+        Parties.start(tmp_path, NVFLARE, study).invite()
+    assert kits.calls == []
+
+
+def test_a_new_authority_signs_all_certificates_again(tmp_path: Path, kits: FakeKits) -> None:
+    parties = Parties.start(tmp_path, NVFLARE)
+    parties.join()
+    made = len(kits.calls)
+    shutil.rmtree(parties.home / "coordinator" / "network" / "authority")
+    parties.invite()
+    admit_sites(parties.study, [], {})
+    assert kits.calls[made:] == [
+        "authority",
+        "server pca.example:8102",
+        *(f"sign {name}" for name in sorted(NAMES)),
+    ]
 
 
 def test_a_kit_that_was_not_finished_is_made_again(

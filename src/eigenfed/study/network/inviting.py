@@ -41,7 +41,7 @@ from eigenfed.study.network.roster_file import ROSTER, Engine, NetworkAddress, N
 
 
 @dataclass(frozen=True)
-class Admitted:
+class AdmittedSites:
     """What came of the requests to join.
 
     Attributes
@@ -94,7 +94,7 @@ def invite_sites(study: StudyFile) -> tuple[Invitation, Path]:
     identity = read_or_create_identity(folder / COORDINATOR_KEY)
     root = None
     if engine == "nvflare":
-        root = _prepare_server(folder, study.name, address, earlier)
+        root = _prepare_server(folder, study, address, earlier)
     else:
         Path(str(address.drop)).mkdir(parents=True, exist_ok=True)
     invitation = Invitation(
@@ -117,14 +117,15 @@ def admit_sites(
     fingerprints: Mapping[str, str],
     *,
     replace: bool = False,
-) -> Admitted:
+) -> AdmittedSites:
     """Admit sites by their requests, and write the roster once all sites of the study are in.
 
     Parameters
     ----------
     study : StudyFile
     paths : iterable of Path
-        Requests to join. All are checked before any is kept.
+        Requests to join. All are checked before any is kept. With NVFLARE, a request that is passed
+        again renews the site's certificate.
     fingerprints : mapping of str to str
         Fingerprint of each of these sites, as told by the site.
     replace : bool, default=False
@@ -132,7 +133,7 @@ def admit_sites(
 
     Returns
     -------
-    Admitted
+    AdmittedSites
 
     Raises
     ------
@@ -161,12 +162,13 @@ def admit_sites(
     members |= new
     _check_distinct(members, invitation)
     create_private_folder(folder / MEMBERS)
+    signed = {name: _sign(folder, request) for name, request in new.items()}
     for name, request in new.items():
-        _keep_member(folder, name, request)
+        _keep_member(folder, request, signed[name])
     sites = {name: member.fingerprint for name, member in sorted(members.items())}
     missing = tuple(name for name in study.sites if name not in members)
     if missing:
-        return Admitted(sites, missing)
+        return AdmittedSites(sites, missing)
     roster = NetworkRoster(
         study=study.name,
         engine=invitation.engine,
@@ -175,14 +177,14 @@ def admit_sites(
         sites={name: member.key for name, member in members.items()},
     )
     path = study.path.parent / f"{study.name}.roster.json"
-    certificates = _read_certificates(folder, members, invitation)
+    certificates = _find_certificates(folder, members)
     admission = Admission(roster=roster, certificates=certificates, root=invitation.root)
     data = admission.signed_by(identity).to_bytes()
     if len(data) > MOST_BYTES:
         raise InputError(f"The roster of {len(members)} sites is too large. Invite fewer sites.")
     write_at_once(path, data)
     write_at_once(folder / ROSTER, roster.to_bytes())
-    return Admitted(sites, (), roster, path)
+    return AdmittedSites(sites, (), roster, path)
 
 
 def _find_address(study: StudyFile) -> tuple[Engine, NetworkAddress]:
@@ -198,20 +200,25 @@ def _find_address(study: StudyFile) -> tuple[Engine, NetworkAddress]:
 
 
 def _prepare_server(
-    folder: Path, study: str, address: NetworkAddress, earlier: Invitation | None
+    folder: Path, study: StudyFile, address: NetworkAddress, earlier: Invitation | None
 ) -> str:
     """Make the certificate authority, once, and the server's kit; return the root certificate."""
     kits = network_folder.load_kits()
+    for site in study.sites:
+        kits.check_site_name(site)
     authority, server = folder / AUTHORITY, folder / SERVER_KIT
     if not authority.exists():
-        _make_folder(authority, lambda: kits.create_authority(authority, study=study))
+        for certificate in (folder / MEMBERS).glob("*.pem"):
+            certificate.unlink()
+        shutil.rmtree(server, ignore_errors=True)
+        _make_folder(authority, lambda: kits.create_authority(authority, study=study.name))
     if earlier is not None and earlier.address != address:
         shutil.rmtree(server, ignore_errors=True)
     if not server.exists():
         _make_folder(
             server,
             lambda: kits.create_server_kit(
-                authority, server, study=study, host=address.host, port=address.port
+                authority, server, study=study.name, host=address.host, port=address.port
             ),
         )
     root: bytes = kits.root_certificate(authority)
@@ -261,26 +268,33 @@ def _read_members(folder: Path, invitation: Invitation) -> dict[str, JoinRequest
     }
 
 
-def _keep_member(folder: Path, site: str, request: JoinRequest) -> None:
-    """Keep a request and, with NVFLARE, the certificate for it."""
-    certificate = folder / MEMBERS / f"{site}.pem"
-    if request.certificate_request is not None and (
-        _read_member(folder, site) != request or not certificate.exists()
-    ):
-        asked = request.certificate_request.encode("ascii")
-        signed = network_folder.load_kits().sign_certificate_request(
-            folder / AUTHORITY, asked, site=site
-        )
-        write_at_once(certificate, signed)
-    write_at_once(folder / MEMBERS / f"{site}.json", request.to_bytes())
+def _sign(folder: Path, request: JoinRequest) -> bytes | None:
+    """Return the certificate that a site asks for, or None if it asks for none."""
+    if request.certificate_request is None:
+        return None
+    asked = request.certificate_request.encode("ascii")
+    kits = network_folder.load_kits()
+    signed: bytes = kits.sign_certificate_request(folder / AUTHORITY, asked, site=request.site)
+    return signed
 
 
-def _read_certificates(
-    folder: Path, members: Mapping[str, JoinRequest], invitation: Invitation
-) -> dict[str, str]:
-    if invitation.engine != "nvflare":
-        return {}
-    return {name: (folder / MEMBERS / f"{name}.pem").read_text("ascii") for name in sorted(members)}
+def _keep_member(folder: Path, request: JoinRequest, certificate: bytes | None) -> None:
+    path = folder / MEMBERS / f"{request.site}.json"
+    if certificate is not None:
+        write_at_once(path.with_suffix(".pem"), certificate)
+    write_at_once(path, request.to_bytes())
+
+
+def _find_certificates(folder: Path, members: Mapping[str, JoinRequest]) -> dict[str, str]:
+    """Return the certificates of all sites, signed here if the authority is new."""
+    found = {}
+    for name, member in sorted(members.items()):
+        if member.certificate_request is not None:
+            path = folder / MEMBERS / f"{name}.pem"
+            if not path.exists():
+                _keep_member(folder, member, _sign(folder, member))
+            found[name] = path.read_text("ascii")
+    return found
 
 
 def _check_request(request: JoinRequest, path: Path, invitation: Invitation) -> None:
