@@ -259,10 +259,12 @@ class SiteLost(ProtocolError):
     ----------
     sites : tuple of str
         The sites that did not answer, in sorted order.
+    round_ : int
+        The round that they did not answer in.
     """
 
     def __init__(self, sites: tuple[str, ...], op: str, round_: int) -> None:
-        self.sites = sites
+        self.sites, self.round_ = sites, round_
         super().__init__(
             f"No answer from {', '.join(sites)} to {op!r} in round {round_}. "
             "Start them again, or run without them."

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from eigenfed.cli.tables import fit_text, judge_facts
 from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
+    from eigenfed.errors import SiteLost
     from eigenfed.study.config import StudyFile
     from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
     from eigenfed.study.network.engines import Carrier
@@ -119,7 +120,7 @@ def _list_present(study: "StudyFile", present: frozenset[str]) -> str:
     return f"{there}; waiting for {', '.join(missing)}." if missing else f"{there}."
 
 
-def _describe_waiting(lost: Any) -> CommandResult:
+def _describe_waiting(lost: "SiteLost") -> CommandResult:
     names = ", ".join(lost.sites)
     return CommandResult(
         {"waiting": list(lost.sites), "round": lost.round_},
