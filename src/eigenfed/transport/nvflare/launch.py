@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 import zipfile
+from contextlib import closing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -43,25 +44,27 @@ class RelayLauncher(FLComponent):  # type: ignore[misc]
                 threading.Thread(target=work, args=(engine, hub), daemon=True).start()
 
     def _report(self, engine: Any, hub: FrameSocket) -> None:
-        """Tell the hub which sites are connected."""
-        while True:
-            now = time.time()
-            recent = {
-                client.name
-                for client in engine.get_clients()
-                if now - client.last_connect_time < _RECENT_S
-            }
-            hub.send({"is": "connected", "sites": sorted(recent)})
-            time.sleep(_EVERY_S)
+        """Tell the hub which sites are connected, until it is gone."""
+        with suppress(ConnectionError):
+            while True:
+                now = time.time()
+                recent = {
+                    client.name
+                    for client in engine.get_clients()
+                    if now - client.last_connect_time < _RECENT_S
+                }
+                hub.send({"is": "connected", "sites": sorted(recent)})
+                time.sleep(_EVERY_S)
 
     def _launch(self, engine: Any, hub: FrameSocket) -> None:
         """Submit a job for each list of sites that comes from the hub."""
         startup = Path(Workspace(root_dir=engine.args.workspace).get_startup_kit_dir())
-        while True:
-            header, _ = hub.receive()
-            sites = list(header["sites"])
-            with engine.new_context() as context:
-                engine.job_def_manager.create(_describe_job(sites), _pack_job(startup), context)
+        with suppress(ConnectionError), closing(hub):
+            while True:
+                header, _ = hub.receive()
+                job = _describe_job(list(header["sites"]))
+                with engine.new_context() as context:
+                    engine.job_def_manager.create(job, _pack_job(startup), context)
 
 
 def _describe_job(sites: list[str]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -172,17 +173,12 @@ class RelayExecutor(Executor):  # type: ignore[misc]
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _beat(self, engine: Any) -> None:
+        """Tell the controller every few seconds that the node is there, as long as it is."""
         node: FrameSocket | None = None
         heard = False
         while True:
-            try:
-                node = node or connect_to(_path(), _PING_S)
-                node.send({"do": "ping", "heard": heard})
-                node.receive()
-            except ConnectionError:
-                node = None  # no sign of life for a site that gives none
-            else:
-                heard = self._send_beat(engine)
+            node = _ping(node, heard=heard)
+            heard = node is not None and self._send_beat(engine)
             time.sleep(BEAT_S)
 
     def _send_beat(self, engine: Any) -> bool:
@@ -244,10 +240,9 @@ class _Asked:
 
     def _work(self, data: bytes | memoryview) -> None:
         try:
-            node = connect_to(_path())
-            node.send({"do": "ask"}, data)
-            header, reply = node.receive()
-            node.close()
+            with closing(connect_to(_path())) as node:
+                node.send({"do": "ask"}, data)
+                header, reply = node.receive()
             if header.get("is") == "answer":
                 self.reply = reply
             else:
@@ -256,6 +251,19 @@ class _Asked:
             self.problem = _GONE
         finally:
             self.done.set()
+
+
+def _ping(node: FrameSocket | None, *, heard: bool) -> FrameSocket | None:
+    """Tell the node whether the controller hears of it; return a connection that works, or None."""
+    try:
+        node = node or connect_to(_path(), _PING_S)
+        node.send({"do": "ping", "heard": heard})
+        node.receive()
+    except ConnectionError:
+        if node is not None:
+            node.close()
+        return None
+    return node
 
 
 def _path() -> Path:

@@ -38,7 +38,8 @@ class FrameSocket:
         try:
             with self._sending:
                 self._socket.sendall(_LENGTHS.pack(len(head), len(body)) + head)
-                self._socket.sendall(body)
+                if body:  # else the other end may have all it wants, and be gone
+                    self._socket.sendall(body)
         except OSError as error:
             raise ConnectionError("The other end of the socket is gone.") from error
 
