@@ -60,13 +60,13 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     listener = listen_at(tmp_path / "node")
 
     def serve(far: FrameSocket) -> None:
-        _, data = far.receive()
+        data = bytes(far.receive()[1])
         if data == b"hang up":
             far.close()
             return
         time.sleep(0.2 if data == b"slow" else 0.0)
         kind = "failure" if data == b"fault" else "answer"
-        far.send({"is": kind}, bytes(data[::-1]))
+        far.send({"is": kind}, data[::-1])
         far.close()
 
     def accept() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -25,7 +26,12 @@ def test_frames_come_out_as_they_went_in_however_long_the_path(tmp_path: Path, d
         near = connect_to(folder / "s", 5.0)
         accepted, _ = listener.accept()
         far = FrameSocket(accepted)
-        for header, body in (({"a": 1}, b""), ({"b": ["ü"]}, bytes(1 << 20)), ({}, b"x")):
+        for header, body in (
+            ({"a": 1}, b""),
+            ({"b": ["ü"]}, bytes(1 << 20)),
+            ({"c": None}, os.urandom(3 << 20)),
+            ({}, b"x"),
+        ):
             sender = threading.Thread(target=near.send, args=(header, body))
             sender.start()
             received, data = far.receive()
@@ -52,6 +58,15 @@ def test_what_is_no_frame_ends_the_connection(tmp_path: Path) -> None:
             with pytest.raises(ConnectionError, match="does not send frames"):
                 near.receive()
             with pytest.raises(ConnectionError, match="is gone"):  # in time
+                near.receive()
+            part = os.memfd_create("part")
+            start = wire._LENGTHS.pack(2, 5 << 20) + b"{}"
+            socket.send_fds(accepted, [start], [part])
+            os.close(part)
+            with pytest.raises(ConnectionError, match="sent part of a frame"):
+                near.receive()
+            accepted.sendall(start)
+            with pytest.raises(ConnectionError, match="does not send frames"):
                 near.receive()
         near.close()
 
