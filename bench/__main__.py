@@ -12,6 +12,7 @@ from bench import (
     footprint,
     gate,
     merging,
+    network,
     reading,
     secure,
     streaming,
@@ -31,6 +32,7 @@ def main() -> int:
         merging,
         devices,
         reading,
+        network,
         footprint,
     )
     for line in chain.from_iterable(table.lines() for table in tables):

@@ -10,6 +10,8 @@ SLOW: dict[str, tuple[str, ...]] = {
     "docs/running.md": (),
     "docs/streaming.md": (),
     "src/eigenfed/study/planning/noise_forecast.py": (),
+    "src/eigenfed/transport/nvflare/launch.py": (),
+    "src/eigenfed/transport/nvflare/relay.py": (),
     "tests/audit/test_epsilon.py": (),
     "tests/audit/test_hostile_coordinator.py": (),
     "tests/audit/test_membership.py": (),
@@ -300,6 +302,13 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/study/results/test_run_log.py": ("test_no_digest_of_a_reply_stands_where_others_read",),
     "tests/study/test_rehearsal.py": (),
     "tests/test_arrays.py": (),
+    "tests/transport/test_nvflare_kits.py": ("test_a_kit_is_made_only_of_what_belongs_together",),
+    "tests/transport/test_nvflare_network.py": (),
+    "tests/transport/test_nvflare_relay.py": (),
+    "tests/transport/test_nvflare_wire.py": (
+        "test_a_command_ends_with_a_parent_that_is_killed",
+        "test_a_warden_leaves_nobody_behind",
+    ),
     "tests/transport/test_processes.py": (),
     "tests/transport/test_transcript.py": (
         "test_a_torn_last_record_is_cut_off_and_written_again",
@@ -351,6 +360,13 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "test_strangers_and_doubles_are_refused",
     ),
     "tests/test_arrays.py": (),
+    "tests/transport/test_nvflare_kits.py": ("test_a_kit_is_made_only_of_what_belongs_together",),
+    "tests/transport/test_nvflare_network.py": (),
+    "tests/transport/test_nvflare_relay.py": (),
+    "tests/transport/test_nvflare_wire.py": (
+        "test_a_command_ends_with_a_parent_that_is_killed",
+        "test_a_warden_leaves_nobody_behind",
+    ),
     "tests/transport/test_processes.py": (),
     "tests/transport/test_transcript.py": (),
 }

@@ -1,8 +1,10 @@
 """Kits hold what they must and nothing else, and private keys stay where they were made."""
 
+import importlib.util
 import json
 import shutil
 import stat
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenfed.errors import DataError, InputError, ProtocolError
-from eigenfed.transport.nvflare import engine_home, kits
+from eigenfed.transport.nvflare import kits
 from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home
 from eigenfed.transport.nvflare.hardening import check_hardened, read_address, read_site
 from eigenfed.transport.nvflare.hub import NvflareHub
@@ -42,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def create_site_kit(folder: Path, own: str, certificate: bytes, **changed: Any) -> None:
-    settings = {
+    settings: dict[str, Any] = {
         "study": STUDY,
         "site": own,
         "certificate": certificate,
@@ -428,10 +430,10 @@ def test_neither_end_starts_on_a_kit_that_is_not_hardened_or_not_its_own(
 
 def test_without_the_engine_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     check_installed()
-    monkeypatch.setattr(engine_home.sys, "platform", "darwin")
+    monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(ProtocolError, match="needs Linux"):
         check_installed()
-    monkeypatch.setattr(engine_home.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ProtocolError, match=r"pip install 'eigenfed\[nvflare\]'"):
         check_installed()
 

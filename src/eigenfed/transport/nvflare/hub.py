@@ -15,7 +15,7 @@ from eigenfed.transport.local import Answering
 from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
 from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
 from eigenfed.transport.nvflare.warden import Ward
-from eigenfed.transport.nvflare.wire import FrameSocket, Header, listen_at
+from eigenfed.transport.nvflare.wire import Body, FrameSocket, Header, listen_at
 
 logger = logging.getLogger(__name__)
 
@@ -292,7 +292,7 @@ class NvflareHub:
         except (ConnectionError, KeyError, ValueError):
             self._lose(far)
 
-    def _take(self, far: FrameSocket, header: Header, body: bytearray) -> None:
+    def _take(self, far: FrameSocket, header: Header, body: Body) -> None:
         kind = header["is"]
         with self._changed:
             if kind == "connected":

@@ -5,11 +5,13 @@ those that the hub names. There is no administrator who could log in to do that:
 with the lead's key, which the server's kit holds, and sites accept no others.
 """
 
+import json
 import os
 import tempfile
 import threading
 import time
 import zipfile
+from contextlib import closing, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,11 +20,10 @@ from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.job_def import JobMetaKey
-from nvflare.apis.workspace import Workspace
 from nvflare.lighter.utils import load_private_key_file, sign_folders
 
 from eigenfed.transport.nvflare.hardening import LEAD, write_json
-from eigenfed.transport.nvflare.relay import SOCKET, RelayController, RelayExecutor
+from eigenfed.transport.nvflare.relay import SOCKET
 from eigenfed.transport.nvflare.wire import FrameSocket, connect_to
 
 _JOB, _SERVER_APP, _SITE_APP = "relay", "coordinator", "site"
@@ -43,25 +44,27 @@ class RelayLauncher(FLComponent):  # type: ignore[misc]
                 threading.Thread(target=work, args=(engine, hub), daemon=True).start()
 
     def _report(self, engine: Any, hub: FrameSocket) -> None:
-        """Tell the hub which sites are connected."""
-        while True:
-            now = time.time()
-            recent = {
-                client.name
-                for client in engine.get_clients()
-                if now - client.last_connect_time < _RECENT_S
-            }
-            hub.send({"is": "connected", "sites": sorted(recent)})
-            time.sleep(_EVERY_S)
+        """Tell the hub which sites are connected, until it is gone."""
+        with suppress(ConnectionError):
+            while True:
+                now = time.time()
+                recent = {
+                    client.name
+                    for client in engine.get_clients()
+                    if now - client.last_connect_time < _RECENT_S
+                }
+                hub.send({"is": "connected", "sites": sorted(recent)})
+                time.sleep(_EVERY_S)
 
     def _launch(self, engine: Any, hub: FrameSocket) -> None:
         """Submit a job for each list of sites that comes from the hub."""
-        startup = Path(Workspace(root_dir=engine.args.workspace).get_startup_kit_dir())
-        while True:
-            header, _ = hub.receive()
-            sites = list(header["sites"])
-            with engine.new_context() as context:
-                engine.job_def_manager.create(_describe_job(sites), _pack_job(startup), context)
+        workspace = Path(engine.args.workspace)
+        with suppress(ConnectionError), closing(hub):
+            while True:
+                header, _ = hub.receive()
+                job = _describe_job(list(header["sites"]))
+                with engine.new_context() as context:
+                    engine.job_def_manager.create(job, _pack_job(workspace), context)
 
 
 def _describe_job(sites: list[str]) -> dict[str, Any]:
@@ -77,20 +80,21 @@ def _describe_job(sites: list[str]) -> dict[str, Any]:
     }
 
 
-def _pack_job(startup: Path) -> bytes:
-    """Return the archive of the job: two files that name our classes, signed by the lead."""
+def _pack_job(workspace: Path) -> bytes:
+    """Return the archive of the job: two files that name the allowed classes, and signatures."""
+    resources = json.loads((workspace / "local" / "resources.json").read_text("utf-8"))
+    controller, executor = resources["class_allow_list"]
     server = {
         "format_version": 2,
-        "workflows": [{"id": "relay", "path": _path_of(RelayController), "args": {}}],
+        "workflows": [{"id": "relay", "path": controller, "args": {}}],
         "components": [],
     }
     site = {
         "format_version": 2,
-        "executors": [
-            {"tasks": ["none"], "executor": {"path": _path_of(RelayExecutor), "args": {}}}
-        ],
+        "executors": [{"tasks": ["none"], "executor": {"path": executor, "args": {}}}],
         "components": [],
     }
+    startup = workspace / "startup"
     packed = BytesIO()
     with tempfile.TemporaryDirectory() as name, zipfile.ZipFile(packed, "w") as archive:
         job = Path(name) / _JOB
@@ -106,7 +110,3 @@ def _pack_job(startup: Path) -> bytes:
         for path in sorted(job.rglob("*")):
             archive.write(path, path.relative_to(name))
     return packed.getvalue()
-
-
-def _path_of(kind: type) -> str:
-    return f"{kind.__module__}.{kind.__name__}"

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 
-from eigenfed.transport.nvflare.wire import FrameSocket, Header, connect_to
+from eigenfed.transport.nvflare.wire import Body, FrameSocket, Header, connect_to
 
 SOCKET = "EIGENFED_SOCKET"
 """Environment variable with the path of the socket of our own process."""
@@ -99,11 +100,11 @@ class RelayController(Controller):  # type: ignore[misc]
         self._hub.send({"is": "beat", "site": peer.get_identity_name()})
         return make_reply(ReturnCode.OK)
 
-    def _pass_on(self, header: Header, data: bytearray, abort_signal: Signal) -> None:
+    def _pass_on(self, header: Header, data: Body, abort_signal: Signal) -> None:
         """Ask a site, and tell the hub the outcome: answered, failed or unreached."""
         site, key = header["site"], header["key"]
         outcome = "unreached"
-        reply: bytes | memoryview = b""
+        reply: Body = b""
         try:
             outcome, reply = self._ask(site, key, data, abort_signal)
         except Exception:
@@ -113,9 +114,7 @@ class RelayController(Controller):  # type: ignore[misc]
         except ConnectionError:
             abort_signal.trigger(True)
 
-    def _ask(
-        self, site: str, key: str, data: bytearray, abort_signal: Signal
-    ) -> tuple[str, bytes | memoryview]:
+    def _ask(self, site: str, key: str, data: Body, abort_signal: Signal) -> tuple[str, Body]:
         """Ask until there is a reply, or the site's executor does not respond."""
         size, message = len(data), _message(key, data)
         while not abort_signal.triggered:
@@ -172,17 +171,12 @@ class RelayExecutor(Executor):  # type: ignore[misc]
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _beat(self, engine: Any) -> None:
+        """Tell the controller every few seconds that the node is there, as long as it is."""
         node: FrameSocket | None = None
         heard = False
         while True:
-            try:
-                node = node or connect_to(_path(), _PING_S)
-                node.send({"do": "ping", "heard": heard})
-                node.receive()
-            except ConnectionError:
-                node = None  # no sign of life for a site that gives none
-            else:
-                heard = self._send_beat(engine)
+            node = _ping(node, heard=heard)
+            heard = node is not None and self._send_beat(engine)
             time.sleep(BEAT_S)
 
     def _send_beat(self, engine: Any) -> bool:
@@ -235,19 +229,18 @@ class RelayExecutor(Executor):  # type: ignore[misc]
 class _Asked:
     """A request that the node works on, and its reply."""
 
-    def __init__(self, data: bytes | memoryview) -> None:
+    def __init__(self, data: Body) -> None:
         self.done = threading.Event()
-        self.reply: bytearray | None = None
+        self.reply: Body | None = None
         self.problem = _GONE
         self.announced = False
         threading.Thread(target=self._work, args=(data,), daemon=True).start()
 
-    def _work(self, data: bytes | memoryview) -> None:
+    def _work(self, data: Body) -> None:
         try:
-            node = connect_to(_path())
-            node.send({"do": "ask"}, data)
-            header, reply = node.receive()
-            node.close()
+            with closing(connect_to(_path())) as node:
+                node.send({"do": "ask"}, data)
+                header, reply = node.receive()
             if header.get("is") == "answer":
                 self.reply = reply
             else:
@@ -258,11 +251,24 @@ class _Asked:
             self.done.set()
 
 
+def _ping(node: FrameSocket | None, *, heard: bool) -> FrameSocket | None:
+    """Tell the node whether the controller hears of it; return a connection that works, or None."""
+    try:
+        node = node or connect_to(_path(), _PING_S)
+        node.send({"do": "ping", "heard": heard})
+        node.receive()
+    except ConnectionError:
+        if node is not None:
+            node.close()
+        return None
+    return node
+
+
 def _path() -> Path:
     return Path(os.environ[SOCKET])
 
 
-def _message(key: str, data: bytearray | None = None) -> Shareable:
+def _message(key: str, data: Body | None = None) -> Shareable:
     message = Shareable()
     message[_KEY] = key
     if data is not None:
@@ -270,7 +276,7 @@ def _message(key: str, data: bytearray | None = None) -> Shareable:
     return message
 
 
-def _reply(state: str, *, data: bytearray | None = None, size: int = 0) -> Shareable:
+def _reply(state: str, *, data: Body | None = None, size: int = 0) -> Shareable:
     reply: Shareable = make_reply(ReturnCode.OK)
     reply[_STATE], reply[_SIZE] = state, size
     if data is not None:
@@ -278,13 +284,13 @@ def _reply(state: str, *, data: bytearray | None = None, size: int = 0) -> Share
     return reply
 
 
-def _put(message: Shareable, data: bytearray) -> None:
+def _put(message: Shareable, data: Body) -> None:
     # FLARE prints the repr of bytes somewhere, and streams arrays.
     large = len(data) > _LARGE
     message[_DATA] = np.frombuffer(data, np.uint8) if large else bytes(data)
 
 
-def _bytes_of(message: Shareable) -> bytes | memoryview:
+def _bytes_of(message: Shareable) -> Body:
     data: Any = message[_DATA]
     return data.data.cast("B") if isinstance(data, np.ndarray) else data
 

@@ -1,10 +1,13 @@
 """Bytes with a header on a Unix socket, between our processes and FLARE's on the same machine.
 
 A frame is the lengths of header and body (4 and 8 bytes, big-endian), the header as JSON, and the
-body. The socket has mode 0600 in a folder of mode 0700; nothing is ever pickled.
+body. A body of more than a megabyte does not go through the socket, which would copy it twice, but
+is a file in memory whose descriptor does. The socket has mode 0600 in a folder of mode 0700;
+nothing is ever pickled.
 """
 
 import json
+import mmap
 import os
 import socket
 import struct
@@ -15,10 +18,12 @@ from pathlib import Path
 from typing import Any
 
 Header = dict[str, Any]
+Body = bytes | bytearray | memoryview
 
 _LENGTHS = struct.Struct(">IQ")
 _LARGEST_HEADER = 1 << 20
 _LARGEST_BODY = 1 << 36
+_BY_DESCRIPTOR = 1 << 20
 _LONGEST_PATH = 100
 
 
@@ -32,23 +37,46 @@ class FrameSocket:
         self._socket = connected
         self._sending = threading.Lock()
 
-    def send(self, header: Header, body: bytes | memoryview = b"") -> None:
+    def send(self, header: Header, body: Body = b"") -> None:
         """Send a frame."""
         head = json.dumps(header).encode()
+        start = _LENGTHS.pack(len(head), len(body)) + head
+        files = [_in_memory(body)] if len(body) > _BY_DESCRIPTOR else []
         try:
             with self._sending:
-                self._socket.sendall(_LENGTHS.pack(len(head), len(body)) + head)
-                self._socket.sendall(body)
+                sent = socket.send_fds(self._socket, [start], files)
+                # Not where nothing is left: the other end may have all it wants, and be gone.
+                if sent < len(start):
+                    self._socket.sendall(start[sent:])
+                if body and not files:
+                    self._socket.sendall(body)
         except OSError as error:
             raise ConnectionError("The other end of the socket is gone.") from error
+        finally:
+            for file in files:
+                os.close(file)
 
-    def receive(self) -> tuple[Header, bytearray]:
-        """Wait for a frame."""
-        head_size, body_size = _LENGTHS.unpack(self._read(_LENGTHS.size))
-        if head_size > _LARGEST_HEADER or body_size > _LARGEST_BODY:
-            raise ConnectionError("The other end of the socket does not send frames.")
-        header = json.loads(self._read(head_size))
-        return header, self._read(body_size)
+    def receive(self) -> tuple[Header, bytearray | memoryview]:
+        """Wait for a frame; a large body is a read-only view."""
+        lengths, files = self._read_start()
+        try:
+            head_size, body_size = _LENGTHS.unpack(lengths)
+            by_descriptor = body_size > _BY_DESCRIPTOR
+            if (
+                head_size > _LARGEST_HEADER
+                or body_size > _LARGEST_BODY
+                or len(files) != by_descriptor
+            ):
+                raise ConnectionError("The other end of the socket does not send frames.")
+            header = json.loads(self._read(head_size))
+            if by_descriptor:
+                if os.fstat(files[0]).st_size != body_size:
+                    raise ConnectionError("The other end of the socket sent part of a frame.")
+                return header, memoryview(mmap.mmap(files[0], body_size, prot=mmap.PROT_READ))
+            return header, self._read(body_size)
+        finally:
+            for file in files:
+                os.close(file)
 
     def set_timeout(self, seconds: float | None) -> None:
         """Give up sending and receiving after some time, with a ConnectionError."""
@@ -59,6 +87,16 @@ class FrameSocket:
         with suppress(OSError):  # the other end may have been faster
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
+
+    def _read_start(self) -> tuple[bytes, list[int]]:
+        """Read the lengths, and the descriptors that come with them."""
+        try:
+            start, files, _, _ = socket.recv_fds(self._socket, _LENGTHS.size, 1)
+        except OSError as error:
+            raise ConnectionError("The other end of the socket is gone.") from error
+        if not start:
+            raise ConnectionError("The other end of the socket is closed.")
+        return start + self._read(_LENGTHS.size - len(start)), list(files)
 
     def _read(self, size: int) -> bytearray:
         data = bytearray(size)
@@ -73,6 +111,16 @@ class FrameSocket:
                 raise ConnectionError("The other end of the socket is closed.")
             done += count
         return data
+
+
+def _in_memory(body: Body) -> int:
+    """Return the descriptor of a file in memory with these bytes."""
+    file = os.memfd_create("eigenfed")
+    view = memoryview(body)
+    done = 0
+    while done < len(view):
+        done += os.write(file, view[done:])
+    return file
 
 
 def listen_at(path: Path) -> socket.socket:
