@@ -3,13 +3,20 @@
 The coordinator does not see what a site records about itself. It keeps an account of its own: which
 replies arrived, what their operations declare, and how many bytes they have. The account is written
 round by round beside the transcript, so that a resumed run has all of it.
+
+Large replies wait on the disk until it is their turn to be summed, and only so many large messages
+are on their way at a time, so that the coordinator's memory does not grow with the number of sites.
 """
 
 import json
+import mmap
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from eigenfed.arrays import Arrays
 from eigenfed.data.safe_files import parse_strict_json
@@ -26,6 +33,10 @@ from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import egress_from_json, egress_to_json
 
 _SUMMED = (Leaves.SUM_ONLY, Leaves.NOISED)
+_SPOOLED_BYTES = 1 << 20
+"""Length from which a reply waits on the disk."""
+_MOST_UNDERWAY = 1 << 28
+"""Bytes of requests that are on their way at a time; a longer request is alone."""
 
 
 class RoundJournal:
@@ -92,6 +103,55 @@ def _ends_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
+def spool_reply(reply: bytes) -> bytes:
+    """Return a long reply as a file without a name, which is mapped and read when it is needed.
+
+    Examples
+    --------
+    >>> spool_reply(b"x" * 3_000_000)[:3]
+    b'xxx'
+    """
+    if len(reply) < _SPOOLED_BYTES:
+        return reply
+    with tempfile.TemporaryFile() as file:
+        file.write(reply)
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    # A map has all that messages are read with: a length, slices and a buffer.
+    return cast(bytes, mapped)
+
+
+class ByteBudget:
+    """Lets a number of bytes be underway at a time.
+
+    Examples
+    --------
+    >>> room = ByteBudget(100)
+    >>> with room.take(60):
+    ...     with room.take(40):
+    ...         pass
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._left = most
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def take(self, count: int) -> Iterator[None]:
+        """Wait until there is room for so many bytes, or for nothing else."""
+        count = min(count, self._most)
+        with self._changed:
+            self._changed.wait_for(lambda: self._left >= count)
+            self._left -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._left += count
+                self._changed.notify_all()
+
+
 class RemoteTransport(LocalTransport):
     """Exchanges messages with sites on other machines, all of them at a time.
 
@@ -132,11 +192,19 @@ class RemoteTransport(LocalTransport):
         }
         self._journal = journal
         self._left: dict[str, list[Egress]] = {}
+        self._underway = ByteBudget(_MOST_UNDERWAY)
 
     def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         """Send a request, and yield the replies in sorted order of sites."""
         self._left = {}
         return super().exchange(round_, call)
+
+    def _exchange_one(
+        self, name: str, round_: int, call: Call[Any], common: bytes | None
+    ) -> tuple[int, bytes]:
+        with self._underway.take(0 if common is None else len(common)):
+            sent_bytes, reply = super()._exchange_one(name, round_, call, common)
+            return sent_bytes, spool_reply(reply)
 
     def _decode_reply(
         self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
