@@ -77,11 +77,13 @@ class Network:
     `carry` is given a site's name, its way to answer and a bundle, and returns a bundle.
     """
 
-    def __init__(self, home: Path, *, method: str = "covariance", study: str = "") -> None:
+    def __init__(
+        self, home: Path, *, method: str = "covariance", study: str = "", engine: str = FILES
+    ) -> None:
         more = f'method = "{method}"\n{study}'
         tables = more.find("[")
         keys, rest = (more, "") if tables < 0 else (more[:tables], more[tables:])
-        self.parties = Parties.start(home, engine="", study=f"{TERMS}{keys}{FILES}{rest}")
+        self.parties = Parties.start(home, engine="", study=f"{TERMS}{keys}{engine}{rest}")
         self.rows = make_rows()
         for name in NAMES:
             folder = home / name

@@ -1,5 +1,9 @@
 """Studies between a coordinator and sites that keep nothing in common but files and messages."""
 
+import errno
+import os
+import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from eigenfed.study.network.results_sent import read_sent_files
 from eigenfed.study.results.result_folder import read_result, write_result
 from eigenfed.transport.bundles import COORDINATOR, Bundle, name_site, sign_bundle
 from eigenfed.transport.rounds import RoundRecord
+from eigenfed.transport.transcript import Transcript
 from network_parties import NAMES
 from network_runs import PRIVATE, Network
 
@@ -237,3 +242,89 @@ def test_a_result_with_a_foreign_file_is_not_written(tmp_path: Path) -> None:
     missed = coordinator.finish(run, {"../../escape": b"x"})
     assert set(missed) == set(NAMES)
     assert not list(tmp_path.rglob("escape"))
+
+
+@pytest.mark.parametrize("study", ["secure = true\n", PRIVATE], ids=["secure", "private"])
+def test_a_full_disk_at_a_site_stops_the_run_and_not_for_good(study: str, tmp_path: Path) -> None:
+    network = Network(tmp_path, study=study)
+    site, counted = network.sites["south"], 0
+
+    def limit_pages(most: int) -> None:
+        connection = site.service._ledger._file._connection
+        connection.execute(f"PRAGMA max_page_count = {most}")
+
+    def fill(name: str, answer: Any, data: bytes) -> bytes:
+        nonlocal counted
+        counted += name == "south"
+        if counted == 2:
+            limit_pages(1)
+        return answer(data)
+
+    network.carry = fill
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert refused.value.code == "ledger"
+    network.carry = lambda name, answer, data: answer(data)
+    limit_pages(1 << 30)
+    run = network.run()
+    assert run.resumed
+    network.check_ledgers()
+    if not study.startswith("["):
+        assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()
+
+
+def test_a_full_disk_at_the_coordinator_stops_the_run_and_not_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(tmp_path, method="krylov")
+    keep, kept = Transcript.keep, []
+
+    def fill(record: Transcript, *arguments: Any) -> None:
+        kept.append(1)
+        if len(kept) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        keep(record, *arguments)
+
+    monkeypatch.setattr(Transcript, "keep", fill)
+    with pytest.raises(OSError, match="No space left"):
+        network.run()
+    run = network.run()
+    assert run.resumed
+    assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()
+
+
+def test_a_clock_that_jumps_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(tmp_path, method="krylov", study="secure = true\ndeadline_s = 600.0\n")
+    years = iter([2050, 1999] * 100)
+    monkeypatch.setattr(
+        "eigenfed.privacy.ledger.event_log.EventLog._clock",
+        property(lambda log: lambda: datetime(next(years), 1, 1, tzinfo=UTC), lambda log, _: None),
+        raising=False,
+    )
+    for site in network.sites.values():
+        site.restart()
+    found = network.run().estimator
+    assert found.components_.tobytes() == network.fit_together().components_.tobytes()
+    network.check_ledgers()
+
+
+def test_a_slow_site_is_waited_for_until_the_deadline_and_may_return(tmp_path: Path) -> None:
+    network = Network(tmp_path, method="krylov", study="deadline_s = 2.0\n")
+    held, released = threading.Event(), threading.Event()
+
+    def hold(name: str, answer: Any, data: bytes) -> bytes:
+        if name == "south" and Bundle.from_bytes(data).manifest.operation == "product":
+            held.set()
+            released.wait(30.0)
+        return answer(data)
+
+    network.carry = hold
+    with pytest.raises(SiteLost, match="south"):
+        network.run()
+    assert held.is_set()
+    released.set()
+    run = network.run()
+    assert run.resumed
+    assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()

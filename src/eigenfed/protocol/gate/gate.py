@@ -297,7 +297,12 @@ class Site:
             sent = self._record(
                 key, admitted.op.name, admitted.op.release, reply, kept, masked=bool(place)
             )
-        except Exception:
+        except Exception as error:
+            # A ledger that cannot be written, as on a full disk, has nothing to do with the rows.
+            # The reply has not left: the run goes on from what the ledger has, as after a restart.
+            if run.secret and isinstance(error, Refusal) and error.code == "ledger":
+                self._runs.forget(key.run)
+                raise
             self._runs.abort(run, key)
             raise refusal("aborted") from None
         run.state, run.script = answer.state, admitted.following
