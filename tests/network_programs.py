@@ -95,6 +95,11 @@ def wait_until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.02)
 
 
+def wait_for_file(folder: Path, pattern: str) -> None:
+    """Wait until a folder has a file of such a name."""
+    wait_until(lambda: list(folder.glob(pattern)), pattern)
+
+
 def count_rounds(folder: Path) -> int:
     """Return how many rounds the coordinator has written down, over all of its runs."""
     return sum(

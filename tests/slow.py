@@ -36,6 +36,8 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_noise_hides_the_record",
         "test_the_noise_of_a_site_stays_within_its_claim_and_near_it",
     ),
+    "tests/cli/test_coordinate.py": (),
+    "tests/cli/test_coordinate_nvflare.py": (),
     "tests/cli/test_demo.py": (
         "test_the_demo_says_where_the_result_is_and_keeps_what_is_there",
         "test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one",
@@ -233,6 +235,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_any_order_with_duplicates_and_stale_versions_gives_the_same_bits",
         "test_the_answer_at_any_time_is_that_of_what_has_arrived",
     ),
+    "tests/protocol/gate/test_restart.py": (),
     "tests/protocol/gate/test_canary.py": (
         "test_nothing_of_single_rows_leaves_with_noise_nor_is_put_on_file",
     ),
@@ -283,6 +286,8 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_very_many_problems_take_no_longer_than_a_few",
     ),
     "tests/study/config/test_toml_text.py": ("test_any_value_is_read_back_as_it_was_written",),
+    "tests/study/network/test_coordinated_runs.py": (),
+    "tests/study/network/test_faults.py": (),
     "tests/study/planning/test_plan.py": (
         "test_the_verdict_is_against_noise_where_noise_is_all",
         "test_the_verdict_on_few_rows_is_the_reason_why_a_run_would_end",
@@ -323,6 +328,10 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "test_the_command_tells_on_one_page_what_a_liar_gets",
     ),
     "tests/baselines/test_interface.py": (),
+    "tests/cli/test_coordinate.py": (
+        "test_a_study_goes_by_courier_step_by_step",
+        "test_a_file_is_shown_before_it_leaves",
+    ),
     "tests/cli/test_demo.py": (),
     "tests/cli/test_fit.py": ("test_a_private_result_has_its_statement_and_no_scores",),
     "tests/data/test_files_refused.py": (),
@@ -333,6 +342,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "tests/privacy/ledger/test_ledger_head.py": (
         "test_while_running_it_is_noticed_and_stays_noticed",
     ),
+    "tests/protocol/gate/test_restart.py": (),
     "tests/protocol/exact/test_orthonormalise.py": (),
     "tests/protocol/published/test_published_runs.py": (
         "test_alignment_and_a_bare_end_cost_their_rounds",
@@ -352,6 +362,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "test_a_private_page_states_the_guarantee",
         "test_a_trusted_coordinator_is_told_without_a_guarantee_against_it",
     ),
+    "tests/study/network/test_coordinated_runs.py": (),
     "tests/study/planning/test_plan.py": (),
     "tests/study/test_rehearsal.py": (
         "test_a_ledger_that_is_not_there_stops_the_study_before_anything_runs",

@@ -13,6 +13,7 @@ from network_programs import (
     count_rounds,
     keep_programs,
     read_facts,
+    wait_for_file,
     wait_until,
 )
 from network_runs import Network
@@ -50,9 +51,7 @@ def test_a_study_by_files_outlives_its_programs(tmp_path: Path, start: Start) ->
     assert code == 0, second.log
     check_result(network, home / "result")
     for name, site in sites.items():
-        wait_until(lambda name=name: list((tmp_path / name / "results").glob("*")), "the result")
-        (folder,) = (tmp_path / name / "results").iterdir()
-        wait_until(lambda f=folder, n=name: (f / "sites" / f"{n}.html").exists(), "the own page")
+        wait_for_file(tmp_path / name / "results", f"*/sites/{name}.html")
         assert site.stop() == 0
         assert network.sites[name].ledger.verify().intact
     left = [path for path in (home / "drop").rglob("*") if path.is_file()]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from network_parties import NAMES
-from network_programs import count_rounds, keep_programs, read_facts, wait_until
+from network_programs import count_rounds, keep_programs, read_facts, wait_for_file, wait_until
 from network_runs import Network
 
 pytest.importorskip("nvflare", reason="eigenfed[nvflare] is not installed")
@@ -59,7 +59,7 @@ def test_a_study_over_flare_outlives_a_killed_site_and_a_killed_coordinator(
         assert read_facts(home / "result")["engine"] == "nvflare"
         for name, site in sites.items():
             folder = tmp_path / name / "results"
-            wait_until(lambda f=folder: list(f.glob("*/sites/*.html")), "the own page")
+            wait_for_file(folder, "*/sites/*.html")
             assert site.stop() == 0, site.log
             assert network.sites[name].ledger.verify().intact
         wait_until(lambda: not list(list_processes(tmp_path)), "the end of all processes")

@@ -3,6 +3,7 @@
 import errno
 import os
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.transcript import Transcript
 from network_parties import NAMES
 from network_runs import PRIVATE, Network
+
+Answer = Callable[[bytes], bytes]
 
 SETTINGS = {
     "covariance": {"method": "covariance"},
@@ -119,7 +122,7 @@ def test_a_run_goes_on_without_a_site_that_is_lost_if_the_quorum_is_left(tmp_pat
     network = Network(tmp_path, method="krylov", study="quorum = 2\n")
     asked = []
 
-    def lose(name: str, answer: Any, data: bytes) -> bytes:
+    def lose(name: str, answer: Answer, data: bytes) -> bytes:
         asked.append(name)
         if name == "south" and asked.count(name) > 2:
             raise ConnectionError
@@ -137,7 +140,7 @@ def test_too_few_sites_are_named_and_the_run_can_be_resumed(tmp_path: Path) -> N
     with pytest.raises(InputError, match=r"requires quorum = 3 sites, and 1 can be reached: north"):
         network.run(("north",))
 
-    def lose(name: str, answer: Any, data: bytes) -> bytes:
+    def lose(name: str, answer: Answer, data: bytes) -> bytes:
         if name == "south":
             raise ConnectionError
         return answer(data)
@@ -165,7 +168,7 @@ def test_an_answer_that_is_not_by_the_site_to_this_request_is_refused(
     network = Network(tmp_path)
     kept: dict[str, bytes] = {}
 
-    def forge(name: str, answer: Any, data: bytes) -> bytes:
+    def forge(name: str, answer: Answer, data: bytes) -> bytes:
         reply: bytes = answer(data)
         if name != "south":
             return reply
@@ -196,7 +199,7 @@ def test_a_site_answers_nobody_but_its_coordinator(tmp_path: Path) -> None:
     network = Network(tmp_path)
     seen: list[bytes] = []
 
-    def listen(name: str, answer: Any, data: bytes) -> bytes:
+    def listen(name: str, answer: Answer, data: bytes) -> bytes:
         seen.append(data)
         return answer(data)
 
@@ -253,7 +256,7 @@ def test_a_full_disk_at_a_site_stops_the_run_and_not_for_good(study: str, tmp_pa
         connection = site.service._ledger._file._connection
         connection.execute(f"PRAGMA max_page_count = {most}")
 
-    def fill(name: str, answer: Any, data: bytes) -> bytes:
+    def fill(name: str, answer: Answer, data: bytes) -> bytes:
         nonlocal counted
         counted += name == "south"
         if counted == 2:
@@ -314,7 +317,7 @@ def test_a_slow_site_is_waited_for_until_the_deadline_and_may_return(tmp_path: P
     network = Network(tmp_path, method="krylov", study="deadline_s = 2.0\n")
     held, released = threading.Event(), threading.Event()
 
-    def hold(name: str, answer: Any, data: bytes) -> bytes:
+    def hold(name: str, answer: Answer, data: bytes) -> bytes:
         if name == "south" and Bundle.from_bytes(data).manifest.operation == "product":
             held.set()
             released.wait(30.0)
