@@ -180,7 +180,8 @@ class Factors(Method):
             shape.features,
             n * d,
             3.0 * shape.column_bytes(n) + block_bytes(shape),
-            2.0 * shape.column_bytes(min(everything, d + n)),
+            2.0 * shape.column_bytes(min(everything, d + n))
+            + (shape.column_bytes(_ROWS_AT_ONCE) if everything > d else 0.0),
             _time_factor(shape) + 6e-9 * n * d,
             time_square(square, max(everything, d))
             + time_eigen(square, shape.components)
