@@ -1,15 +1,18 @@
 """The method that "auto" chooses against the fastest one, over a grid of shapes.
 
-``python -m bench.choice`` prints the whole grid, which takes hours, and ``python -m bench.choice
-1e7`` the cells of at most so many stored entries; the benchmark itself has those of at most 2e5.
-Cells of more than 4e8 are left out, as are more components than half the smaller side, and sparse
-rows of 20 features.
+``python -m bench.choice`` runs the whole grid, dense rows first and large tables last, and begins
+no cell after an hour; ``python -m bench.choice 1e7 600`` runs the cells of at most so many stored
+entries and stops after so many seconds. The benchmark itself has those of at most 2e5 entries.
+Every cell is in the table: one that is not run says why. A method is left out of a cell, by name,
+if it is predicted to take 20 times as long as the best (6 times where the best takes seconds) or
+more memory than 4 GB.
 """
 
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import product
 from typing import Any
 
@@ -20,7 +23,8 @@ from threadpoolctl import threadpool_limits
 from bench.table import Line, least_cpu
 from eigenfed import FederatedPCA
 from eigenfed.linalg.orthonormal import sines
-from eigenfed.protocol.method import all_methods
+from eigenfed.protocol.method import Method, Shape, all_methods
+from eigenfed.protocol.method_registry import predict_seconds
 
 _ROWS = (100, 1_000, 10_000, 100_000)
 _FEATURES = (20, 200, 2_000, 20_000)
@@ -29,7 +33,10 @@ _SITES = (3, 50)
 _DENSITY = 0.01
 _MOST_ENTRIES = 4e8
 _QUICK_ENTRIES = 2e5
-_METHODS = tuple(name for name, method in all_methods().items() if method.automatic)
+_SECONDS = 3600.0
+_METHODS: tuple[Method, ...] = tuple(m() for m in all_methods().values() if m.automatic)
+_MOST_BYTES = 4e9
+_FAR_FROM_BEST, _FAR_IF_LONG, _LONG_S = 20.0, 6.0, 2.0
 _WRONG_SINE = 1e-4
 
 
@@ -48,74 +55,125 @@ class Cell:
         """Stored entries of the rows."""
         return self.n * self.d * (_DENSITY if self.is_sparse else 1.0)
 
+    @property
+    def shape(self) -> Shape:
+        """What the choice is made from."""
+        rows, density = -(-self.n // self.sites), _DENSITY if self.is_sparse else 1.0
+        return Shape(rows, self.d, self.k, self.sites, certify=False, density=density)
+
+    @property
+    def impossible(self) -> str:
+        """Why the cell is no cell of anybody's; empty if it is one."""
+        if self.k > min(self.n, self.d) // 2:
+            return "more components than half the smaller side"
+        if self.is_sparse and self.d < 200:
+            return "one percent of 20 features is no sparse table"
+        if self.entries > _MOST_ENTRIES:
+            return f"{8e-9 * self.entries:.0f} GB of rows"
+        return ""
+
     def __str__(self) -> str:
         kind = "sparse" if self.is_sparse else "dense"
         return f"{self.n}x{self.d} {kind}, k={self.k}, {self.sites} sites"
 
 
-def grid(most: float) -> Iterator[Cell]:
-    """Yield the cells of at most so many entries."""
-    for n, d, is_sparse, k, sites in product(_ROWS, _FEATURES, (False, True), _COMPONENTS, _SITES):
-        cell = Cell(n, d, k, sites, is_sparse)
-        # One percent of 20 features is no sparse table.
-        is_one = k <= min(n, d) // 2 and not (is_sparse and d < 200)
-        if is_one and cell.entries <= min(most, _MOST_ENTRIES):
-            yield cell
+def list_cells() -> list[Cell]:
+    """Return all cells: dense rows first, and small tables before large ones."""
+    every = product((False, True), _ROWS, _FEATURES, _COMPONENTS, _SITES)
+    cells = [Cell(n, d, k, sites, is_sparse) for is_sparse, n, d, k, sites in every]
+    return sorted(cells, key=lambda cell: (cell.is_sparse, cell.n * cell.d, cell.d))
 
 
-def make_rows(cell: Cell) -> Any:
+@lru_cache(maxsize=1)
+def make_rows(n: int, d: int, is_sparse: bool) -> Any:
     """Rows whose variances decay, with signal in every component asked for."""
     rng = np.random.default_rng(0)
-    n, d, rank = cell.n, cell.d, min(cell.n, cell.d, 200)
+    rank = min(n, d, 200)
     spread = 3.0 / np.arange(1, rank + 1) ** 0.75
-    if not cell.is_sparse:
+    if not is_sparse:
         rows = rng.standard_normal((n, d))
-        rows += (rng.standard_normal((n, rank)) * spread) @ rng.standard_normal((rank, d))
-        return rows + 1.0
+        loadings = rng.standard_normal((rank, d))
+        for start in range(0, n, 1000):
+            part = rows[start : start + 1000]
+            part += (rng.standard_normal((len(part), rank)) * spread) @ loadings + 1.0
+        return rows
     table: Any = sparse.random_array((n, d), density=_DENSITY, rng=rng, format="csr")
     by_row, by_column = np.exp(0.3 * rng.standard_normal(n)), 1.0 + 9.0 * 0.97 ** np.arange(d)
     table.data *= np.repeat(by_row, np.diff(table.indptr)) * by_column[table.indices]
     return table
 
 
-def measure(cell: Cell, repeats: int) -> tuple[dict[str, float], str, float]:
-    """Return the processor seconds of each method, the choice, and the worst sine between them."""
-    X = make_rows(cell)
+def leave_out(cell: Cell) -> dict[str, str]:
+    """Return the methods that are not run in a cell, by name, with the reason."""
+    seconds = {method.name: predict_seconds(method, cell.shape) for method in _METHODS}
+    best, found = min(seconds.values()), {}
+    far = _FAR_IF_LONG if best > _LONG_S else _FAR_FROM_BEST
+    for method in _METHODS:
+        cost = method.cost(cell.shape)
+        if seconds[method.name] > far * best:
+            found[method.name] = f"predicted {seconds[method.name] / best:.0f} times the best"
+        elif cost.coordinator_bytes + cost.site_bytes > _MOST_BYTES:
+            found[method.name] = "too much memory"
+    return found
+
+
+def time_once_or_more(job: Callable[[], object]) -> float:
+    """Return the least processor time of a job, repeated the more the shorter it is."""
+    (first,) = least_cpu(job, repeats=1)
+    repeats = 3 if first < 0.5 else 1 if first < 3.0 else 0
+    return min([first, *(least_cpu(job, repeats=1)[0] for _ in range(repeats))])
+
+
+def measure(cell: Cell) -> Line:
+    """Compare the times of the methods, and refuse if their results differ."""
+    X = make_rows(cell.n, cell.d, cell.is_sparse)
     groups = np.arange(cell.n) * cell.sites // cell.n
+    found: dict[str, FederatedPCA] = {}
 
-    def fit(method: str) -> FederatedPCA:
+    def fit(method: str) -> None:
         pca = FederatedPCA(cell.k, method=method, certify=False, random_state=0)
-        return pca.fit(X, groups=groups)
+        found[method] = pca.fit(X, groups=groups)
 
-    found = {"auto": fit("auto")}
-    times = {}
-    for name in _METHODS:
-        # A matrix of 20000 x 20000 takes minutes and 6 GB, and is never the best of these.
-        if name == "covariance" and cell.d > 2_000:
-            continue
-        found[name] = fit(name)
-        (times[name],) = least_cpu(partial(fit, name), repeats=repeats)
-    exact = found["krylov"].components_
-    apart = max(float(sines(pca.components_, exact)[0]) for pca in found.values())
-    return times, found["auto"].method_, apart
+    out = leave_out(cell)
+    fit("auto")
+    chosen = found["auto"].method_
+    out.pop(chosen, None)
+    names = [method.name for method in _METHODS if method.name not in out]
+    times = {name: time_once_or_more(partial(fit, name)) for name in names}
+    exact = found["auto"].components_
+    apart = max(float(sines(found[name].components_, exact)[0]) for name in names)
+    shown = [f"{name} {1e3 * s:.0f} ms" for name, s in times.items()]
+    shown += [f"no {name}: {reason}" for name, reason in out.items()]
+    return Line(
+        f"auto / best, {cell}",
+        times[chosen] / min(times.values()),
+        "at most",
+        1.5,
+        apart < _WRONG_SINE,
+        f"{chosen}; {', '.join(shown)}; sine {apart:.0e}",
+    )
 
 
-def lines(most: float = _QUICK_ENTRIES) -> Iterator[Line]:
+def lines(
+    most: float = _QUICK_ENTRIES, seconds: float = _SECONDS, *, all_cells: bool = False
+) -> Iterator[Line]:
+    """Yield a line for each cell, and for those that are not run if `all_cells`."""
+    end = time.monotonic() + seconds
     with threadpool_limits(1):
-        for cell in grid(most):
-            times, chosen, apart = measure(cell, repeats=3)
-            best = min(times, key=lambda name: times[name])
-            shown = ", ".join(f"{name} {1e3 * s:.0f} ms" for name, s in times.items())
-            yield Line(
-                f"auto / best, {cell}",
-                times[chosen] / times[best],
-                "at most",
-                1.5,
-                apart < _WRONG_SINE,
-                f"{chosen}; {shown}; sine {apart:.0e}",
-            )
+        for cell in list_cells():
+            reason = cell.impossible
+            if not reason and cell.entries > most:
+                reason = f"more than {most:g} entries"
+            elif not reason and time.monotonic() > end:
+                reason = f"not begun within {seconds:g} seconds"
+            if not reason:
+                yield measure(cell)
+            elif all_cells:
+                yield Line(f"auto / best, {cell}", 0.0, "skipped", 0.0, True, reason)
 
 
 if __name__ == "__main__":
-    for line in lines(float(sys.argv[1]) if len(sys.argv) > 1 else _MOST_ENTRIES):
+    given = [float(argument) for argument in sys.argv[1:3]]
+    limits = given + [_MOST_ENTRIES, _SECONDS][len(given) :]
+    for line in lines(*limits, all_cells=True):
         print(line, flush=True)

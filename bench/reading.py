@@ -65,7 +65,7 @@ found = json.loads(runner.invoke(cli, ["stream", {path!r}, "-k", "{k}", "--json"
 """
 _IMPORTS = {
     "alone": "import pyarrow.csv, pyarrow.parquet",
-    "ours": "from eigenfed import FederatedPCA",
+    "ours": "import pyarrow.parquet, eigenfed.data.files; from eigenfed import FederatedPCA",
     "stream": "from click.testing import CliRunner; from eigenfed.cli.main import cli; "
     "import eigenfed.linalg.stream, pyarrow.csv",
 }

@@ -14,8 +14,8 @@ class Line:
     name : str
         What was measured, against what.
     ratio : float
-    rule : {"at least", "at most", "report"}
-        Which side of `target` the ratio must be on.
+    rule : {"at least", "at most", "report", "skipped"}
+        Which side of `target` the ratio must be on; "skipped" if nothing was measured.
     target : float
     accurate : bool
         Whether the answer was right; a ratio of a wrong answer is not shown.
@@ -35,14 +35,15 @@ class Line:
         """Whether the target was met."""
         if not self.accurate:
             return "refused"
-        if self.rule == "report":
-            return "-"
+        if self.rule in ("report", "skipped"):
+            return "-" if self.rule == "report" else "skipped"
         met = self.ratio >= self.target if self.rule == "at least" else self.ratio <= self.target
         return "met" if met else "missed"
 
     def __str__(self) -> str:
-        shown = f"{self.ratio:8.2f}" if self.accurate else "       -"
-        target = "" if self.rule == "report" else f"{self.rule} {self.target:g}"
+        is_shown = self.accurate and self.rule != "skipped"
+        shown = f"{self.ratio:8.2f}" if is_shown else "       -"
+        target = f"{self.rule} {self.target:g}" if self.rule in ("at least", "at most") else ""
         return f"{self.name:<58}{shown}   {target:<14}{self.verdict:<9}{self.detail}"
 
 

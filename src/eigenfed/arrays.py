@@ -18,7 +18,8 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +35,9 @@ _DIGEST_BYTES = 16
 _PREFIX_BYTES = len(_MAGIC) + 8
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
+_SHORT_HEADER_BYTES = 1 << 11
+_HEADERS_KEPT = 64
+"""Number of short headers that are kept: those of all replies in a round are equal."""
 _MAX_INTEGER = 1 << 1024
 _MAX_KIND_LENGTH = 80
 _MAX_VERSION = 1 << 31
@@ -81,20 +85,15 @@ class Container:
                     f"The array {name!r} has dtype {part.dtype} and must be float64, float32, "
                     "int64 or uint8. Convert it first."
                 )
-        descriptions = [
-            [name, part.dtype.str, list(array.shape)]
+        # Equal keys must have equal JSON, and True == 1 == 1.0 and 0.0 == -0.0: hence the texts.
+        scalars = tuple((name, value, repr(value)) for name, value in self.scalars.items())
+        arrays = tuple(
+            (name, part.dtype.str, array.shape)
             for (name, array), part in zip(self.arrays.items(), parts, strict=True)
-        ]
-        header = json.dumps(
-            {
-                "kind": self.kind,
-                "version": self.version,
-                "scalars": dict(self.scalars),
-                "arrays": descriptions,
-            },
-            allow_nan=False,
-        ).encode()
-        header += b" " * (-len(header) % 8)
+        )
+        size = sum(len(text) for _, _, text in scalars) + sum(len(name) for name in self.arrays)
+        write = _write_short_header if size <= _SHORT_HEADER_BYTES else _write_header
+        header = write(self.kind, self.version, scalars, arrays)
         pieces: list[bytes | memoryview] = [_MAGIC, len(header).to_bytes(8, "little"), header]
         for part in parts:
             pieces += [part.data, b"\0" * (-part.nbytes % 8)]
@@ -130,21 +129,20 @@ class Container:
             If the bytes are not a container, truncated, corrupt, or of another kind or version.
         """
         header, start = _read_header(data)
-        arrays, end = _read_arrays(data, header["arrays"], start)
+        arrays, end = _read_arrays(data, header.arrays, start)
         _check_length(data, end + _DIGEST_BYTES)
         if not intact and _digest(memoryview(data)[:end]) != data[end:]:
             raise DataError("The data are corrupt: the checksum does not match. Fetch them again.")
-        if header["kind"] != kind:
+        if header.kind != kind:
             raise DataError(
-                f"The data hold a {header['kind']!r} where a {kind!r} is expected. "
-                "Pass another file."
+                f"The data hold a {header.kind!r} where a {kind!r} is expected. Pass another file."
             )
-        if not (version if oldest is None else oldest) <= header["version"] <= version:
+        if not (version if oldest is None else oldest) <= header.version <= version:
             raise DataError(
-                f"The data have {kind} format {header['version']} and this release of eigenfed "
+                f"The data have {kind} format {header.version} and this release of eigenfed "
                 f"reads format {version}. Use the same release on both sides."
             )
-        return cls(kind, header["version"], header["scalars"], arrays)
+        return cls(kind, header.version, dict(header.scalars), arrays)
 
 
 def checksum(data: bytes) -> str:
@@ -183,7 +181,45 @@ def _check_length(data: bytes, expected: int) -> None:
         )
 
 
-def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
+class _Layout(NamedTuple):
+    """Where an array is in the bytes, and what it is there."""
+
+    name: str
+    dtype: np.dtype[Any]
+    native: np.dtype[Any]
+    shape: tuple[int, ...]
+    size: int
+
+
+class _Header(NamedTuple):
+    kind: str
+    version: int
+    scalars: Mapping[str, Scalar]
+    arrays: tuple[_Layout, ...]
+
+
+def _write_header(
+    kind: str,
+    version: int,
+    scalars: tuple[tuple[str, Scalar, str], ...],
+    arrays: tuple[tuple[str, str, tuple[int, ...]], ...],
+) -> bytes:
+    header = json.dumps(
+        {
+            "kind": kind,
+            "version": version,
+            "scalars": {name: value for name, value, _ in scalars},
+            "arrays": arrays,
+        },
+        allow_nan=False,
+    ).encode()
+    return header + b" " * (-len(header) % 8)
+
+
+_write_short_header = lru_cache(_HEADERS_KEPT)(_write_header)
+
+
+def _read_header(data: bytes) -> tuple[_Header, int]:
     if data[: len(_MAGIC)] != _MAGIC[: len(data)] or not data:
         raise DataError(
             "The data were not written by eigenfed: its signature is missing. "
@@ -195,13 +231,30 @@ def _read_header(data: bytes) -> tuple[dict[str, Any], int]:
     start = _PREFIX_BYTES + size
     if len(data) < max(start, _PREFIX_BYTES):
         _check_length(data, start + _DIGEST_BYTES)
-    try:
-        header = json.loads(data[_PREFIX_BYTES:start])
-    except (ValueError, RecursionError):
-        header = None
-    if not _is_header(header):
+    parse = _parse_short_header if size <= _SHORT_HEADER_BYTES else _parse_header
+    header = parse(data[_PREFIX_BYTES:start])
+    if header is None:
         raise DataError("The data are corrupt: the header cannot be read. Fetch them again.")
     return header, start
+
+
+def _parse_header(text: bytes) -> _Header | None:
+    """Parse a header; None if it is not one."""
+    try:
+        header = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not _is_header(header):
+        return None
+    layouts = []
+    for name, dtype_name, shape in header["arrays"]:
+        dtype = np.dtype(dtype_name)
+        native = dtype.newbyteorder("=")
+        layouts.append(_Layout(name, dtype, native, tuple(shape), math.prod(shape)))
+    return _Header(header["kind"], header["version"], header["scalars"], tuple(layouts))
+
+
+_parse_short_header = lru_cache(_HEADERS_KEPT)(_parse_header)
 
 
 def _is_header(header: Any) -> bool:
@@ -242,16 +295,14 @@ def _is_array_entry(entry: Any) -> bool:
 
 
 def _read_arrays(
-    data: bytes, entries: list[tuple[str, str, list[int]]], start: int
+    data: bytes, layouts: tuple[_Layout, ...], start: int
 ) -> tuple[dict[str, npt.NDArray[Any]], int]:
     arrays = {}
-    for name, dtype_name, shape in entries:
-        dtype = np.dtype(dtype_name)
-        count = math.prod(shape)
-        end = start + count * dtype.itemsize
+    for name, dtype, native, shape, size in layouts:
+        end = start + size * dtype.itemsize
         if len(data) < end + _DIGEST_BYTES:
             _check_length(data, end + _DIGEST_BYTES)
-        array = np.frombuffer(data, dtype, count, start).reshape(shape)
-        arrays[name] = array.astype(dtype.newbyteorder("="), copy=False)
+        array = np.frombuffer(data, dtype, size, start).reshape(shape)
+        arrays[name] = array.astype(native, copy=False)
         start = end + -end % 8
     return arrays, start

@@ -95,13 +95,17 @@ class CacheSlot:
                 yield part
             except OSError as error:
                 raise self.write_error(error) from None
-            if _digest_state(self.path) != self.state:
-                raise DataError(
-                    f"{self.path} changed while it was read. Read it when nobody writes to it."
-                )
+            self.check_state()
             self._put_in_place(part)
         finally:
             shutil.rmtree(part, ignore_errors=True)
+
+    def check_state(self) -> None:
+        """Raise DataError if the file is no longer the one that the slot is for."""
+        if _digest_state(self.path) != self.state:
+            raise DataError(
+                f"{self.path} changed while it was read. Read it when nobody writes to it."
+            )
 
     def discard(self) -> None:
         """Remove this copy, which is damaged."""
@@ -203,6 +207,12 @@ def _digest(value: Any) -> str:
 
 
 _SMALL_BYTES = 64 << 20
+"""Size of a table up to which its rows are held in memory."""
+
+
+def is_small(size: int) -> bool:
+    """Return whether a table of so many bytes is held in memory and has no copy on disk."""
+    return size <= _SMALL_BYTES
 
 
 def store_blocks(

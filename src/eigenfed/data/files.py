@@ -13,7 +13,9 @@
 
 Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
 copy on disk that is mapped (`eigenfed.data.cache` documents where it lies; ``keep=False`` keeps
-none, and `forget_cache` removes those of a file). A file holds the same numbers whatever its kind.
+none, and `forget_cache` removes those of a file). A long parquet file of few columns has a copy
+only once more than one pass over its rows is needed. A file holds the same numbers whatever its
+kind.
 No message quotes a value.
 """
 
@@ -23,11 +25,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
 
 from eigenfed.data.cache import (
     CacheSlot,
     check_unique,
     forget_cache,
+    is_small,
     load_copy,
     store_blocks,
     take_copy,
@@ -50,10 +56,11 @@ from eigenfed.data.readers.parquet import (
     read_parquet_blocks,
     read_parquet_header,
 )
+from eigenfed.data.readers.parquet_rows import ParquetRows, can_stay
 from eigenfed.data.readers.svm import read_svm_blocks
 from eigenfed.data.readers.xlsx import XlsxHeader, read_xlsx_blocks, read_xlsx_header
 from eigenfed.data.row_filter import Condition, check_columns, parse_conditions, read_filtered
-from eigenfed.data.source import Block, Source, guard_blocks
+from eigenfed.data.source import Block, Source, StoredRows, guard_blocks
 from eigenfed.errors import Argument, DataError, InputError, Name
 from eigenfed.linalg.checks import check_count
 
@@ -180,16 +187,25 @@ def open_table(
             check_pandas_index(path, header, features)
         compared = read_obs_names(path) if conditions and kind == ".h5ad" else names
         check_columns(path, conditions, compared, id_column)
+    plain = id_column is None and not conditions and options == ReadOptions()
     wanted = [features, id_column, n_features, options.as_json, *map(astuple, conditions)]
     slot = CacheSlot.of(path, wanted, cache)
     stored = load_copy(slot)
-    if stored is None:
+
+    def store() -> StoredRows:
         if header is None or features is None:
             blocks = _read_unnamed(path, kind, n_features)
         else:
             blocks = _read_named(path, header, features, id_column, conditions, options)
         fault = DataError(f"{path} cannot be read to its end. Check the disk that it is on.")
-        stored = store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features, keep=keep)
+        return store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features, keep=keep)
+
+    # Whoever names a folder wants a copy now; whoever keeps none must not leave one later.
+    if stored is None and plain and keep and cache is None and isinstance(header, ParquetHeader):
+        rows = _leave_in_file(header, features or (), slot, store)
+        if rows is not None:
+            return FileTable(Source(rows, None, features), path, None, None)
+    stored = stored or store()
     if not keep:
         stored = take_copy(slot, stored)
     note = getattr(header, "note", None)
@@ -197,6 +213,24 @@ def open_table(
     for note in notes:
         _LOG.info(note)
     return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids, notes)
+
+
+def _leave_in_file(
+    header: ParquetHeader, features: Sequence[str], slot: CacheSlot, store: Callable[[], StoredRows]
+) -> ParquetRows | None:
+    """Return rows that stay in their file until more than one pass needs them, if they may."""
+    size = 8 * header.metadata.num_rows * len(features)
+    if is_small(size) or not can_stay(slot.path, header, features):
+        return None
+
+    def store_late() -> npt.NDArray[Any]:
+        stored = store()
+        for note in _describe_copy(slot.path, stored.place, None):
+            _LOG.info(note)
+        rows: npt.NDArray[Any] = stored.X
+        return rows
+
+    return ParquetRows(slot.path, header, features, store_late, slot.check_state)
 
 
 def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -156,6 +156,18 @@ def _inconsistent_error(path: Path) -> DataError:
     return DataError(f"{path} holds a sparse table whose parts are inconsistent. Write it again.")
 
 
+@runtime_checkable
+class RowsInFile(Protocol):
+    """Rows that one pass can take from their file, which then needs no parsed copy."""
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether there is a parsed copy, which is faster to read."""
+
+    def read_columns(self) -> Iterator[list[Array]]:
+        """Yield the columns of some rows at a time, in order."""
+
+
 _BLOCK_BYTES = 12 << 20
 _LEAST_BLOCK_BYTES = 1 << 20
 _BLOCKS = 32
@@ -232,6 +244,11 @@ class Source:
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""
         return map(self.block, self.spans())
+
+    def read_columns(self) -> Iterator[list[Array]] | None:
+        """Return an iterator over the columns of some rows at a time, if they stay in a file."""
+        X = self.X
+        return X.read_columns() if isinstance(X, RowsInFile) and not X.is_stored else None
 
     def spans(self, rows: int | None = None) -> list[slice]:
         """Return the rows of each block: as few blocks as possible, of even sizes.

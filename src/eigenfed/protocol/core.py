@@ -56,8 +56,8 @@ class Call(Generic[R]):
         Whether only the sum of the replies is needed. Replies are then added up as they arrive and
         the protocol is sent ``{TOTAL: sum}``.
     fold : callable or None
-        With `summed`, what is added up in place of a reply: a function of its arrays, applied as
-        soon as it arrives. Never sent.
+        With `summed`, how replies are added up, if not entry by entry: a function of the sites and
+        replies, which it takes as they arrive. Never sent.
     quorum : int or None
         Number of replies that suffices; None means all.
     deadline_s : float or None
@@ -77,7 +77,7 @@ class Call(Generic[R]):
     each_envelope: Mapping[str, Arrays] = field(default_factory=dict)
     to: tuple[str, ...] | None = None
     summed: bool = False
-    fold: Callable[[Arrays], Arrays] | None = None
+    fold: Callable[[Iterator[tuple[str, Arrays]]], Arrays] | None = None
     quorum: int | None = None
     deadline_s: float | None = None
     largest: int | None = None
@@ -238,15 +238,12 @@ def _exchange_round(transport: Transport, round_: int, call: Call[Any]) -> Repli
         answers = transport.exchange(round_, call)
         if not call.summed:
             return dict(answers)
-        fold = call.fold
-        return _sum_replies(
-            answers if fold is None else ((site, fold(reply)) for site, reply in answers)
-        )
+        return {TOTAL: (call.fold or _sum_replies)(answers)}
     except SiteLost as lost:
         return lost
 
 
-def _sum_replies(answers: Iterator[tuple[str, Arrays]]) -> Replies:
+def _sum_replies(answers: Iterator[tuple[str, Arrays]]) -> Arrays:
     total: Arrays | None = None
     owned = False
     for site, reply in answers:
@@ -274,7 +271,7 @@ def _sum_replies(answers: Iterator[tuple[str, Arrays]]) -> Replies:
             into = total[name] if owned else np.empty_like(array)
             total[name] = np.add(total[name], array, out=into)
         owned = True
-    return {TOTAL: total or {}}
+    return total or {}
 
 
 class Total(TypingProtocol):

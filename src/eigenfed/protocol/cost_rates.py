@@ -19,9 +19,9 @@ _SQUARE = 0.025e-9
 """A multiplication in a large matrix product."""
 _CENTRE = 1e-9
 """To centre or to unpack one entry."""
-_EIGEN_CACHED, _EIGEN = 0.055e-9, 0.45e-9
-"""Per cubed length of a symmetric matrix that fits into the cache, and of one that does not."""
-_CACHED_LENGTH = 1000
+_EIGEN = 0.055e-9
+"""Per cubed length of a symmetric matrix that fits into the cache; larger ones take longer."""
+_CACHED_LENGTH = 1500
 _EIGENVECTOR = 0.45e-9
 _NUMBER = 14e-9
 """To encode, hash, send within a process, decode and add up one number of a reply."""
@@ -63,7 +63,7 @@ def time_square(length: float, depth: float) -> float:
 
 def time_eigen(length: float, k: float) -> float:
     """Return the seconds of k eigenpairs of a symmetric matrix."""
-    rate = _EIGEN_CACHED if length <= _CACHED_LENGTH else _EIGEN
+    rate = _EIGEN * math.sqrt(max(1.0, length / _CACHED_LENGTH))
     return 1e-4 + rate * length**3 + _EIGENVECTOR * length * length * k
 
 

@@ -85,13 +85,14 @@ class Message:
         DataError
             If it is malformed, too long, or of another kind or version.
         """
-        recent = _recent.message
-        if intact and recent is not None and recent[0] is data and recent[1].kind in kinds:
-            return recent[1]
+        for known in (_recent.opening, _recent.request) if intact else ():
+            if known is not None and known[0] is data and known[1].kind in kinds:
+                return known[1]
         if len(data) > MAX_BYTES:
             raise DataError(f"The message has {len(data)} bytes and may have at most {MAX_BYTES}.")
         # The container starts with its kind; a cheap look there avoids parsing it twice.
-        kind = next((k for k in kinds if f'"kind": "{k}"'.encode() in data[:64]), kinds[0])
+        start = data[:64]
+        kind = next((k for k in kinds if _mark_kind(k) in start), kinds[0])
         container = Container.from_bytes(data, kind=kind, version=VERSION, intact=intact)
         fields = container.scalars
         if {name: type(value) for name, value in fields.items()} != _FIELDS:
@@ -104,18 +105,26 @@ class Message:
             for name, a in container.arrays.items()
         }
         message = cls(kind, str(fields["run"]), int(fields["round"]), str(fields["label"]), arrays)
-        if intact and kind in ("open", "request"):
-            _recent.message = data, message
+        if intact and kind == "open":
+            _recent.opening = data, message
+        elif intact and kind == "request":
+            _recent.request = data, message
         return message
 
 
+@cache
+def _mark_kind(kind: str) -> bytes:
+    return f'"kind": "{kind}"'.encode()
+
+
 class _Recent(threading.local):
-    """The last request that this thread has read, with its bytes.
+    """The last opening and the last request that this thread has read, with their bytes.
 
     In one process all sites of a run are sent the same ones. Arrays of a message are read-only.
     """
 
-    message: tuple[bytes, Message] | None = None
+    opening: tuple[bytes, Message] | None = None
+    request: tuple[bytes, Message] | None = None
 
 
 _recent = _Recent()

@@ -121,6 +121,11 @@ class Study:
         if self.certify is not False and self.certify not in ("auto", "rigorous"):
             raise InputError("certify of a study must be 'auto', 'rigorous' or False.")
 
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The sites, for a quick look whether one takes part."""
+        return frozenset(self.sites)
+
     @property
     def masked(self) -> bool:
         """Whether sums are made by secure aggregation."""
@@ -184,10 +189,16 @@ class Study:
     def with_method(self, method: Method) -> "Study":
         """Return the study with the method of a run."""
         # A copy and not `replace`: the other fields are valid already, and checking them again at
-        # every one of many sites takes time that grows with the square of their number.
+        # every one of many sites takes time that grows with the square of their number. In one
+        # process all sites ask for the same one, which is kept.
+        known: Study | None = self.__dict__.get("_with_method")
+        if known is not None and known.method is method:
+            return known
         study = copy(self)
-        study.__dict__.pop("digest", None)
+        for derived in ("digest", "_with_method"):
+            study.__dict__.pop(derived, None)
         object.__setattr__(study, "method", method)
+        object.__setattr__(self, "_with_method", study)
         return study
 
     def to_bytes(self) -> bytes:

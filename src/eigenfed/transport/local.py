@@ -4,11 +4,12 @@ import os
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
@@ -25,6 +26,10 @@ from eigenfed.transport.run_account import SiteAccount
 
 _FEW_ENTRIES = 1 << 16
 """Entries of the largest site up to which sites work one after the other."""
+
+
+_Wait = Callable[[float | None], tuple[int, bytes]]
+"""Waits for the answer of a site, at most so many seconds: bytes sent, and the reply."""
 
 
 class Answering(Protocol):
@@ -167,10 +172,10 @@ class LocalTransport:
     ) -> Iterator[tuple[str, Arrays]]:
         """Yield the replies; note in `sizes` and `lost` how large they were, and who is lost."""
         with one_blas_thread if len(self._sites) > 1 else nullcontext():
-            for name, waiting in self._submit(names, round_, call, bounded=ends is None):
+            for name, wait_for in self._submit(names, round_, call, bounded=ends is None):
                 left = None if ends is None else max(ends - time.monotonic(), 0.0)
                 try:
-                    sent_bytes, data = waiting.result(left)
+                    sent_bytes, data = wait_for(left)
                 except (ConnectionError, FutureTimeout):
                     lost.append(name)
                 else:
@@ -190,8 +195,8 @@ class LocalTransport:
 
     def _submit(
         self, names: list[str], round_: int, call: Call[Any], *, bounded: bool
-    ) -> Iterator[tuple[str, "Future[tuple[int, bytes]]"]]:
-        """Yield each site's future answer, in order, with few of them held at a time.
+    ) -> Iterator[tuple[str, "_Wait"]]:
+        """Yield each site and how to wait for its answer, in order; few answers are held at a time.
 
         A reply may be large: only as many are held as keep the workers busy. With a deadline all
         sites start at once, so that none is late because of another.
@@ -201,23 +206,24 @@ class LocalTransport:
         common = None if call.differs else self._encode_request(round_, call, "")
         if bounded and self._workers == 1:
             for name in names:
-                answered: Future[tuple[int, bytes]] = Future()
-                try:
-                    answered.set_result(self._exchange_one(name, round_, call, common))
-                except Exception as error:
-                    answered.set_exception(error)
-                yield name, answered
+                yield name, partial(self._exchange_now, name, round_, call, common)
             return
         pool = ThreadPoolExecutor(self._workers if bounded else len(names))
-        held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
+        held: deque[tuple[str, _Wait]] = deque()
         try:
             for name in names:
-                held.append((name, pool.submit(self._exchange_one, name, round_, call, common)))
+                answer = pool.submit(self._exchange_one, name, round_, call, common)
+                held.append((name, answer.result))
                 if len(held) >= ahead:
                     yield held.popleft()
             yield from held
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _exchange_now(
+        self, name: str, round_: int, call: Call[Any], common: bytes | None, _: float | None
+    ) -> tuple[int, bytes]:
+        return self._exchange_one(name, round_, call, common)
 
     def _exchange_one(
         self, name: str, round_: int, call: Call[Any], common: bytes | None
@@ -229,7 +235,8 @@ class LocalTransport:
                 if type(site) is Site
                 else site.answer(self._opening)
             )
-            opened = Message.from_bytes(first, "reply", "refusal")
+            intact = type(site) is Site
+            opened = Message.from_bytes(first, "reply", "refusal", intact=intact)
             if opened.kind == "refusal":
                 raise self._refused(name, opened.label, "open", round_)
             self._open.add(name)

@@ -3,5 +3,6 @@
 - `csv`: csv files, and the dialect that all commands share.
 - `csv_stream`: rows of csv that arrive over time.
 - `csv_cells`: what both of them share.
+- `parquet_rows`: rows that stay in a parquet file as long as one pass over them is enough.
 - `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """

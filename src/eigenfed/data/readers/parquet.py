@@ -47,13 +47,13 @@ def read_parquet_header(path: Path) -> ParquetHeader:
 
     header = None
     try:
-        with _open_parquet(path, 1) as file:
+        with open_parquet(path, 1) as file:
             schema = file.schema_arrow
             header = ParquetHeader(tuple(schema.names), schema, file.metadata)
     except (OSError, pa.ArrowException):
         pass
     if header is None:
-        raise _damaged_error(path)
+        raise damaged_error(path)
     return header
 
 
@@ -81,9 +81,9 @@ def read_parquet_blocks(
     """
     import pyarrow as pa
 
-    _check_types(path, header.schema, features, id_column)
+    check_types(path, header.schema, features, id_column)
     blocks = _read_blocks(path, header, list(features), id_column)
-    return guard_blocks(blocks, (OSError, pa.ArrowException), _damaged_error(path))
+    return guard_blocks(blocks, (OSError, pa.ArrowException), damaged_error(path))
 
 
 def check_pandas_index(path: Path, header: ParquetHeader, features: Sequence[str]) -> None:
@@ -102,7 +102,8 @@ def check_pandas_index(path: Path, header: ParquetHeader, features: Sequence[str
         )
 
 
-def _check_types(path: Path, schema: Any, features: Sequence[str], id_column: str | None) -> None:
+def check_types(path: Path, schema: Any, features: Sequence[str], id_column: str | None) -> None:
+    """Refuse features that are not numbers, and row ids that are neither text nor integers."""
     from pyarrow import types as of
 
     kinds = (of.is_integer, of.is_floating, of.is_boolean, of.is_decimal, of.is_null)
@@ -130,7 +131,7 @@ def _read_blocks(
 
     wanted = [*features, *(() if id_column is None else (id_column,))]
     before = 0
-    with _open_parquet(path, len(wanted), header.metadata) as file:
+    with open_parquet(path, len(wanted), header.metadata) as file:
         for batch in file.iter_batches(
             batch_size=count_block_rows(len(wanted)), columns=wanted, use_threads=False
         ):
@@ -157,7 +158,7 @@ def _check_ids(path: Path, values: list[Any], before: int) -> list[str]:
     return [str(value) for value in values]
 
 
-def _open_parquet(path: Path, count: int, metadata: Any = None) -> Any:
+def open_parquet(path: Path, count: int, metadata: Any = None) -> Any:
     """Open a table with buffers that are small all together: there is one for each column."""
     from pyarrow import parquet
 
@@ -170,5 +171,6 @@ def _open_parquet(path: Path, count: int, metadata: Any = None) -> Any:
     )
 
 
-def _damaged_error(path: Path) -> DataError:
+def damaged_error(path: Path) -> DataError:
+    """Return the error for a file that cannot be read to its end."""
     return DataError(f"{path} is not a complete parquet file. Fetch or write it again.")

@@ -18,8 +18,9 @@ are.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
@@ -49,6 +50,10 @@ from eigenfed.protocol.study import Study
 
 _WELL_ABOVE = 1e-8
 """Ratio of eigenvalues down to which inner products of rows determine a component well."""
+_ROWS_AT_ONCE = 512
+"""Rows of factors that the coordinator collects before it multiplies them."""
+_FEW_NUMBERS = 1 << 17
+"""Public random numbers that are kept for other sites of the same process, 1 MB."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -96,9 +101,8 @@ def factorise(view: Prepared) -> Array:
         values, vectors = np.linalg.eigh(view.scatter())
         whole: Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         return flip_signs(whole)
-    # Any generator will do: it is public, and only degenerate numbers would be a problem.
-    public = np.random.default_rng(source.d).random((source.d, source.n), dtype=np.float32)
-    sided = view.multiply(public.astype(np.float64) - 0.5)
+    draw = _draw_once if source.d * source.n <= _FEW_NUMBERS else _draw_public
+    sided = view.multiply(draw(source.d, source.n))
     roots = None if source.weights is None else np.sqrt(source.weights)[:, None]
     if roots is not None:
         sided *= roots
@@ -109,6 +113,17 @@ def factorise(view: Prepared) -> Array:
         # The adjoint multiplies by the weights, of which the scatter has one root on each side.
         rotation = np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
     return np.ascontiguousarray(view.adjoint(rotation).T)
+
+
+def _draw_public(d: int, n: int) -> Array:
+    """Draw d x n numbers that everyone can draw: only degenerate ones would be a problem."""
+    drawn = np.random.default_rng(d).random((d, n), dtype=np.float32)
+    public: Array = drawn.astype(np.float64) - 0.5
+    public.flags.writeable = False
+    return public
+
+
+_draw_once = lru_cache(maxsize=2)(_draw_public)
 
 
 @dataclass(frozen=True, repr=False)
@@ -145,7 +160,7 @@ class Factors(Method):
         call = Call(ScatterFactorRequest(**run.frame()))
         if run.moments.n > run.d:
             # More rows than features in all: the covariance is smaller than all factors.
-            answer = yield replace(call, summed=True, fold=partial(_square, run.d))
+            answer = yield replace(call, summed=True, fold=partial(_sum_squares, run.d))
             matrix = answer[TOTAL]["inner"] / run.moments.divisor
             return _decompose_matrix(matrix, run)
         replies = yield from call_each(call)
@@ -165,7 +180,8 @@ class Factors(Method):
             shape.features,
             n * d,
             3.0 * shape.column_bytes(n) + block_bytes(shape),
-            2.0 * shape.column_bytes(min(everything, d + n)),
+            2.0 * shape.column_bytes(min(everything, d + n))
+            + (shape.column_bytes(_ROWS_AT_ONCE) if everything > d else 0.0),
             _time_factor(shape) + 6e-9 * n * d,
             time_square(square, max(everything, d))
             + time_eigen(square, shape.components)
@@ -195,12 +211,31 @@ def _check_columns(owner: str, rows: Array, d: int) -> None:
         )
 
 
-def _square(d: int, reply: Arrays) -> Arrays:
-    """Return the scatter of one site from its factor."""
-    rows = unpack(ScatterFactorReply, reply).factor
-    _check_columns("", rows, d)
-    with limit_threads(float(rows.size) * d):
-        return {"inner": rows.T @ rows}
+def _sum_squares(d: int, answers: Iterator[tuple[str, Arrays]]) -> Arrays:
+    """Return the sum of the scatters of all sites from their factors.
+
+    Factors of few rows are collected first: a product of many rows takes less time than many
+    products, each of which has to be added up.
+    """
+    total, held, count = np.zeros((d, d)), np.empty((_ROWS_AT_ONCE, d)), 0
+    for site, reply in answers:
+        rows = unpack(ScatterFactorReply, reply).factor
+        _check_columns(f" of site {site!r}", rows, d)
+        if count + len(rows) > _ROWS_AT_ONCE:
+            _add_square(total, held[:count])
+            count = 0
+        if len(rows) > _ROWS_AT_ONCE:
+            _add_square(total, rows)
+        else:
+            held[count : count + len(rows)] = rows
+            count += len(rows)
+    _add_square(total, held[:count])
+    return {"inner": total}
+
+
+def _add_square(total: Array, rows: Array) -> None:
+    with limit_threads(float(rows.size) * len(total)):
+        total += rows.T @ rows
 
 
 def _decompose_matrix(matrix: Array, run: Run) -> Decomposition:

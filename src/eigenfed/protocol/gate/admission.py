@@ -4,6 +4,8 @@ Nothing here looks at the content of a row: a refusal depends on the study, the 
 on how many rows there are and whether they have weights.
 """
 
+from functools import lru_cache
+
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError, PrivacyError
 from eigenfed.privacy.policy import Policy
@@ -37,6 +39,19 @@ def read_opening(
         If the opening is malformed, not signed by that coordinator for this run, or its study is
         not approved.
     """
+    study, method = _read_signed(message, coordinator)
+    if approved is not None and study.digest not in approved:
+        raise refusal("unapproved")
+    return study, method
+
+
+@lru_cache(maxsize=2)
+def _read_signed(message: Message, coordinator: bytes) -> tuple[Study, Method | str]:
+    """Read an opening that a coordinator has signed; refusals are not cached.
+
+    Messages are compared by identity. In one process all sites of a run are sent the same one, and
+    what it holds and who has signed it does not depend on the site.
+    """
     try:
         opening = unpack(Opening, message.arrays)
         signed = opening.study.tobytes(), opening.method.tobytes()
@@ -48,8 +63,6 @@ def read_opening(
     is_theirs = is_signed(coordinator, statement, opening.signature.tobytes())
     if opening.coordinator.tobytes() != coordinator or not is_theirs:
         raise refusal("unsigned")
-    if approved is not None and study.digest not in approved:
-        raise refusal("unapproved")
     return study, method
 
 
@@ -135,7 +148,7 @@ def _hides_number(study: Study, filtered: bool) -> bool:
 
 
 def _check_sites(study: Study, site: str, roster: Roster | None) -> None:
-    if site not in study.sites:
+    if site not in study.names:
         raise refusal("other_sites")
     if not study.masked:
         return

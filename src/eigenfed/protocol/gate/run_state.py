@@ -1,7 +1,9 @@
 """What a site remembers about an open run, and what it has settled about one request of it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +23,34 @@ from eigenfed.protocol.secure.sum_format import Envelope
 from eigenfed.protocol.study import Study
 
 
+class _Plan(NamedTuple):
+    """What a study fixes for sites with as many features: immutable, so that they share it."""
+
+    script: Script
+    ops: Mapping[str, Op[Any, Any]]
+    spends: tuple[Spend, ...]
+    state: State
+
+
+_last_plan: tuple[Study, int, _Plan] | None = None
+
+
+def _plan_run(study: Study, d: int) -> _Plan:
+    """Return the plan of a study; the last one is kept, for other sites in the same process."""
+    global _last_plan
+    known = _last_plan
+    if known is not None and known[0] is study and known[1] == d:
+        return known[2]
+    plan = _Plan(
+        build_script(study, study.width(d)),
+        MappingProxyType(list_operations(study)),
+        list_spends(study) if isinstance(study.privacy, Privacy) else (),
+        State(preparation=Preparation(study.prepare)),
+    )
+    _last_plan = study, d, plan
+    return plan
+
+
 @dataclass(eq=False, repr=False)
 class OpenRun:
     """An open run at one site.
@@ -31,7 +61,7 @@ class OpenRun:
         The study, and the sizes of the site's data before any preparation.
     script : Script
         Operations that may come next.
-    ops : dict of str to Op
+    ops : mapping of str to Op
         All operations of the study's method, by name.
     spends : tuple of Spend
         Budget fraction of each noised reply, in order; empty without differential privacy.
@@ -60,7 +90,7 @@ class OpenRun:
 
     terms: Terms
     script: Script
-    ops: dict[str, Op[Any, Any]]
+    ops: Mapping[str, Op[Any, Any]]
     spends: tuple[Spend, ...] = ()
     state: State = field(default_factory=State)
     round_: int = -1
@@ -78,12 +108,9 @@ class OpenRun:
     def start(cls, study: Study, *, n: int, d: int) -> "OpenRun":
         """Return the run of a study, with its method, at a site with n rows and d features."""
         parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
-        spends = list_spends(study) if isinstance(study.privacy, Privacy) else ()
+        plan = _plan_run(study, d)
         terms = Terms(study, n, d, parties, narrow)
-        state = State(preparation=Preparation(study.prepare))
-        return cls(
-            terms, build_script(study, study.width(d)), list_operations(study), spends, state
-        )
+        return cls(terms, plan.script, plan.ops, plan.spends, plan.state)
 
     def terms_at(self, state: State) -> Terms:
         """Return the terms with the number of features that rows have in this state."""
