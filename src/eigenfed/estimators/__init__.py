@@ -14,5 +14,6 @@
 - `site_centres`: projections about the mean of one site.
 - `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
+- `network_fit`: the result of a run whose sites are on other machines.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
 """

@@ -56,7 +56,7 @@ from eigenfed.protocol.secure.sum_format import (
     UnmaskRequest,
 )
 from eigenfed.protocol.secure.sum_keys import Batch, DrawKey, fresh_key
-from eigenfed.protocol.secure.sum_order import MASK, Keyed, Progress, Summed
+from eigenfed.protocol.secure.sum_order import MASK, KeyProgress, Progress, SumProgress
 
 RELEASES = {
     KeysRequest.op: Release("public keys, signed", "2 sums + 1", Leaves.EXACT, Reveals.NOTHING),
@@ -267,7 +267,7 @@ class Participant:
         """Make a sum the current one, for which the site has a masked reply or is about to."""
         last = _Sum(place.number, place.batch, digest, place.present, noised, least)
         known = self._find_run(place.run)
-        known.last, known.summed = last, Summed.MASKED
+        known.last, known.summed = last, SumProgress.MASKED
         # Earlier sums cannot be opened any more, so their secrets are of use to an intruder only.
         place.batch.forget(place.number - 1)
         return last
@@ -290,7 +290,7 @@ class Participant:
         batch = Batch(self._site, first, count, self._draw_keys(purpose.run))
         keys = batch.public.to_bytes()
         signature = self._identity.sign(purpose.keys(self._site, first, keys))
-        run.made, run.batch, run.keyed = first + count, batch, Keyed.MADE
+        run.made, run.batch, run.keyed = first + count, batch, KeyProgress.MADE
         return KeysReply(keys=form.as_bytes_array(keys), signature=form.as_bytes_array(signature))
 
     # Round 2, secret shares. If a site drops out later, the masks that others share with it stay in
@@ -314,7 +314,7 @@ class Participant:
         if peers[self._site] != batch.public:
             raise refusal("signature")
         shares = form.stack_rows(batch.share(purpose, peers))
-        run.keyed = Keyed.SHARED
+        run.keyed = KeyProgress.SHARED
         return SharesReply(shares=shares)
 
     # Round 3, masking: `prepare` and `mask` above, which the gate calls for each request of the
@@ -396,7 +396,7 @@ class Participant:
         if len(survivors) < last.least:
             raise refusal("few_sites")
         self._check_change(last, survivors)
-        last.survivors, run.summed = survivors, Summed.SIGNED
+        last.survivors, run.summed = survivors, SumProgress.SIGNED
         signature = self._identity.sign(purpose.survivors(last.number, last.digest, survivors))
         return SurvivorsReply(
             asked=form.as_bytes_array(last.digest), signature=form.as_bytes_array(signature)
@@ -425,7 +425,7 @@ class Participant:
         rows = [
             held[owner].seed if owner in survivors else held[owner].key for owner in last.present
         ]
-        run.summed = Summed.OPEN
+        run.summed = SumProgress.OPEN
         last.batch.forget(last.number)
         return SharesReply(shares=form.stack_rows(rows))
 

@@ -20,7 +20,7 @@ MASK = "mask"
 """Name of the step in which a reply is masked, which is part of a request about the rows."""
 
 
-class Keyed(Enum):
+class KeyProgress(Enum):
     """Progress of the keys for the next sums."""
 
     NONE = auto()
@@ -28,7 +28,7 @@ class Keyed(Enum):
     SHARED = auto()
 
 
-class Summed(Enum):
+class SumProgress(Enum):
     """Progress of the last sum."""
 
     NONE = auto()
@@ -37,37 +37,39 @@ class Summed(Enum):
     OPEN = auto()
 
 
-class Step(NamedTuple):
+class OrderStep(NamedTuple):
     """For each state, the code with which a request is refused; empty where it is allowed."""
 
-    keyed: dict[Keyed, str]
-    summed: dict[Summed, str]
+    keyed: dict[KeyProgress, str]
+    summed: dict[SumProgress, str]
 
 
-_ANY_SUM: dict[Summed, str] = dict.fromkeys(Summed, "")
-_ANY_KEYS: dict[Keyed, str] = dict.fromkeys(Keyed, "")
+_ANY_SUM: dict[SumProgress, str] = dict.fromkeys(SumProgress, "")
+_ANY_KEYS: dict[KeyProgress, str] = dict.fromkeys(KeyProgress, "")
 ORDER = {
-    KeysRequest.op: Step(_ANY_KEYS, _ANY_SUM),
-    SharesRequest.op: Step(
-        {Keyed.NONE: "sum", Keyed.MADE: "", Keyed.SHARED: "sum_again"}, _ANY_SUM
+    KeysRequest.op: OrderStep(_ANY_KEYS, _ANY_SUM),
+    SharesRequest.op: OrderStep(
+        {KeyProgress.NONE: "sum", KeyProgress.MADE: "", KeyProgress.SHARED: "sum_again"}, _ANY_SUM
     ),
-    MASK: Step({Keyed.NONE: "sum", Keyed.MADE: "sum", Keyed.SHARED: ""}, _ANY_SUM),
-    SurvivorsRequest.op: Step(
+    MASK: OrderStep(
+        {KeyProgress.NONE: "sum", KeyProgress.MADE: "sum", KeyProgress.SHARED: ""}, _ANY_SUM
+    ),
+    SurvivorsRequest.op: OrderStep(
         _ANY_KEYS,
         {
-            Summed.NONE: "sum",
-            Summed.MASKED: "",
-            Summed.SIGNED: "",
-            Summed.OPEN: "sum_again",
+            SumProgress.NONE: "sum",
+            SumProgress.MASKED: "",
+            SumProgress.SIGNED: "",
+            SumProgress.OPEN: "sum_again",
         },
     ),
-    UnmaskRequest.op: Step(
+    UnmaskRequest.op: OrderStep(
         _ANY_KEYS,
         {
-            Summed.NONE: "sum",
-            Summed.MASKED: "survivors",
-            Summed.SIGNED: "",
-            Summed.OPEN: "sum_again",
+            SumProgress.NONE: "sum",
+            SumProgress.MASKED: "survivors",
+            SumProgress.SIGNED: "",
+            SumProgress.OPEN: "sum_again",
         },
     ),
 }
@@ -85,8 +87,8 @@ class Progress:
     eigenfed.errors.Refusal: No keys were made and shared for this sum, ...
     """
 
-    keyed: Keyed = Keyed.NONE
-    summed: Summed = Summed.NONE
+    keyed: KeyProgress = KeyProgress.NONE
+    summed: SumProgress = SumProgress.NONE
 
     def check(self, op: str) -> None:
         """Refuse a request that is not allowed now."""
