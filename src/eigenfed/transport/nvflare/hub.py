@@ -164,16 +164,13 @@ class NvflareHub:
             outcome, reply = state.replies.pop(key)
             if outcome == "failed":
                 raise ConnectionError(f"Site {site!r} could not answer.")
-            if outcome == "unreached" and state.controller is controller:
-                # Its relay is dead, or will be heard of in a moment. Before there is another, FLARE
-                # has to notice that the client is gone too, or it would wait for it.
-                state.controller = None
-                state.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
             return reply if outcome == "answered" else None
 
     def _check_silence(self, site: str) -> None:
+        if self._stop.is_set():
+            raise ConnectionError("The connection to all sites is closed.")
         silent = time.monotonic() - max(self._begun, self._sites[site].heard)
-        if silent > self._silence_s or self._stop.is_set():
+        if silent > self._silence_s:
             raise ConnectionError(f"Nothing was heard of site {site!r} for {silent:.0f} s.")
 
     def _check_port(self) -> None:
@@ -305,6 +302,11 @@ class NvflareHub:
                 self._take_beat(far, site)
             else:
                 site.replies[header["key"]] = kind, bytes(body)
+                if kind == "unreached" and site.controller is far:
+                    # Its relay is dead, or will be heard of in a moment. Before there is another,
+                    # FLARE has to notice that the client is gone too, or it would wait for it.
+                    site.controller = None
+                    site.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
             self._changed.notify_all()
 
     def _take_beat(self, far: FrameSocket, site: "_Site") -> None:
