@@ -5,6 +5,7 @@ Only an engine's own module imports what the engine needs, when the class is fir
 
 - `engine`: what an engine is, and the engines by name.
 - `local`, `processes`: sites on threads, sites in child processes.
+- `nvflare`: sites on other machines, over NVIDIA FLARE.
 - `rounds`: the record and the log of each round.
 - `run_account`: what is known of a run when it is over.
 - `transcript`: the recorded rounds of a run, from which it resumes.
