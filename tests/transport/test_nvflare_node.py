@@ -154,9 +154,17 @@ def test_a_client_that_ends_is_started_again_until_the_node_is_stopped(
     wait_until(lambda: node.state() == "The coordinator is away.")
     assert engines[-1].ended
     assert notices.count("The coordinator is away.") == 1
+    # Nor does a full disk end the node.
+    monkeypatch.setattr(nodes, "check_connection", lambda kit: None)
+    monkeypatch.setattr(nodes, "prepare_home", fill_disk)
+    wait_until(lambda: notices[-1] == "The client of FLARE cannot be started (No space left).")
     stop.set()
     running.join(10.0)
     assert not running.is_alive()
+
+
+def fill_disk(*_: object) -> None:
+    raise OSError(28, "No space left")
 
 
 def test_a_node_that_is_refused_gives_up(
@@ -252,7 +260,11 @@ def test_a_hub_asks_for_a_relay_and_of_two_uses_the_newer(
 
 
 def test_a_hub_tells_a_fault_from_silence_and_its_own_end(
-    hub: NvflareHub, tmp_path: Path, engines: list[Engine], monkeypatch: pytest.MonkeyPatch
+    hub: NvflareHub,
+    tmp_path: Path,
+    engines: list[Engine],
+    notices: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     server = launched(hub, tmp_path / "home")
     controller = server.controller()
@@ -276,7 +288,11 @@ def test_a_hub_tells_a_fault_from_silence_and_its_own_end(
     monkeypatch.setattr(hub, "_silence_s", 0.0)
     ask()
     monkeypatch.setattr(hub, "_silence_s", 99.0)
-    engines[0].running = False
+    with monkeypatch.context() as full:
+        full.setattr(hubs, "prepare_home", fill_disk)
+        full.setattr(hubs, "_RETRY_S", 0.01)
+        engines[0].running = False
+        wait_until(lambda: "The server of FLARE cannot be started (No space left)." in notices)
     wait_until(lambda: len(engines) == 2)
     asking = threading.Thread(target=ask)
     asking.start()
