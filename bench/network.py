@@ -52,7 +52,7 @@ def lines() -> Iterator[Line]:
         )
         ours, bare, right = _compare(hub, _LARGE, repeats=4) if everybody else (0.0, 1.0, False)
         yield Line(
-            "80 MB to and from each of 3 sites over FLARE / its bare transfer",
+            "80 MB each way, 3 sites, over FLARE / its bare transfer",
             ours / bare,
             "at most",
             1.3,

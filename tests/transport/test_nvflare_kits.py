@@ -2,8 +2,10 @@
 
 import importlib.util
 import json
+import re
 import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -451,3 +453,19 @@ def test_the_engine_gets_a_folder_of_its_own_with_nothing_left_in_it(
     assert '"storage/' not in (workspace / RESOURCES).read_text()
     with pytest.raises(InputError, match="no spaces in its path"):
         prepare_home(folder / "server", tmp_path / "my home")
+
+
+def test_only_what_runs_inside_the_engine_imports_it() -> None:
+    modules = [
+        "eigenfed.transport.nvflare." + name for name in ("kits", "hub", "node", "handshake")
+    ]
+    code = f"import sys, {', '.join(modules)}; print('nvflare' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout == "False\n"
+    source = Path(kits.__file__).parents[2]
+    importing = {
+        path.relative_to(source).as_posix()
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*(import|from) nvflare", path.read_text(), re.MULTILINE)
+    }
+    assert importing == {"transport/nvflare/launch.py", "transport/nvflare/relay.py"}

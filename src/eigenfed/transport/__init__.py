@@ -5,6 +5,7 @@ Only an engine's own module imports what the engine needs, when the class is fir
 
 - `engine`: what an engine is, and the engines by name.
 - `local`, `processes`: sites on threads, sites in child processes.
+- `nvflare`: sites on other machines, over NVIDIA FLARE.
 - `rounds`: the record and the log of each round.
 - `bundles`, `signed`: signed messages between machines, and both ends of such a connection.
 - `remote`: what the coordinator sends to sites on other machines, receives and writes down.

@@ -26,6 +26,7 @@ _NOTICED_S = 7.0
 _REPEAT_S = 60.0
 _START_S = 60.0
 _TICK_S = 0.25
+_RETRY_S = 2.0
 _UNKNOWN_CERTIFICATE = re.compile(r"Handshake failed.*CERTIFICATE_VERIFY_FAILED")
 _OTHER_NAME = re.compile(r"authenticated as '([\w-]+)' but claimed endpoint '([\w-]+)")
 
@@ -136,21 +137,32 @@ class NvflareHub:
 
     def ask(self, site: str, data: bytes) -> bytes:
         """Ask a site, in as many attempts as restarts require."""
-        state = self._sites[site]
         key = secrets.token_hex(16)
-        while True:
+        state = self._sites[site]
+        with self._changed:
+            state.awaited.add(key)
+        try:
+            while (reply := self._try(site, key, data)) is None:
+                pass
+            return reply
+        finally:
             with self._changed:
-                while (controller := state.controller) is None:
-                    self._check_silence(site)
-                    self._changed.wait(_TICK_S)
+                state.awaited.discard(key)
                 state.replies.pop(key, None)
-            try:
-                controller.send({"site": site, "key": key}, data)
-            except ConnectionError:
-                self._lose(controller)
-            reply = self._await_reply(site, key, controller)
-            if reply is not None:
-                return reply
+
+    def _try(self, site: str, key: str, data: bytes) -> bytes | None:
+        """Ask a site once there is a way to it; None where it was lost meanwhile."""
+        state = self._sites[site]
+        with self._changed:
+            while (controller := state.controller) is None:
+                self._check_silence(site)
+                self._changed.wait(_TICK_S)
+            state.replies.pop(key, None)
+        try:
+            controller.send({"site": site, "key": key}, data)
+        except ConnectionError:
+            self._lose(controller)
+        return self._await_reply(site, key, controller)
 
     def _await_reply(self, site: str, key: str, controller: FrameSocket) -> bytes | None:
         """Return the reply; None where the way to the site was lost, so that it is asked again."""
@@ -164,16 +176,13 @@ class NvflareHub:
             outcome, reply = state.replies.pop(key)
             if outcome == "failed":
                 raise ConnectionError(f"Site {site!r} could not answer.")
-            if outcome == "unreached" and state.controller is controller:
-                # Its relay is dead, or will be heard of in a moment. Before there is another, FLARE
-                # has to notice that the client is gone too, or it would wait for it.
-                state.controller = None
-                state.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
             return reply if outcome == "answered" else None
 
     def _check_silence(self, site: str) -> None:
+        if self._stop.is_set():
+            raise ConnectionError("The connection to all sites is closed.")
         silent = time.monotonic() - max(self._begun, self._sites[site].heard)
-        if silent > self._silence_s or self._stop.is_set():
+        if silent > self._silence_s:
             raise ConnectionError(f"Nothing was heard of site {site!r} for {silent:.0f} s.")
 
     def _check_port(self) -> None:
@@ -212,10 +221,7 @@ class NvflareHub:
         first = 0.0
         while not self._stop.wait(_TICK_S):
             if not self._server.is_running():
-                self._tell("The server of FLARE ended, and is started again.")
-                self._server.end()
-                self._workspace = prepare_home(self._kit, self._home)
-                self._server = self._start()
+                self._restart()
             self._follow_log()
             now = time.monotonic()
             with self._changed:
@@ -230,6 +236,16 @@ class NvflareHub:
             # Sites that come within seconds of each other share a job.
             if waiting and (not absent or now - first > _TOGETHER_S):
                 self._launch(waiting, now)
+
+    def _restart(self) -> None:
+        self._tell("The server of FLARE ended, and is started again.")
+        self._server.end()
+        try:
+            self._workspace = prepare_home(self._kit, self._home)
+            self._server = self._start()
+        except OSError as error:
+            self._tell(f"The server of FLARE cannot be started ({error.strerror}).")
+            self._stop.wait(_RETRY_S)
 
     def _follow_log(self) -> None:
         """Tell people what only the engine's log says: who was refused."""
@@ -304,7 +320,13 @@ class NvflareHub:
             elif kind == "beat":
                 self._take_beat(far, site)
             else:
-                site.replies[header["key"]] = kind, bytes(body)
+                if header["key"] in site.awaited:
+                    site.replies[header["key"]] = kind, bytes(body)
+                if kind == "unreached" and site.controller is far:
+                    # Its relay is dead, or will be heard of in a moment. Before there is another,
+                    # FLARE has to notice that the client is gone too, or it would wait for it.
+                    site.controller = None
+                    site.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
             self._changed.notify_all()
 
     def _take_beat(self, far: FrameSocket, site: "_Site") -> None:
@@ -342,6 +364,7 @@ class _Site:
     last_controller: FrameSocket | None = None
     heard: float = float("-inf")
     launched: float = float("-inf")
+    awaited: set[str] = field(default_factory=set)
     replies: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def is_present(self, now: float) -> bool:

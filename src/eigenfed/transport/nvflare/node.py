@@ -96,9 +96,16 @@ class NvflareNode:
                 self._report(str(error))
                 stop.wait(_RETRY_S)
                 continue
+            try:
+                workspace = prepare_home(self._kit, self._home)
+                self._client = start_engine(
+                    self._kit, workspace, socket=self._socket, log=self._log
+                )
+            except OSError as error:
+                self._report(f"The client of FLARE cannot be started ({error.strerror}).")
+                stop.wait(_RETRY_S)
+                continue
             self._report("")
-            workspace = prepare_home(self._kit, self._home)
-            self._client = start_engine(self._kit, workspace, socket=self._socket, log=self._log)
             self._watch(self._client, stop)
             self._client.end()
 

@@ -78,10 +78,6 @@ class FrameSocket:
             for file in files:
                 os.close(file)
 
-    def set_timeout(self, seconds: float | None) -> None:
-        """Give up sending and receiving after some time, with a ConnectionError."""
-        self._socket.settimeout(seconds)
-
     def close(self) -> None:
         """Close the socket, which ends what other threads wait for."""
         with suppress(OSError):  # the other end may have been faster
