@@ -386,6 +386,8 @@ def name_sites(files: tuple[Path, ...]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for path in files:
         name = (path.with_suffix("") if path.suffix == ".gz" else path).stem
+        if named.get(name) == path:
+            raise click.UsageError(f"{path} is named twice. Pass each file once.")
         if name in named:
             raise click.UsageError(
                 f"{named[name]} and {path} would both be the site {name!r}. Rename one of them."
