@@ -278,6 +278,8 @@ def test_two_files_of_one_name_are_refused(files: list[Path], tables: list[Path]
     run = eigenfed("fit", files[0], tables[0], "-k", 2)
     assert run.exit_code == 2
     assert "would both be the site 'north'" in run.stderr
+    run = eigenfed("fit", files[0], files[0], "-k", 2)
+    assert (run.exit_code, "is named twice" in run.stderr) == (2, True)
 
 
 def test_a_folder_with_something_in_it_is_kept(files: list[Path], tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ METHODS: dict[str, list[Method | str]] = {
 KINDS = [*("plain", "one_hot", "rank", "constant", "near_tie", "steep", "time_stamp"), "axes"]
 KINDS.append("integers")
 FORMS = ["dense", "dense", "dense", "sparse", "wire", "single"]
-BATCHES = {"covariance": 1300, "krylov": 1300, "randomized": 300, "subspace": 600}
+BATCHES = {"covariance": 1400, "krylov": 1400, "randomized": 300, "subspace": 600}
 BATCHES |= {"power": 400, "merge": 500, "factors": 400}
 WHOLE = {"secure": 60, "features": 140}
 
