@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from eigenfed.estimators.federated_svd import FederatedSVD
     from eigenfed.estimators.streaming import StreamingPCA
     from eigenfed.linalg.summary import Summary
+    from eigenfed.privacy.ledger.entries import Budget
     from eigenfed.privacy.policy import Policy
     from eigenfed.privacy.privacy_terms import Privacy
     from eigenfed.protocol.exact.covariance import Covariance
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "Budget",
     "BudgetExceeded",
     "Covariance",
     "DataError",
@@ -86,6 +88,7 @@ _HOMES = {
     "FederatedSVD": "estimators.federated_svd",
     "StreamingPCA": "estimators.streaming",
     "Summary": "linalg.summary",
+    "Budget": "privacy.ledger.entries",
     "Policy": "privacy.policy",
     "Privacy": "privacy.privacy_terms",
     "Covariance": "protocol.exact.covariance",

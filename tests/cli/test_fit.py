@@ -278,6 +278,8 @@ def test_two_files_of_one_name_are_refused(files: list[Path], tables: list[Path]
     run = eigenfed("fit", files[0], tables[0], "-k", 2)
     assert run.exit_code == 2
     assert "would both be the site 'north'" in run.stderr
+    run = eigenfed("fit", files[0], files[0], "-k", 2)
+    assert (run.exit_code, "is named twice" in run.stderr) == (2, True)
 
 
 def test_a_folder_with_something_in_it_is_kept(files: list[Path], tmp_path: Path) -> None:
@@ -451,3 +453,44 @@ def test_the_command_in_the_report_runs_and_has_no_path_of_the_machine(
         monkeypatch.chdir(folder)
         assert eigenfed(*commands[name][1:], "--json", "--force").exit_code == 0
         assert str(tmp_path) not in (tmp_path / name / "report.html").read_text()
+
+
+def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> None:
+    rng, files = np.random.default_rng(3), []
+    for site, n in (("north", 40), ("south", 30)):
+        table = rng.standard_normal((n, 3)) + (site == "north")
+        lines = [
+            f"{a},{b},{c},{'zebra' if i % 3 else 'quokka'}" for i, (a, b, c) in enumerate(table)
+        ]
+        files.append(tmp_path / f"{site}.csv")
+        files[-1].write_text("\n".join(["age,bmi,height,arm", *lines]) + "\n")
+    out = tmp_path / "r"
+    said = answer("fit", *files, "-k", 2, "--color-by", "arm", "-o", out, "--share-scores", "north")
+    assert said["d"] == 3
+    own = (out / "sites" / "north.html").read_text()
+    assert 'data-site="zebra"' in own
+    assert 'data-site="quokka"' in own
+    assert 'id="feature-means-table"' in own
+    for shared in ("report.html", "run.json", "result.json", "run.jsonl", "loadings.csv"):
+        text = (out / shared).read_text()
+        assert "zebra" not in text
+        assert "feature-means" not in text
+    assert json.loads((out / "scores" / "north.means.json").read_text())["age"] > 0.1
+    run = eigenfed("fit", *files, "-k", 2, "--color-by", "arm")
+    assert (run.exit_code, "--color-by requires -o" in run.stderr) == (2, True)
+
+
+def test_many_labels_are_drawn_as_the_most_frequent_and_the_rest(tmp_path: Path) -> None:
+    lines = [f"{i % 7},{i * i % 11},{'common' if i < 30 else f'rare{i:03}'}" for i in range(50)]
+    file, out = tmp_path / "a.csv", tmp_path / "r"
+    file.write_text("\n".join(["u,v,kind", *lines]) + "\n")
+    answer("fit", file, "-k", 2, "--color-by", "kind", "-o", out)
+    own = (out / "sites" / "a.html").read_text()
+    assert 'data-site="common"' in own
+    assert 'data-site="other labels"' in own
+    assert 'data-site="rare049"' not in own
+    (out / "scores" / "a.labels.json").write_text('["common"]')
+    assert eigenfed("report", out).exit_code == 1
+    file.write_text("u,v,kind\n1,2,a\n3,5,\n6,1,b\n")
+    run = eigenfed("fit", file, "-k", 1, "--color-by", "kind", "-o", tmp_path / "s")
+    assert (run.exit_code, "lacks an entry of 'kind'" in run.stderr) == (1, True)

@@ -119,3 +119,24 @@ def test_a_spectrum_is_given_once(tmp_path: Path, study: Path) -> None:
     run = eigenfed("plan", study, "--spectrum", path, "--decay", 0.5)
     assert run.exit_code == 2
     assert "Pass one of them" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "expected"),
+    [("0.9", ["--decay", "0.5"], 4), ("auto", ["--decay", "0.5"], 3), ("all", [], 20)],
+)
+def test_a_number_that_follows_from_the_data_is_expected(
+    asked: str, more: list[str], expected: int
+) -> None:
+    run = eigenfed("plan", "--rows", "500,400", "--features", 20, "-k", asked, *more)
+    assert run.exit_code == 0
+    assert run.stdout.startswith(f"{expected} components of 900 rows")
+    assert ("follows from the data" in run.stdout) is (asked != "all")
+
+
+def test_such_a_number_rests_on_assumed_eigenvalues_and_is_refused_under_privacy() -> None:
+    given = ["plan", "--rows", "500,400", "--features", 20, "-k", "0.9"]
+    text = " ".join(eigenfed(*given).stdout.split())
+    assert "-k 0.9 gives 14 components with eigenvalues proportional to 1/i" in text
+    run = eigenfed(*given, "--epsilon", 1, "--delta", "1e-6")
+    assert (run.exit_code, "-k 0.9 cannot be combined with privacy" in run.stderr) == (3, True)

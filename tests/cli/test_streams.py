@@ -15,6 +15,7 @@ from sklearn.decomposition import PCA
 from command_line import FEATURES, answer, as_csv, eigenfed, rows, without_sign
 from eigenfed import StreamingPCA, Summary
 from eigenfed.arrays import Array
+from eigenfed.data.dialect import Dialect
 from eigenfed.data.files import open_table
 from eigenfed.data.readers import csv_stream
 
@@ -161,13 +162,61 @@ def test_a_device_needs_no_scikit_learn() -> None:
         "import sys; from eigenfed.cli.main import cli\n"
         "try: cli(['stream', '-k', '1'])\n"
         "except SystemExit: pass\n"
-        "heavy = ('sklearn', 'pandas', 'scipy.stats', 'scipy.sparse', 'pydantic')\n"
+        "heavy = ('sklearn', 'pandas', 'scipy', 'pyarrow', 'pydantic', 'rich')\n"
         "print([name for name in heavy if name in sys.modules], file=sys.stderr)"
     )
     run = subprocess.run(
         [sys.executable, "-c", code], input="1,2\n3,5\n", capture_output=True, text=True
     )
     assert run.stderr == "[]\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the resident memory of a child")
+def test_a_device_with_little_memory_writes_the_same_summary(tmp_path: Path) -> None:
+    file = tmp_path / "readings.csv"
+    table = np.random.default_rng(0).standard_normal((4000, 20))
+    file.write_text(",".join(f"f{i}" for i in range(20)) + "\n" + lines_of(table, ","))
+    whole, few = tmp_path / "whole.summary", tmp_path / "few.summary"
+    answer("stream", file, "-k", 3, "-o", whole)
+    code = (
+        "import sys; from eigenfed.cli.main import cli\n"
+        "try: cli(sys.argv[1:])\n"
+        "except SystemExit: pass\n"
+        "peak = next(line for line in open('/proc/self/status') if line.startswith('VmHWM'))\n"
+        "print(peak.split()[1], 'pyarrow' in sys.modules, file=sys.stderr)"
+    )
+    given = ["stream", str(file), "-k", "3", "-o", str(few), "--low-memory"]
+    run = subprocess.run([sys.executable, "-c", code, *given], capture_output=True, text=True)
+    peak_kb, loaded = run.stderr.split()
+    assert loaded == "False"
+    assert int(peak_kb) < 60_000
+    assert few.read_bytes() == whole.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        (b"1.5,-2e-3\r\n,NA\r\n\r\n7,0.1\r\n", Dialect()),
+        (b"1,5;2\n-3,25e2;999\n", Dialect(delimiter=";", decimal=",", missing=("999",))),
+        (b"0.1,123456789.123456789e-7\n4.35,2.2250738585072011e-308\n", Dialect(header=False)),
+    ],
+)
+def test_few_rows_are_parsed_as_pyarrow_parses_them(
+    text: bytes, given: Dialect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def parse() -> Array:
+        stream = csv_stream.open_csv_stream(BytesIO(text), "a", given, low_memory=True)
+        return np.vstack(list(stream.read_batches()))
+
+    here = parse()
+    monkeypatch.setattr(csv_stream, "_parse_few", lambda *_: None)
+    np.testing.assert_array_equal(here.view(np.int64), parse().view(np.int64))
+
+
+def test_what_is_no_plain_number_is_left_to_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in (b'"1",2\n', b"1_0,2\n", b"+1,2\n", b"1,2,3\n", b"0x1,2\n", b"1.5,2\n"):
+        decimal = "," if text == b"1.5,2\n" else "."
+        assert csv_stream._parse_few(text, 2, Dialect(delimiter=",", decimal=decimal)) is None
 
 
 def test_batches_end_at_multiples_wherever_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,3 +402,29 @@ def test_rows_are_projected_onto_a_summary_by_name(tmp_path: Path) -> None:
     run = eigenfed("project", tmp_path / "all.summary", mixed, "-k", 99)
     assert run.exit_code == 2
     assert "the number of directions that the summary holds" in run.stderr
+
+
+def test_loadings_of_streams_and_merges_are_csv_with_the_names_of_features(tmp_path: Path) -> None:
+    table, parts = rows(300), []
+    for place, part in enumerate((table[:120], table[120:])):
+        file = tmp_path / f"{place}.csv"
+        file.write_text(",".join(FEATURES) + "\n" + lines_of(part, ","))
+        parts.append(tmp_path / f"{place}.summary")
+        answer(
+            "stream", file, "-k", 2, "-o", parts[-1], "--loadings", tmp_path / f"{place}.out.csv"
+        )
+    merged = tmp_path / "merged.csv"
+    answer("merge", *parts, "-o", tmp_path / "m.summary", "-k", 2, "--loadings", merged)
+    head, *lines = (line.split(",") for line in merged.read_text().splitlines())
+    assert head == ["feature", "PC1", "PC2"]
+    assert [line[0] for line in lines] == list(FEATURES)
+    found = np.array([line[1:] for line in lines], dtype=float).T
+    pooled = PCA(2).fit(table).components_
+    np.testing.assert_allclose(without_sign(found), without_sign(pooled), atol=1e-9)
+    again = eigenfed("merge", *parts, "-o", tmp_path / "n.summary", "--loadings", merged)
+    assert (again.exit_code, "--force" in again.stderr) == (2, True)
+    assert (
+        eigenfed("stream", "-k", 1, "--loadings", tmp_path / "x.csv", given="1 2\n3 5\n").exit_code
+        == 0
+    )
+    assert (tmp_path / "x.csv").read_text().splitlines()[1].startswith("x0,")

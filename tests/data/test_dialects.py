@@ -1,5 +1,6 @@
 """Tables as people save them: other delimiters, decimal commas, codes, no names, workbooks."""
 
+import datetime
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from eigenfed.data.column_names import describe_differences
 from eigenfed.data.dialect import Dialect
 from eigenfed.data.files import column_names, open_source, open_table
 from eigenfed.data.read_options import ReadOptions
+from eigenfed.data.readers import csv_stream, xlsx
 from eigenfed.errors import DataError, EigenfedError, InputError
 from table_files import write_h5ad
 
@@ -339,6 +341,8 @@ def test_pyarrow_is_handed_no_python_object(
     watch("read_csv")
     path = write_text(tmp_path / "a.csv", ",", ".")
     open_source(path)
+    # So few rows would be parsed without pyarrow.
+    monkeypatch.setattr(csv_stream, "_FEW_BYTES", 0)
     answer("stream", path, "-k", 1)
     assert len(seen) == 2
     assert all(handler is None for _, handler in seen)
@@ -351,3 +355,16 @@ def test_a_name_that_looks_like_an_entry_is_not_quoted_with_a_wrong_cell(tmp_pat
     with pytest.raises(EigenfedError, match="text in row 3") as refused:
         open_table(path, options=ReadOptions(dialect=Dialect(header=True)))
     assert "104" not in str(refused.value)
+
+
+def test_dates_of_a_sheet_are_refused_by_name_and_never_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = [datetime.date(1951, 7, day) for day in (1, 2, 3)]
+    rows = [["age", "visit"], *([40 + i, day] for i, day in enumerate(days))]
+    path = write_xlsx(tmp_path / "a.xlsx", [["age", "visit"], [1, 2]])
+    monkeypatch.setattr(xlsx, "_read_rows", lambda _: rows)
+    with pytest.raises(EigenfedError, match="has dates or times in 'visit'") as refused:
+        open_table(path)
+    assert "1951" not in str(refused.value)
+    assert open_table(path, options=ReadOptions(exclude=("visit",))).source.d == 1

@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_public_names_are_pinned() -> None:
     assert eigenfed.__all__ == [
+        "Budget",
         "BudgetExceeded",
         "Covariance",
         "DataError",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from eigenfed import (
+    Budget,
     Covariance,
     FederatedPCA,
     InputError,
@@ -151,7 +152,7 @@ def test_secure_aggregation_resumes_at_its_sites(at: int, path: Path) -> None:
 @pytest.mark.parametrize("trust", ["secure_sum", "local"])
 def test_a_resumed_private_run_draws_and_pays_once(trust: str, path: Path, tmp_path: Path) -> None:
     ledgers = {name: Ledger(tmp_path / name, create=True) for name in SITES}
-    policy = Policy(max_runs=1)
+    policy = Policy(max_runs=1, budget=Budget(40.0, 1e-5))
     given: dict[str, Any] = {"ledgers": ledgers, "policies": dict.fromkeys(SITES, policy)}
     privacy = Privacy(40.0, 1e-5, trust=trust)
     pca = FederatedPCA(1, privacy=privacy, transcript=path)

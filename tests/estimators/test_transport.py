@@ -12,7 +12,16 @@ from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from command_line import eigenfed
-from eigenfed import Covariance, FederatedPCA, InputError, Policy, Privacy, SiteRefused
+from eigenfed import (
+    Budget,
+    Covariance,
+    FederatedPCA,
+    InputError,
+    Policy,
+    Privacy,
+    PrivacyError,
+    SiteRefused,
+)
 from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.ledger.ledger import Ledger
@@ -64,6 +73,8 @@ def test_processes_give_the_same_bits_rounds_and_leakage() -> None:
 
 def test_children_pay_in_the_ledgers_they_are_given(tmp_path: Path) -> None:
     ledgers = {name: Ledger(tmp_path / name, create=True) for name in SITES}
+    for ledger in ledgers.values():
+        ledger.set_budget("cohort", Budget(1.0, 1e-5))
     privacy = Privacy(1.0, 1e-5)
     pca = FederatedPCA(1, privacy=privacy, transport="processes")
     pca.fit_sites(SITES, ledgers=ledgers, datasets=dict.fromkeys(SITES, "cohort"))
@@ -71,7 +82,11 @@ def test_children_pay_in_the_ledgers_they_are_given(tmp_path: Path) -> None:
         assert ledger.totals("cohort").epsilon == pytest.approx(1.0, rel=1e-6)
         assert ledger.verify().intact
     with pytest.raises(InputError, match=r"^The ledger of site 'a' is kept in memory"):
-        pca.fit_sites(SITES, ledgers={"a": Ledger(None)})
+        pca.fit_sites(
+            SITES,
+            ledgers={"a": Ledger(None)},
+            policies={"a": Policy(budget=Budget(1.0, 1e-5))},
+        )
 
 
 @pytest.mark.parametrize("method", METHODS, ids=str)
@@ -215,3 +230,13 @@ def test_lost_sites_are_logged_by_name(caplog: pytest.LogCaptureFixture) -> None
     assert caplog.records[0].getMessage() == (
         "run r round 4 product: 1 sites answered, 2 lost (b, c), 20 bytes up, 10 bytes down"
     )
+
+
+def test_a_ledger_without_a_budget_is_refused_before_anything_is_spent() -> None:
+    ledger, pca = Ledger(None), FederatedPCA(1, privacy=Privacy(1.0, 1e-5))
+    with pytest.raises(PrivacyError, match=r"^The ledger of site 'a' has no budget"):
+        pca.fit_sites(SITES, ledgers={"a": ledger})
+    assert not ledger.totals("data").spends
+    ledger.set_budget("data", Budget(3.0, 1e-5))
+    pca.fit_sites(SITES, ledgers={"a": ledger})
+    assert ledger.totals("data").epsilon == pytest.approx(1.0, rel=1e-6)

@@ -1,9 +1,11 @@
 """BLAS runs on one thread inside the context and as before outside, whoever holds it."""
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
 import pytest
+import scipy.linalg  # noqa: F401  # its BLAS counts in these tests
 from threadpoolctl import OpenBLASController, threadpool_info, threadpool_limits
 
 from eigenfed.linalg.threads import _BlasPin, limit_threads, map_in_order, one_blas_thread
@@ -229,4 +231,18 @@ def test_few_results_are_held_at_a_time(before: int) -> None:
 def test_an_error_in_a_task_is_that_of_the_job_and_lifts_the_limit(before: int) -> None:
     with pytest.raises(ZeroDivisionError):
         list(map_in_order(lambda i: 1 // i, [2, 1, 0, 1], flops=1e9))
+    assert blas_threads() == {before}
+
+
+def test_a_blas_that_is_loaded_later_is_limited_too(
+    before: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = _BlasPin()
+    with monkeypatch.context() as patch:
+        patch.delitem(sys.modules, "scipy.linalg")
+        with limit:
+            pass
+    limit._libraries = []  # what a look before scipy was imported had found, on some machines
+    with limit:
+        assert blas_threads() == {1}
     assert blas_threads() == {before}

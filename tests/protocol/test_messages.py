@@ -155,3 +155,10 @@ def test_another_version_is_refused_naming_both() -> None:
 def test_a_wire_of_another_precision_is_refused() -> None:
     with pytest.raises(InputError, match="wire='float16' must be 'float64' or 'float32'"):
         check_wire("float16")
+
+
+def test_a_number_beyond_single_precision_is_refused_and_never_becomes_infinite() -> None:
+    message = Message("reply", "r", 0, "product", {"product": np.array([1.0, -1e39])})
+    assert message.to_bytes()
+    with pytest.raises(InputError, match="larger than single precision allows"):
+        message.to_bytes("float32")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenfed import FederatedPCA, Privacy
+from eigenfed import Budget, FederatedPCA, Policy, Privacy
 from eigenfed.errors import InputError
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.published import DPdisPCA
@@ -268,7 +268,8 @@ def test_what_left_by_row_is_called_that(tmp_path: Path) -> None:
 def test_what_the_ledgers_come_to_is_on_the_page(tmp_path: Path) -> None:
     sites, ledgers = tables(), {name: Ledger(None) for name in SITES}
     pca = FederatedPCA(2, privacy=Privacy(2.0, 1e-3, clip=20.0), random_state=0)
-    pca.fit_sites(sites, ledgers=ledgers)
+    policies = dict.fromkeys(SITES, Policy(budget=Budget(2.0, 1e-3)))
+    pca.fit_sites(sites, ledgers=ledgers, policies=policies)
     totals = {name: ledger.totals("data") for name, ledger in ledgers.items()}
     write_result(tmp_path / "r", pca, sites=sites, ledgers=totals)
     write_pages(tmp_path / "r")

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from eigenfed.errors import DataError
-from eigenfed.report.model import FEATURES_SHOWN, POINTS_SHOWN, read_report, read_scores
+from eigenfed.report.model import FEATURES_SHOWN, read_report
+from eigenfed.report.site_scores import POINTS_SHOWN, read_scores
 from eigenfed.study.results.result_folder import read_result
 from reports import named, result, tables
 

@@ -90,6 +90,12 @@ _ALLOWED_WITH_STUDY = (
     multiple=True,
     help="A site whose rows the shared report may show as points; may be repeated.",
 )
+@click.option(
+    "--color-by",
+    metavar="COLUMN",
+    help="With -o: colour the rows on each site's own page by this column. It is not a feature, "
+    "and no label leaves the site or is shown on the shared report.",
+)
 @options.write_back
 @options.force
 @print_result
@@ -125,6 +131,7 @@ def fit(
     transport: str | None,
     transcript: Path | None,
     share_scores: tuple[str, ...],
+    color_by: str | None,
     write_back: bool,
     force: bool,
     inputs: Inputs,
@@ -135,6 +142,11 @@ def fit(
     same messages with the coordinator as sites on separate machines would.
     """
     writer = ResultWriter(out, force=force, write_back=write_back)
+    if color_by is not None and (out is None or study is not None or epsilon is not None):
+        raise click.UsageError(
+            "--color-by requires -o, and cannot be combined with --study or --epsilon: a private "
+            "result has no pages with single rows. Drop it."
+        )
     if study is not None:
         running = {"transport": transport, "transcript": transcript}
         return _rehearse(console, study, files, writer, running)
@@ -154,6 +166,9 @@ def fit(
         trust=trust,
     )
     chosen = options.parse_method(method, method_options)
+    plain = inputs
+    if color_by is not None:
+        inputs = inputs.without(color_by)
     _check_shared(share_scores, sites, out, private=privacy is not None)
     from eigenfed.estimators.federated import FederatedPCA
 
@@ -182,7 +197,17 @@ def fit(
             by_site=writer.compares_sites(pca),
             callback=callback,
         )
-    return writer.write(console, pca, tables, share_scores=share_scores)
+    labels = {} if color_by is None else _read_labels(tables, color_by, plain)
+    return writer.write(console, pca, tables, share_scores=share_scores, labels=labels)
+
+
+def _read_labels(tables: dict[str, Any], column: str, inputs: Inputs) -> dict[str, tuple[str, ...]]:
+    from eigenfed.data.files import read_labels
+
+    return {
+        site: read_labels(table.path, column, table.source.names[0], inputs.get_options(table.path))
+        for site, table in tables.items()
+    }
 
 
 def _check_shared(

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,6 +88,11 @@ class Inputs:
         from eigenfed.data.files import find_kind
 
         return self.options.restrict_to(find_kind(path))
+
+    def without(self, column: str) -> "Inputs":
+        """Return the same with one more column left out."""
+        options = replace(self.options, exclude=(*self.options.exclude, column))
+        return replace(self, options=options)
 
     def check(self, files: list[Path]) -> None:
         """Refuse an option that applies to none of the files."""

@@ -32,10 +32,16 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     help="Number of directions to keep; by default as many as the largest summary holds.",
 )
+@options.loadings
 @options.force
 @print_result
 def merge(
-    console: Console, files: tuple[Path, ...], out: Path, k: int | None, force: bool
+    console: Console,
+    files: tuple[Path, ...],
+    out: Path,
+    k: int | None,
+    loadings: Path | None,
+    force: bool,
 ) -> CommandResult:
     """Merge the summaries in FILES into one summary of all their rows.
 
@@ -43,6 +49,8 @@ def merge(
     if all summaries have names, and by position otherwise.
     """
     options.check_new(out, force=force)
+    if loadings is not None:
+        options.check_new(loadings, force=force)
     from eigenfed.data.safe_files import write_at_once
 
     _check_once(files)
@@ -60,6 +68,7 @@ def merge(
         merged = merged.truncate(k)
     data = merged.to_bytes()
     write_at_once(out, data)
+    written = options.write_loadings(loadings, merged, shown)
     facts = {
         "n": merged.n,
         "d": merged.d,
@@ -72,7 +81,8 @@ def merge(
         "file": str(out),
         "bytes": len(data),
     }
-    return CommandResult(facts, f"{summary_text(facts)}\nsummary      {out}, {size(len(data))}")
+    text = [summary_text(facts), f"summary      {out}, {size(len(data))}", *written]
+    return CommandResult(facts, "\n".join(text))
 
 
 def _check_once(files: tuple[Path, ...]) -> None:

@@ -90,6 +90,12 @@ class ComponentCount(CountType):
 components: _Decorator = click.option(
     "-k", "k", type=click.IntRange(min=1), required=True, help="Number of components."
 )
+loadings: _Decorator = click.option(
+    "--loadings",
+    type=NEW,
+    metavar="CSV",
+    help="Write the loadings of the components to this csv file, a line for each feature.",
+)
 epsilon: _Decorator = click.option(
     "--epsilon",
     type=float,
@@ -380,6 +386,8 @@ def name_sites(files: tuple[Path, ...]) -> dict[str, Path]:
     named: dict[str, Path] = {}
     for path in files:
         name = (path.with_suffix("") if path.suffix == ".gz" else path).stem
+        if named.get(name) == path:
+            raise click.UsageError(f"{path} is named twice. Pass each file once.")
         if name in named:
             raise click.UsageError(
                 f"{named[name]} and {path} would both be the site {name!r}. Rename one of them."
@@ -397,6 +405,17 @@ def read_summary(path: Path) -> "Summary":
         return Summary.from_bytes(path.read_bytes())
     except DataError as error:
         raise error.with_prefix(f"{path}: ") from None
+
+
+def write_loadings(path: Path | None, summary: "Summary", k: int) -> list[str]:
+    """Write the loadings of a summary, if a file is named; return a line that tells of it."""
+    if path is None:
+        return []
+    from eigenfed.data.safe_files import write_at_once
+    from eigenfed.study.results.csv_tables import format_summary_loadings
+
+    write_at_once(path, format_summary_loadings(summary, k).encode("utf-8"))
+    return [f"loadings     {path}"]
 
 
 def check_new(path: Path, *, force: bool) -> None:

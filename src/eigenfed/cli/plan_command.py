@@ -32,7 +32,13 @@ if TYPE_CHECKING:
 @click.argument("study", required=False, type=options.FILE)
 @click.option("--rows", help="Number of rows of each site: 3000,900,150 or north=3000,south=900.")
 @click.option("--features", type=click.IntRange(min=1), help="Number of features.")
-@click.option("-k", "k", type=click.IntRange(min=1), help="Number of components.")
+@click.option(
+    "-k",
+    "k",
+    type=options.ComponentCount(),
+    help="Number of components; a fraction of the variance, all or auto, for the number that the "
+    "expected eigenvalues give.",
+)
 @options.method_option()
 @options.secure
 @options.epsilon
@@ -77,7 +83,7 @@ def plan(
     study: Path | None,
     rows: str | None,
     features: int | None,
-    k: int | None,
+    k: int | float | str | None,
     method: str | None,
     method_options: tuple[str, ...],
     secure: bool,
@@ -150,15 +156,14 @@ def plan(
 
 
 def _make_question(file: "StudyFile | None", given: dict[str, Any]) -> "Question":
-    from eigenfed.study.planning.forecast import Question
-    from eigenfed.study.planning.plan import make_question
+    from eigenfed.study.planning.plan import ask, make_question
 
     if file is not None:
         return make_question(file, **given)
     for name, option in (("rows", "--rows"), ("features", "--features"), ("components", "-k")):
         if given[name] is None:
             raise click.UsageError(f"{option} is missing. Pass it, or name a study file.")
-    return Question(**{name: value for name, value in given.items() if value is not None})
+    return ask(**{name: value for name, value in given.items() if value is not None})
 
 
 def _parse_method(
@@ -231,6 +236,7 @@ def _list_facts(found: "Forecast") -> dict[str, Any]:
         "prepare": [step.text for step in question.prepare],
         "features": question.features,
         "k": question.components,
+        "components": question.components if question.rule is None else question.rule,
         "method": found.method.name,
         "options": found.method.options,
         "reason": found.why,
@@ -307,6 +313,8 @@ def _write_notes(found: "Forecast") -> list[str]:
         "Rounds and bytes come from a run of the real protocol on simulated sites, scaled up to "
         "this number of features."
     ]
+    if question.rule is not None:
+        notes.append(_describe_count(question))
     if question.prepare:
         steps = ", ".join(step.text for step in question.prepare)
         notes.append(
@@ -339,6 +347,18 @@ def _write_notes(found: "Forecast") -> list[str]:
         )
         notes.append(_describe_privacy(question))
     return notes
+
+
+def _describe_count(question: "Question") -> str:
+    """Return what the number of components rests on, where it follows from the data."""
+    known = question.spectrum is not None or question.decay is not None
+    basis = "the expected eigenvalues" if known else "eigenvalues proportional to 1/i"
+    better = "" if known else " Pass --spectrum, --decay or a number if you know better."
+    return (
+        f"The number of components follows from the data, which a forecast does not read: -k "
+        f"{question.rule} gives {things(question.components, 'component')} with {basis}, and "
+        f"another number with others. A site agrees to up to as many as there are features.{better}"
+    )
 
 
 def _describe_edge(found: "Forecast") -> str:

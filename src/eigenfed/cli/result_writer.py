@@ -121,6 +121,7 @@ class ResultWriter:
         tables: "Mapping[str, FileTable]",
         *,
         share_scores: Collection[str] = (),
+        labels: "Mapping[str, tuple[str, ...]] | None" = None,
         ledgers: "Mapping[str, Totals] | None" = None,
         study: str | None = None,
     ) -> CommandResult:
@@ -135,6 +136,8 @@ class ResultWriter:
             The open file of each site, as it was fitted.
         share_scores : collection of str
             Sites whose rows the shared report may show as points.
+        labels : mapping of str to tuple of str, optional
+            The group of each row of a site, for its own page.
         ledgers : mapping of str to Totals, optional
             Totals of the sites' ledgers.
         study : str, optional
@@ -144,6 +147,7 @@ class ResultWriter:
 
         shared = self.out is not None and pca.privacy is None
         rows = _project_tables(console, pca, tables) if shared or self.write_back else {}
+        rows |= {site: rows[site]._replace(labels=found) for site, found in (labels or {}).items()}
         lines = []
         if self.out is None:
             facts = describe_fit(pca, tables)

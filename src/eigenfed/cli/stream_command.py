@@ -1,6 +1,7 @@
 """``eigenfed stream``: rows, each read once, into a summary of a few kilobytes.
 
-A device runs this with little memory: neither scikit-learn nor scipy.stats is imported here.
+A device runs this with little memory: neither scikit-learn nor scipy is imported here, and pyarrow
+only where many rows arrive at once.
 """
 
 import signal
@@ -56,6 +57,12 @@ _LARGEST = 1e150
     help="Weight of a row that is t rows old: this to the power of t.",
 )
 @click.option("--no-center", is_flag=True, help="Do not subtract the mean.")
+@click.option(
+    "--low-memory",
+    is_flag=True,
+    help="Read a few rows at a time: about 42 MB of memory in all, and up to 4 times slower.",
+)
+@options.loadings
 @options.force
 @print_result
 @dialect_options
@@ -68,6 +75,8 @@ def stream(
     resume: Path | None,
     forgetting: float,
     no_center: bool,
+    low_memory: bool,
+    loadings: Path | None,
     force: bool,
     dialect: "Dialect",
 ) -> CommandResult:
@@ -80,10 +89,12 @@ def stream(
     names of the features if the first line has them. Summaries of several streams can be merged:
     see eigenfed merge. Interrupted by Ctrl-C or SIGTERM, the command writes what it has read.
     """
-    if out is None and (every is not None or force):
+    if out is None and (every is not None or (force and loadings is None)):
         raise click.UsageError("--every and --force require -o. Name the file to write.")
     if out is not None:
         options.check_new(out, force=force or out == resume)
+    if loadings is not None:
+        options.check_new(loadings, force=force)
     from eigenfed.data.readers.csv_stream import open_csv_stream
     from eigenfed.errors import DataError
 
@@ -92,7 +103,9 @@ def stream(
     state: _State | None = None
     with _Interrupt() as interrupt, console.progress() as show:
         plain = _decompress(file) if name.lower().endswith(".gz") else file
-        rows_in = interrupt.wait(lambda: open_csv_stream(plain, name, dialect))
+        rows_in = interrupt.wait(
+            lambda: open_csv_stream(plain, name, dialect, low_memory=low_memory)
+        )
         if rows_in is not None and rows_in.d:
             if rows_in.note is not None:
                 console.note(rows_in.note)
@@ -116,10 +129,11 @@ def stream(
         count = "1 missing entry counts" if missing == 1 else f"{missing} missing entries count"
         console.note(f"{count} as the mean of the rows before.")
     data = state.describe() | {"file": None if out is None else str(out), "bytes": sent}
-    text = summary_text(data)
+    lines = [summary_text(data)]
     if out is not None:
-        text = f"{text}\nsummary      {out}, {size(sent)}"
-    return CommandResult(data, text, FAILED if interrupt.is_stopped else DONE)
+        lines.append(f"summary      {out}, {size(sent)}")
+    lines += options.write_loadings(loadings, state.summarize(), state.stream.k)
+    return CommandResult(data, "\n".join(lines), FAILED if interrupt.is_stopped else DONE)
 
 
 class _State:

@@ -280,6 +280,43 @@ def open_source(
     return table.source
 
 
+def read_labels(
+    path: PathLike, column: str, feature: str, options: ReadOptions | None = None
+) -> tuple[str, ...]:
+    r"""Read a column as text, an entry for each row: groups of rows, for plots of a site's own.
+
+    Parameters
+    ----------
+    path : path
+        A csv, tsv, xlsx or parquet file.
+    column : str
+    feature : str
+        Any column of numbers, with which the rows are read.
+    options : ReadOptions, optional
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> path = Path(folder.name, "a.csv")
+    >>> _ = path.write_text("age,group\n40,case\n50,control\n60,case\n")
+    >>> read_labels(path, "group", "age")
+    ('case', 'control', 'case')
+    >>> folder.cleanup()
+    """
+    path, options = Path(path), options or ReadOptions()
+    kind = find_kind(path)
+    _check_options(path, kind, None, column, None)
+    header = _HEADERS[kind](path, options)
+    blocks = _read_columns(path, header, (feature,), column, (), options)
+    try:
+        return tuple(str(label) for block in blocks for label in block.ids or ())
+    except DataError:
+        raise DataError(
+            f"{path} lacks an entry of {column!r} in some row. Fill it, or use another column."
+        ) from None
+
+
 def column_names(path: PathLike, options: ReadOptions | None = None) -> tuple[str, ...] | None:
     """Read the names of a file's columns from its header; None if its kind has no names.
 
@@ -410,6 +447,19 @@ def _read_named(
     conditions: tuple[Condition, ...],
     options: ReadOptions,
 ) -> Iterator[Block]:
+    blocks = _read_columns(path, header, features, id_column, conditions, options)
+    with_ids = id_column is not None and not isinstance(header, H5adHeader)
+    return check_unique(blocks, path, id_column or "") if with_ids else blocks
+
+
+def _read_columns(
+    path: Path,
+    header: Header,
+    features: tuple[str, ...],
+    id_column: str | None,
+    conditions: tuple[Condition, ...],
+    options: ReadOptions,
+) -> Iterator[Block]:
     if isinstance(header, H5adHeader):
 
         def read_h5ad(columns: Sequence[str], _: str | None) -> Iterator[Block]:
@@ -425,7 +475,5 @@ def _read_named(
         read = partial(read_csv_blocks, path, header)
     read = options.read_columns(read, header.names)
     if conditions:
-        blocks = read_filtered(read, path, features, id_column, conditions)
-    else:
-        blocks = read(features, id_column)
-    return blocks if id_column is None else check_unique(blocks, path, id_column)
+        return read_filtered(read, path, features, id_column, conditions)
+    return read(features, id_column)

@@ -325,12 +325,15 @@ def federation(
     setups = {}
     for name, source in sources.items():
         ledger, dataset = conditions.ledgers.get(name), conditions.datasets.get(name, "data")
+        policy = conditions.policies.get(name, Policy())
+        if ledger is not None and isinstance(study.privacy, Privacy):
+            policy = _require_budget(name, policy, ledger.budget(dataset), study.privacy)
         setups[name] = SiteSetup(
             name,
             source,
             coordinator.public,
             approved=frozenset({study.digest}),
-            policy=_policy(conditions.policies.get(name, Policy()), study),
+            policy=_policy(policy, study),
             meter=_meter(ledger, dataset, source.d if study.split == "samples" else source.n),
             ledger=ledger,
             pays=study.privacy is not None,
@@ -385,6 +388,20 @@ def _meter(ledger: Ledger | None, dataset: str, size: int) -> Meter:
             remedy=("Name them differently in ", Name("datasets"), "."),
         )
     return meter
+
+
+def _require_budget(name: str, policy: Policy, kept: Budget | None, privacy: Privacy) -> Policy:
+    """Return a policy with a budget: its own, or that of the ledger; refuse if there is none.
+
+    The study's budget would become that of the ledger, unsaid, and the next run would be refused.
+    """
+    if policy.budget is None and kept is None:
+        raise PrivacyError(
+            f"The ledger of site {name!r} has no budget, the most that all runs on these rows may "
+            f"spend together. Pass policies={{{name!r}: Policy(budget=Budget("
+            f"{privacy.epsilon:g}, {privacy.delta:g}))}} for this run alone, or more for others."
+        )
+    return policy if policy.budget is not None else replace(policy, budget=kept)
 
 
 def _policy(policy: Policy, study: Study) -> Policy:

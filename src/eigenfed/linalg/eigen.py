@@ -1,9 +1,11 @@
-"""Leading eigenpairs of symmetric matrices: many small ones, or a few pairs of a large one."""
+"""Leading eigenpairs of symmetric matrices: many small ones, or a few pairs of a large one.
+
+scipy is imported on use: a device that keeps a small scatter needs none of it.
+"""
 
 import math
 
 import numpy as np
-from scipy.linalg import LinAlgError, blas, eigh, lapack
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.threads import limit_threads
@@ -54,6 +56,8 @@ def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     >>> values
     array([3., 2.])
     """
+    from scipy.linalg import LinAlgError, eigh
+
     m = len(a)
     peak = max(float(a.max()), -float(a.min()))
     exponent = math.frexp(peak)[1] if 0.0 < peak < math.inf else 0
@@ -124,6 +128,8 @@ def refine_eigh(a: Array, k: int) -> tuple[Array, Array, float] | None:
 
 def _orthonormalise_columns(z: Array) -> Array | None:
     """Orthonormalise well-conditioned columns by Cholesky QR; None if they are not."""
+    from scipy.linalg import blas, lapack
+
     norms = np.sqrt(np.einsum("ij,ij->j", z, z))
     if not norms.all():
         return None

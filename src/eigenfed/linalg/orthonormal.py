@@ -1,7 +1,6 @@
 """Orthonormal rows: orthonormalise, complete, fix signs; column norms and principal angles."""
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
@@ -29,6 +28,9 @@ def orthonormalise_rows(vt: Array) -> Array:
     >>> bool(np.allclose(rows @ rows.T, np.eye(2), rtol=0, atol=1e-15))
     True
     """
+    # On use: a device that keeps a small scatter needs no scipy, and has little memory.
+    from scipy.linalg import cholesky, solve_triangular
+
     lower = cholesky(vt @ vt.T, lower=True, check_finite=False)
     rows: Array = solve_triangular(lower, vt, lower=True, check_finite=False)
     return rows

@@ -6,6 +6,7 @@ over blocks runs its blocks in Python threads, with BLAS on one thread in each: 
 bit too, and slows down on a busy machine only in proportion to the load.
 """
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,6 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import TypeVar
 
-import scipy.linalg  # noqa: F401  # its BLAS must be loaded before the controller looks for it
 from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
 
 T = TypeVar("T")
@@ -36,6 +36,7 @@ class _BlasPin:
         self._lock = threading.Lock()
         self._holders = 0
         self._libraries: list[LibController] | None = None
+        self._saw_scipy = False
         self._before: list[int] = []
         self.most = 1
         """Number of BLAS threads when the limit was set."""
@@ -43,8 +44,11 @@ class _BlasPin:
     def __enter__(self) -> None:
         with self._lock:
             if self._holders == 0:
-                if self._libraries is None:
+                # scipy brings a BLAS of its own, and may be imported after the first look.
+                has_scipy = "scipy.linalg" in sys.modules
+                if self._libraries is None or has_scipy > self._saw_scipy:
                     self._libraries = ThreadpoolController().select(user_api="blas").lib_controllers
+                    self._saw_scipy = has_scipy
                 self._before = [library.num_threads for library in self._libraries]
                 self.most = max(self._before, default=1)
                 self._set([1] * len(self._before))

@@ -36,14 +36,13 @@ class RevealedProducts(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether directions and images are finite, also in the units of the rows."""
-        largest, smallest, shift = 1.0, 1.0, 0.0
-        if self.scale is not None:
-            largest, smallest = max_abs(self.scale), float(np.abs(self.scale).min())
-        if self.shift is not None:
-            shift = max_abs(self.shift)
+        shift = 0.0 if self.shift is None else max_abs(self.shift)
+        direction, image = max_abs(self.directions), max_abs(self.images)
         with np.errstate(all="ignore"):
-            direction = np.divide(max_abs(self.directions), smallest)
-            image = max_abs(self.images) * largest + len(self.images) * shift * shift * direction
+            if self.scale is not None:
+                direction = float(np.max(_max_rows(self.directions) / np.abs(self.scale)))
+                image = float(np.max(_max_rows(self.images) * np.abs(self.scale)))
+            image += len(self.images) * shift * shift * direction
         return math.isfinite(direction) and math.isfinite(image)
 
     def in_rows_units(self) -> tuple[Array, Array]:
@@ -67,3 +66,9 @@ class RevealedProducts(NamedTuple):
 def max_abs(a: Array) -> float:
     """Return the largest magnitude, without a temporary array; NaN if an entry is NaN."""
     return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+
+
+def _max_rows(a: Array) -> Array:
+    """Return the largest magnitude of each row."""
+    found: Array = np.maximum(a.max(axis=1, initial=0.0), -a.min(axis=1, initial=0.0))
+    return found

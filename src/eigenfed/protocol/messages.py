@@ -140,8 +140,16 @@ _FIELDS = {"run": str, "round": int, "label": str}
 
 
 def _cast_floats(array: npt.NDArray[Any], wire: str) -> npt.NDArray[Any]:
-    single = wire == "float32" and array.dtype == np.float64
-    return array.astype(np.float32) if single else array
+    if wire == "float64" or array.dtype != np.float64:
+        return array
+    try:
+        with np.errstate(over="raise"):
+            return array.astype(np.float32)
+    except FloatingPointError:
+        raise InputError(
+            "A number of a message is larger than single precision allows, 3.4e38. Use the wire "
+            "'float64', or larger units."
+        ) from None
 
 
 REFUSAL_TEXTS: dict[str, str] = {

@@ -4,6 +4,7 @@
 - `from_python`: write the report of a fitted estimator (`eigenfed.write_report`).
 - `export`: ``run.json``, and custom content for MultiQC.
 - `model`: the content of a report, read from the result folder (`read_report`).
+- `site_scores`: scores of a site, and what only its own page shows.
 - `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
 - `sections`: verdicts, results and accuracy.
 - `prepared_section`: how the rows were prepared.

@@ -159,6 +159,7 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "noise_edge": _maybe(edge),
         "remaining_noise_edge": _maybe(edge),
         "sampling_angles": _maybe(by_component),
+        "confidence_angles": _maybe(by_component),
         "rounds": _count,
         "bytes_up": _count,
         "bytes_down": _count,

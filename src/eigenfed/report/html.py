@@ -36,6 +36,7 @@ from eigenfed.report.sections import (
 )
 from eigenfed.report.site_sections import (
     compare_sites,
+    show_feature_means,
     show_missing,
     show_own_means,
     show_own_rows,
@@ -176,6 +177,7 @@ def make_own_page(report: Report, site: str) -> Page:
         (
             show_own_rows(site, scores),
             show_own_means(report, site, scores),
+            *show_feature_means(site, scores),
             *show_missing(site, scores),
             show_egress(report, only=site),
         ),

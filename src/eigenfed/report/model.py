@@ -3,169 +3,18 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from eigenfed.arrays import Array
-from eigenfed.data.readers.npy import map_npy
-from eigenfed.data.safe_files import LARGEST_PART, digest_part, parse_strict_json, read_part
+from eigenfed.data.safe_files import digest_part
 from eigenfed.errors import DataError
 from eigenfed.report.fact_rules import check_events, check_facts
+from eigenfed.report.site_scores import SiteScores, read_scores
 from eigenfed.study.results.result_folder import Result, read_result
 from eigenfed.study.results.run_log import read_log
-
-POINTS_SHOWN = 4000
-DIRECTIONS_SHOWN = 6
-FAR_SHOWN = 10
-_BLOCK_ROWS = 65536
-
-
-@dataclass(frozen=True, eq=False)
-class SiteScores:
-    """The scores of a site's rows.
-
-    Attributes
-    ----------
-    rows : int
-        Number of rows.
-    mean, sd : ndarray of shape (k,)
-        Mean and standard deviation of the scores.
-    points : ndarray of shape (m, l)
-        The scores of some rows, evenly spaced, on the first components.
-    far : tuple of (int, float)
-        The rows farthest from the mean of all rows, and their distances in standard deviations of
-        all rows.
-    ids : tuple of str or None
-        The identifiers of all rows.
-    missing : dict of str to int
-        Number of missing entries of each feature that has some.
-    """
-
-    rows: int
-    mean: Array
-    sd: Array
-    points: Array
-    far: tuple[tuple[int, float], ...] = ()
-    ids: tuple[str, ...] | None = None
-    missing: dict[str, int] = field(default_factory=dict)
-
-
-def read_scores(
-    folder: Path, sites: Iterable[str], variances: Sequence[float]
-) -> dict[str, SiteScores]:
-    """Read the scores of those sites whose scores are in a result folder.
-
-    Parameters
-    ----------
-    folder : Path
-    sites : iterable of str
-    variances : sequence of float
-        Of the k components.
-
-    Raises
-    ------
-    DataError
-        If a file is damaged or has another number of components.
-    """
-    paths = {site: folder / "scores" / f"{site}.npy" for site in sites}
-    return {
-        site: replace(_read(path, variances), ids=_read_ids(path), missing=_read_missing(path))
-        for site, path in paths.items()
-        if path.exists()
-    }
-
-
-def _read_ids(scores: Path) -> tuple[str, ...] | None:
-    path = scores.with_name(f"{scores.stem}.rows.json")
-    # Without identifiers the page has numbers of rows.
-    if not path.exists() or path.stat().st_size > LARGEST_PART:
-        return None
-    ids = _parse(path)
-    if not isinstance(ids, list) or not all(isinstance(name, str) for name in ids):
-        raise _unreadable(path)
-    return tuple(ids)
-
-
-def _read_missing(scores: Path) -> dict[str, int]:
-    path = scores.with_name(f"{scores.stem}.missing.json")
-    if not path.exists():
-        return {}
-    missing = _parse(path)
-    if not isinstance(missing, dict) or not all(type(n) is int for n in missing.values()):
-        raise _unreadable(path)
-    return missing
-
-
-def _parse(path: Path) -> Any:
-    try:
-        return parse_strict_json(read_part(path).decode("utf-8"))
-    except (OSError, ValueError):
-        raise _unreadable(path) from None
-
-
-def _read(path: Path, variances: Sequence[float]) -> SiteScores:
-    k = len(variances)
-    try:
-        scores = map_npy(path)
-    except (OSError, DataError):
-        raise _unreadable(path) from None
-    if scores.dtype not in (np.float64, np.float32) or scores.ndim != 2 or scores.shape[1] != k:
-        raise _unreadable(path)
-    with np.errstate(all="ignore"):
-        mean, sd = _compute_moments(scores)
-    if not (np.isfinite(mean).all() and np.isfinite(sd).all()):
-        raise _unreadable(path)
-    far = _find_far_rows(scores, np.asarray(variances))
-    return SiteScores(len(scores), mean, sd, take_evenly(scores, POINTS_SHOWN), far)
-
-
-def _find_far_rows(scores: npt.NDArray[Any], variances: Array) -> tuple[tuple[int, float], ...]:
-    # A component without variance would put all rows at infinity.
-    used = variances > 1e-12 * variances[0]
-    best = np.zeros((0, 2))
-    for start in range(0, len(scores), _BLOCK_ROWS):
-        block = np.asarray(scores[start : start + _BLOCK_ROWS, used], dtype=np.float64)
-        distances = np.sqrt((block**2 / variances[used]).sum(axis=1))
-        best = np.vstack([best, np.column_stack([np.arange(start, start + len(block)), distances])])
-        best = best[np.lexsort((best[:, 0], -best[:, 1]))][:FAR_SHOWN]
-    return tuple((int(row), float(distance)) for row, distance in best)
-
-
-def _compute_moments(scores: npt.NDArray[Any]) -> tuple[Array, Array]:
-    # In blocks, and the mean first: the file is mapped and may be larger than memory.
-    n = max(len(scores), 1)
-    blocks = range(0, len(scores), _BLOCK_ROWS)
-    total = np.zeros(scores.shape[1])
-    for start in blocks:
-        total += scores[start : start + _BLOCK_ROWS].sum(axis=0, dtype=np.float64)
-    mean = total / n
-    square = np.zeros(scores.shape[1])
-    for start in blocks:
-        square += np.square(scores[start : start + _BLOCK_ROWS] - mean).sum(axis=0)
-    return mean, np.sqrt(square / n)
-
-
-def take_evenly(scores: npt.NDArray[Any], most: int) -> Array:
-    """Return at most `most` rows, evenly spaced, on the first components.
-
-    Examples
-    --------
-    >>> take_evenly(np.arange(10.0).reshape(10, 1), 4).ravel()
-    array([0., 3., 6., 9.])
-    """
-    step = max(-(-len(scores) // most), 1)
-    return np.array(scores[::step, :DIRECTIONS_SHOWN], dtype=np.float64)
-
-
-def _unreadable(path: Path) -> DataError:
-    return DataError(
-        f"{path} cannot be read, or does not belong to this result. Fit again, or remove the file."
-    )
-
 
 COMPONENTS_SHOWN, FEATURES_SHOWN = 10, 15
 _DIGESTED = ("result.json", "components.npy", "mean.npy", "scale.npy", "features.txt", "run.jsonl")

@@ -82,18 +82,28 @@ def describe_turns(facts: dict[str, Any]) -> str | None:
 
 
 def list_turns(facts: dict[str, Any]) -> list[PageTable]:
-    """Return the table of turns in another sample, if they are known."""
-    if facts["sampling_angles"] is None:
+    """Return the table of turns in another sample, if they are known.
+
+    With a certificate it has an interval for the angle between each component and that of the
+    population: up to the turn that 95 of 100 samples stay below, plus the error of the computation.
+    """
+    turns, bounds = facts["sampling_angles"], facts["confidence_angles"]
+    if turns is None:
         return []
-    return [
-        PageTable(
-            "turn-table",
-            "Estimated turn of each component in another sample of as many rows",
-            ("component", "degrees"),
-            tuple(
-                (f"PC{place}", math.degrees(turn) if turn < math.pi / 2 else "not determined")
-                for place, turn in enumerate(facts["sampling_angles"], start=1)
-            ),
-            folded=True,
-        )
+    head: tuple[str, ...] = ("component", "typical turn in degrees")
+    rows: list[tuple[float | str, ...]] = [
+        (f"PC{place}", _format_turn(turn)) for place, turn in enumerate(turns, start=1)
     ]
+    if bounds is not None:
+        head = (*head, "95 % interval with the certificate, in degrees")
+        rows = [(*row, _format_interval(bound)) for row, bound in zip(rows, bounds, strict=True)]
+    title = "Estimated angle of each component to that of another sample of as many rows"
+    return [PageTable("turn-table", title, head, tuple(rows), folded=True)]
+
+
+def _format_turn(turn: float) -> float | str:
+    return math.degrees(turn) if turn < math.pi / 2 else "not determined"
+
+
+def _format_interval(bound: float) -> str:
+    return f"0 to {math.degrees(bound):.3g}" if bound < math.pi / 2 else "not determined"

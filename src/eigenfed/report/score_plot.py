@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from eigenfed.arrays import Array
-from eigenfed.report.model import SiteScores
+from eigenfed.report.site_scores import SiteScores
 from eigenfed.report.svg import WIDTH, Drawing, Scale, label, line, make_drawing, tag, text, ticks
 
 COLOURS = 8

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from eigenfed.report.figures import Bar, draw_bars, draw_grid
-from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteScores, SiteSpread
+from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteSpread
 from eigenfed.report.page_elements import Figure, Notice, PageTable, Part, Points, Section
 from eigenfed.report.score_plot import COLOURS, draw_points, thin_points
 from eigenfed.report.sections import warn_of_sites
+from eigenfed.report.site_scores import SiteScores
 from eigenfed.report.wording import count, join_names, percent, things
 
 _SHOWN = 20
@@ -164,12 +165,19 @@ def _explain_hidden(report: Report) -> str:
 
 def show_own_rows(site: str, scores: SiteScores) -> Section:
     """Show the rows of one site on its own page."""
-    words = (
+    words: tuple[str, ...] = (
         "Each point is a row of this site; 0 is the mean of all rows of all sites. If all points "
         "lie far from 0, this site differs from the others. Check single points that lie far from "
         "the rest: the table below names the farthest.",
     )
-    parts = (*_draw_rows({site: scores}), _list_far_rows(scores))
+    if scores.groups:
+        words = (
+            *words,
+            "Colours are the labels of the rows, which no other page shows and which are not among "
+            "the features. Where they lie apart, a component follows the label, or something that "
+            "goes along with it.",
+        )
+    parts = (*_draw_rows(scores.groups or {site: scores}), _list_far_rows(scores))
     return Section("rows", "Rows on the components", words, parts)
 
 
@@ -184,6 +192,25 @@ def _list_far_rows(scores: SiteScores) -> PageTable:
             for row, distance in scores.far
         ),
     )
+
+
+def show_feature_means(site: str, scores: SiteScores) -> tuple[Section, ...]:
+    """Show the features whose mean at one site differs most from that of all rows."""
+    if not scores.means:
+        return ()
+    words = (
+        "The mean of a feature at this site less the mean of all rows, in standard deviations of "
+        "this site. A large difference of one feature alone is often one of units or of "
+        "instruments. The site's means are on this page only."
+    )
+    table = PageTable(
+        "feature-means-table",
+        f"The {len(scores.means)} features of {site} that differ most",
+        ("feature", "difference of the means in standard deviations"),
+        tuple(scores.means.items()),
+        folded=len(scores.means) > _SHOWN,
+    )
+    return (Section("feature-means", "Means of features", (words,), (table,)),)
 
 
 def show_missing(site: str, scores: SiteScores) -> tuple[Section, ...]:

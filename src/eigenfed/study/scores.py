@@ -1,5 +1,6 @@
 """Scores of the rows of a file, onto a result or a summary; results in a site's ``.h5ad`` file."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,13 +13,18 @@ from eigenfed.data.files import FileTable, column_names, open_table
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.h5ad import Slots, write_slots
+from eigenfed.data.source import Source
 from eigenfed.data.steps import write_steps
 from eigenfed.errors import Argument, InputError, Name
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.summary import Summary
+from eigenfed.protocol.exact.vertical import compute_own_moments
 from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.config import SiteFile
+
+MEANS_KEPT = 20
+"""Features whose mean at a site is kept for its own page: those that differ most."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +77,27 @@ class Rows:
 
 
 class Projected(NamedTuple):
-    """Scores, the identifiers of the rows if the file has them, and missing entries by feature."""
+    """Scores of a site's rows, and what only its own page shows.
+
+    Attributes
+    ----------
+    scores : ndarray of shape (n, k)
+    row_ids : tuple of str or None
+        The identifiers of the rows, if the file has them.
+    missing : tuple of int or None
+        Number of missing entries of each feature, if some are missing.
+    means : tuple of float or None
+        The site's own mean of each feature, relative to the mean of all rows, in standard
+        deviations of the site.
+    labels : tuple of str or None
+        The group of each row, by which its point is coloured.
+    """
 
     scores: npt.NDArray[Any]
     row_ids: tuple[str, ...] | None
     missing: tuple[int, ...] | None = None
+    means: tuple[float, ...] | None = None
+    labels: tuple[str, ...] | None = None
 
 
 def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
@@ -98,9 +120,40 @@ def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
     if source.has_missing:
         weight, present, _ = source.totals()
         missing = tuple(np.rint(weight - present).astype(int).tolist())
+    means = compare_means(pca, source)
     if pca.center == BY_SITE:
         pca = pca.at_rows(source.X)
-    return Projected(pca.transform_aligned(source.X), table.row_ids, missing)
+    return Projected(pca.transform_aligned(source.X), table.row_ids, missing, means)
+
+
+def compare_means(pca: FederatedPCA, source: Source) -> tuple[float, ...] | None:
+    """Return how far a site's mean of each feature is from that of all rows.
+
+    In standard deviations of the site; 0 where a feature is constant there. None where the mean of
+    all rows is not one of the rows as they are in the file: prepared, or centred by site.
+    """
+    if pca.center is not True or pca.prepare or len(pca.mean_) != source.d:
+        return None
+    mean, spread = compute_own_moments(source, center=True, scale=True)
+    shift = np.where(spread != 1.0, (mean - pca.mean_) / spread, 0.0)
+    return tuple(np.where(np.isfinite(shift), shift, 0.0).tolist())
+
+
+def write_own_files(folder: Path, site: str, found: Projected, names: Sequence[str]) -> None:
+    """Write the scores of a site into a result folder, with what only its own page shows."""
+    np.save(folder / f"{site}.npy", found.scores)
+    parts: dict[str, Any] = {"rows": found.row_ids, "labels": found.labels}
+    if found.missing is not None:
+        parts["missing"] = {
+            n: count for n, count in zip(names, found.missing, strict=True) if count
+        }
+    if found.means is not None:
+        order = np.argsort(-np.abs(found.means), kind="stable")[:MEANS_KEPT]
+        parts["means"] = {names[place]: found.means[place] for place in order.tolist()}
+    for name, part in parts.items():
+        if part is not None:
+            text = json.dumps(part, indent=2, allow_nan=False)
+            (folder / f"{site}.{name}.json").write_text(f"{text}\n", "utf-8")
 
 
 def project_file(pca: FederatedPCA, records: Rows) -> Projected:

@@ -70,7 +70,8 @@ def run(
     budget: Budget | None = None,
 ) -> Ran:
     study = Study(SITES, k, method, center=center, scale=scale, privacy=privacy)
-    policies = {} if budget is None else dict.fromkeys(SITES, Policy(budget=budget))
+    enough = budget or Budget(privacy.epsilon, privacy.delta, privacy.relation)
+    policies = dict.fromkeys(SITES, Policy(budget=enough))
     conditions = Conditions(ledgers=over or {}, policies=policies)
     return run_study(study, in_parts(X), conditions)
 

@@ -208,7 +208,9 @@ def test_gram_schmidt_sums_securely_and_sees_dependence() -> None:
     assert np.abs(found.T @ found - np.eye(6)).max() < 1e-9
     np.testing.assert_allclose(found @ triangle, vectors, rtol=0, atol=1e-14)
     vectors[:, 3] = vectors[:, 0] + vectors[:, 1]
-    with pytest.raises(ProtocolError, match="Column 3 of the vectors at the sites depends"):
+    with pytest.raises(
+        ProtocolError, match="Column 3 of the vectors at the sites is zero or depends"
+    ):
         orthonormalised(vectors, 5, most=10.0, by="gram_schmidt")
 
 

@@ -2,20 +2,28 @@
 
 Reading needs python-calamine, which the extra ``eigenfed[excel]`` installs. A workbook is read
 into memory as a whole. Cells with numbers and truth values are numbers; an empty cell and text
-that is a code for a missing entry are missing; dates are not numbers.
+that is a code for a missing entry are missing. Dates and times are refused.
 """
 
 from collections.abc import Iterator, Sequence
+from datetime import date, time, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from eigenfed.data.column_names import name_columns, non_numeric_error, text_cell_error
+from eigenfed.data.column_names import (
+    name_columns,
+    non_numeric_error,
+    quote_names,
+    text_cell_error,
+)
 from eigenfed.data.dialect import Dialect, check_first_line
 from eigenfed.data.readers.npy import count_block_rows
 from eigenfed.data.source import Block
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import DataError, InputError, Pass
+
+_DATES = (date, time, timedelta)
 
 
 class XlsxHeader(NamedTuple):
@@ -115,6 +123,15 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
             continue
         is_late = any(isinstance(cell, int | float) for cell in cells[:wrong])
         (late if is_late else text).append((name, wrong))
+    dates = [name for name, row in text if isinstance(header.rows[row][places[name]], _DATES)]
+    if dates:
+        raise InputError(
+            f"{path} has dates or times in {quote_names(dates)}, which have no unit of their own",
+            remedy=(
+                "Replace them by numbers, such as days since a date that all sites agree on, or ",
+                *(Pass("exclude", [...]), " to leave them out."),
+            ),
+        )
     if text:
         raise non_numeric_error(path, [name for name, _ in text], len(features))
     if late:

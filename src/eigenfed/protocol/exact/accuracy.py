@@ -25,6 +25,10 @@ class RitzValues:
     k : int
     rounding : float
         Bound on the error of the matrix, and so of every value and residual.
+    ceilings : ndarray of shape (k,), optional
+        Upper bounds on the eigenvalues after each component, where they are known. Without them
+        each eigenvalue is taken to be within the residual of its own Ritz value, which may be wrong
+        if eigenvalues are closer than residuals are small.
 
     Examples
     --------
@@ -38,6 +42,7 @@ class RitzValues:
     norms: Array
     k: int
     rounding: float
+    ceilings: Array | None = None
 
     def gaps(self) -> Array:
         """Return the distance of each component's eigenvalue to its neighbours, (k,).
@@ -47,6 +52,8 @@ class RitzValues:
         low = self.values - self.norms - self.rounding
         high = self.values + self.norms + self.rounding
         below = np.append(high[1:], -math.inf)
+        if self.ceilings is not None:
+            below[: self.k] = np.maximum(below[: self.k], self.ceilings)
         above = np.append(math.inf, low[:-1])
         gaps: Array = np.minimum(low - below, above - high)[: self.k]
         return gaps

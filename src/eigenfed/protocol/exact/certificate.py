@@ -237,18 +237,19 @@ def rayleigh_ritz(
     if certify:
         rounding = bound_error(products, basis.shape[1])
         residual = image @ vectors - (basis @ vectors) * values
-        above = UpperBound(-math.inf, 0.0)
+        above, ceilings = UpperBound(-math.inf, 0.0), None
         known, norms = values, column_norms(residual)
         if k < len(basis):
             outside = yield from request_remainder(products, last=True, rounding=rounding)
             next_value = float(values[k]) + rounding if len(values) > k else None
             coupling = float(np.linalg.norm(image - basis @ onto, 2)) + rounding
             above = UpperBound(bound_unwanted(next_value, outside.value, coupling), outside.failure)
+            ceilings = _bound_followers(values, residual, k, outside.value, rounding)
         if len(values) == k < len(basis):
             # Nothing is known of the next eigenvalue but its bound.
             known, norms = np.append(values, above.value), np.append(norms, 0.0)
         grade = make_certificate(
-            RitzValues(known, norms, k, rounding),
+            RitzValues(known, norms, k, rounding, ceilings),
             span=float(np.linalg.norm(residual[:, :k], 2)),
             above=above,
             vt=vt,
@@ -266,3 +267,19 @@ def rayleigh_ritz(
         grade,
         further=np.maximum(values[k : k + FURTHER], 0.0),
     )
+
+
+def _bound_followers(
+    values: Array, residual: Array, k: int, outside: float, rounding: float
+) -> Array:
+    """Bound the eigenvalue that follows each component, by all that is orthogonal to those before.
+
+    By interlacing, eigenvalue i + 1 is at most the largest one of the matrix on the later Ritz
+    vectors and the complement together.
+    """
+    bounds = []
+    for i in range(1, k + 1):
+        following = float(values[i]) + rounding if i < len(values) else None
+        coupling = float(np.linalg.norm(residual[:, i:], 2)) if i < len(values) else 0.0
+        bounds.append(bound_unwanted(following, outside, coupling + rounding))
+    return np.array(bounds)

@@ -173,7 +173,7 @@ class SquaresRequest(Request[SquaresReply]):
             _check_reach(terms, self.mean, state.limits)
         if self.found is None:
             return
-        check_finite("found", self.found, (terms.d,))
+        check_finite("found", self.found, (terms.d,), largest=math.inf)
         limits = state.limits
         if limits is None or not (
             (self.found >= 0.0).all() and self.found.max() <= limits.parties * limits.squares
@@ -365,6 +365,8 @@ class Moments:
         Whether the sites already have the mean and the scale.
     average : ndarray of shape (d,), or None
         Mean of all rows, also where rows are not centred.
+    scale_error : float
+        Largest relative error of a squared scale in fixed point.
     """
 
     n: float
@@ -374,6 +376,7 @@ class Moments:
     wire: str = "float64"
     sent: bool = False
     average: Array | None = None
+    scale_error: float = 0.0
 
     @property
     def divisor(self) -> float:
@@ -413,12 +416,14 @@ def collect_moments(
     first, limits = yield from request_totals(total, study, figures or {}, request)
     mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
-    scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
+    scale, sums, error = np.ones_like(mean), np.full_like(mean, math.inf), 0.0
     if study.scale:
-        sums = yield from request_squares(total, center_at, limits)
+        sums, errors = yield from request_squares(total, center_at, limits)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
+        ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
+        error = float(ratios.max())
     n = first.n
-    result = Moments(n, center_at, scale, wire=study.wire, average=mean)
+    result = Moments(n, center_at, scale, wire=study.wire, average=mean, scale_error=error)
     if limits is None:
         return result
     result = yield from _add_bound(total, result, limits, sums if study.scale else None)
@@ -469,17 +474,20 @@ def _add_bound(
     return replace(known, most=_round_up(answer.spread, error), sent=True)
 
 
-def request_squares(total: Total, mean: Array, limits: Limits | None) -> Protocol[Array]:
-    """Return the sums of squares by feature, over all sites.
+def request_squares(
+    total: Total, mean: Array, limits: Limits | None
+) -> Protocol[tuple[Array, Array]]:
+    """Return the sums of squares by feature, over all sites, and their errors in fixed point.
 
     In fixed point, one bound for all features leaves small sums few digits. They are then
     requested again, each with its own bound: the value found plus its error.
     """
     found = (yield from total(Call(SquaresRequest(mean=mean)))).squares
-    if limits is None or np.all(total.error(limits.squares) <= _FINE * found):
-        return found
+    error = total.error(math.inf if limits is None else limits.squares)
+    if limits is None or np.all(error <= _FINE * found):
+        return found, np.broadcast_to(error, found.shape)
     finer = SquaresRequest(mean=mean, found=np.maximum(found, 0.0))
-    return (yield from total(Call(finer))).squares
+    return (yield from total(Call(finer))).squares, total.error(finer.bounds(limits)["squares"])
 
 
 def _round_up(value: float, error: float) -> float:

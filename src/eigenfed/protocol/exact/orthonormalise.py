@@ -46,6 +46,10 @@ _CLOSE = 0.1
 """Cholesky QR is accurate to rounding if no squared norm falls below this by orthogonalisation."""
 _EPS = float(np.finfo(float).eps)
 
+_LEAST_SQUARE = 1e-305
+"""Squared norm below which a column is nothing: rows may be as small as 1e-150, and numbers near
+the least of all floats have lost their digits."""
+
 _NEARLY_ONE = 8.0
 """Bound on the norm of orthonormalised columns, with room for rounding if G is nearly dependent. A
 bound that is too wide costs bits of fixed point; one that is too narrow makes the run fail."""
@@ -191,8 +195,8 @@ class OntoRequest(SidedRequest):
         super().check(terms, state)
         if self.norms.ndim != 1 or not 1 <= len(self.norms) < self.width(terms, state):
             raise InputError("norms must have an entry for each earlier column.")
-        check_finite("norms", self.norms, self.norms.shape)
-        if not (self.norms > 1e-300).all():
+        check_finite("norms", self.norms, self.norms.shape, largest=1.0 / _LEAST_SQUARE)
+        if not (self.norms > _LEAST_SQUARE).all():
             raise InputError("norms must be above 0.")
         _check_drawn(self, state)
 
@@ -369,10 +373,10 @@ def gram_schmidt_steps(k: int, total: Total, opening: dict[str, Any]) -> Protoco
         error = 0.0
         if total.limits is not None:
             error = float(total.error(request.bounds(total.limits)["norm"]))
-        if not norm > max((8 * k * _EPS) ** 2 * before, 2.0 * error):
+        if not norm > max((8 * k * _EPS) ** 2 * before, 2.0 * error, _LEAST_SQUARE):
             raise ProtocolError(
-                f"Column {i} of the vectors at the sites depends on the earlier ones, and "
-                "Gram-Schmidt cannot continue. Request fewer components, or pass by='cholesky'."
+                f"Column {i} of the vectors at the sites is zero or depends on the earlier ones, "
+                "and Gram-Schmidt cannot continue. Request fewer components, or pass by='cholesky'."
             )
         unit[:i, i] = onto
         norms = np.append(norms, norm)

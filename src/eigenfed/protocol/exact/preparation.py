@@ -49,7 +49,7 @@ def collect_stage(total: Total, study: Study, figures: Figures) -> Protocol[Stag
     """Collect the moments from which the next step of a preparation takes its figures."""
     first, limits = yield from request_totals(total, study, figures)
     mean = compute_mean(first, limits)
-    squares = yield from request_squares(total, mean, limits)
+    squares, _ = yield from request_squares(total, mean, limits)
     return StageMoments(first.count, mean, np.maximum(squares, 0.0))
 
 

@@ -15,6 +15,7 @@ from eigenfed.protocol.exact.moments import Moments
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
 _STEPS = 10.0
+_LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 
 
 def bound_rounding(moments: Moments, variance: float) -> float:
@@ -23,7 +24,8 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     With u the unit roundoff, a sum of n products is off by at most about ``sqrt(n) u`` times the
     sum of their sizes: rounding errors behave as independent ones (Higham and Mary 2019). The sizes
     add up to the mean square of the rows about zero, not about the mean: sparse rows are centred
-    after they were multiplied, and rows far from zero are known to that precision only.
+    after they were multiplied, and rows far from zero are known to that precision only. Scales are
+    roots of such sums, and their error changes the covariance as much again.
 
     Parameters
     ----------
@@ -41,7 +43,10 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     """
     away = float(column_norms((moments.mean / moments.scale)[:, None])[0])
     squares = variance + moments.n / moments.divisor * away * away
-    return (_STEPS + math.sqrt(moments.n)) * _ROUNDOFF * squares
+    steps = _STEPS + math.sqrt(moments.n)
+    if (moments.scale != 1.0).any():
+        return 2.0 * steps * _ROUNDOFF * squares + moments.scale_error * variance
+    return steps * _ROUNDOFF * squares
 
 
 def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:
@@ -49,7 +54,8 @@ def bound_wire_error(moments: Moments, variance: float, directions: int) -> floa
 
     With u the relative rounding error of one number: the directions sent have the relative error u,
     and so have the replies of the sites, whose norms add up to at most the total variance. The mean
-    sent to the sites adds the square of its error, and the scale adds 2 u.
+    sent to the sites adds the square of its error, and the scale adds 2 u. Numbers too small for
+    single precision are off by half of its least number, in the replies of up to n sites.
 
     Parameters
     ----------
@@ -72,7 +78,8 @@ def bound_wire_error(moments: Moments, variance: float, directions: int) -> floa
     u = float(np.finfo(np.float32).eps) / 2
     away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
     ratio = moments.n / moments.divisor
-    return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away * away
+    lost = _LEAST_SINGLE * ratio * math.sqrt(float(directions) * len(moments.mean))
+    return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away * away + lost
 
 
 def bound_fixed_point(moments: Moments, total: Total, numbers: float) -> float:

@@ -15,8 +15,8 @@ import numpy as np
 from eigenfed.data.files import FileTable
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import Message
-from eigenfed.study.results.result_folder import read_result, write_scores
-from eigenfed.study.scores import project_table
+from eigenfed.study.results.result_folder import read_result
+from eigenfed.study.scores import project_table, write_own_files
 
 SENT = (
     "result.json",
@@ -77,6 +77,6 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
         (new / "result.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
         (new / "scores").mkdir()
         names = result.names or result.labels
-        write_scores(new, site, project_table(result.estimator(), table), names)
+        write_own_files(new / "scores", site, project_table(result.estimator(), table), names)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)

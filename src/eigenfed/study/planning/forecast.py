@@ -162,6 +162,8 @@ class Question:
     offset : float or None
         With privacy: distance of the mean of the rows from the public centre, or from 0, relative
         to their spread; see `assume_offset`.
+    rule : float, "auto" or None
+        What was asked for in place of `components`, which is then the number expected from it.
 
     Examples
     --------
@@ -184,6 +186,7 @@ class Question:
     spectrum: tuple[float, ...] | None = None
     prepare: tuple[PrepareStep, ...] = ()
     offset: float | None = None
+    rule: float | str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "method", as_method(self.method))
@@ -295,7 +298,7 @@ class Forecast:
         """How many components of a given spectrum explain more; None if none is given."""
         if self.question.spectrum is None and self.question.decay is None:
             return None
-        (spectrum,) = _list_spectra(self.question)
+        (spectrum,) = list_spectra(self.question)
         values = spectrum.at(np.arange(spectrum.rank))
         return int(np.count_nonzero(values > self.noise_share * spectrum.trace))
 
@@ -325,7 +328,7 @@ def forecast(question: Question) -> Forecast:
     study = question.study.with_method(method)
     if question.privacy is not None:
         check_scaled(study)
-    spectra = _list_spectra(question)
+    spectra = list_spectra(question)
     if question.privacy is None:
         added = forecast_preparation(study, question.rows, question.features)
         plain = replace(study, prepare=())
@@ -383,7 +386,8 @@ def _forecast_case(
     )
 
 
-def _list_spectra(question: Question) -> tuple[Spectrum, ...]:
+def list_spectra(question: Question) -> tuple[Spectrum, ...]:
+    """Return the spectrum that is given, or the three that are assumed."""
     n, d = question.n, question.width
     rank = max(min(n - 1 if question.center else n, d), 1)
     if question.spectrum is not None:

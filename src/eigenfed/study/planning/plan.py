@@ -3,14 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
-from eigenfed.errors import InputError
+import numpy as np
+
+from eigenfed.errors import Argument, InputError, Name, PrivacyError
 from eigenfed.privacy.release import Reveals
-from eigenfed.protocol.component_count import ALL
+from eigenfed.protocol.component_count import ALL, Components, find_count, is_open
 from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.protocol.private.noise_verdict import LEAST_SIGNAL
 from eigenfed.study.config import Expected, StudyFile
-from eigenfed.study.config.toml_text import format_value
-from eigenfed.study.planning.forecast import Forecast, Question
+from eigenfed.study.planning.forecast import Forecast, Question, list_spectra
 
 _GOOD, _POOR = 0.9, 0.5
 _SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
@@ -60,13 +61,6 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
                 f"{study.path} does not give the number of {name}. Add {name} to its [expected], "
                 f"or pass --{name}."
             )
-    if fields["components"] == ALL:
-        fields["components"] = min(sum(fields["rows"].values()), fields["features"])
-    if not isinstance(fields["components"], int):
-        raise InputError(
-            f"{study.path}: components = {format_value(fields['components'])} follows from the "
-            "data, which a forecast does not read. Pass -k, the number that you expect."
-        )
     missing = sorted(set(study.sites) - fields["rows"].keys())
     if missing and "rows" not in given:
         raise InputError(
@@ -74,7 +68,50 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
         )
     if fields["secure"] or fields["privacy"] is not None:
         fields["by_site"] = False
-    return Question(**fields)
+    return ask(**fields)
+
+
+def ask(*, components: Components, **fields: Any) -> Question:
+    """Return a question in which the number of components may follow from the data.
+
+    A forecast reads no data. It takes the number that the expected eigenvalues give, or without
+    them eigenvalues proportional to 1/i; `Question.rule` keeps what was asked for.
+
+    Parameters
+    ----------
+    components : int, float, "all" or "auto"
+    **fields
+        The other fields of `Question`.
+
+    Raises
+    ------
+    PrivacyError
+        For a number that follows from the data, under privacy.
+
+    Examples
+    --------
+    >>> question = ask(rows={"a": 500, "b": 400}, features=20, components=0.9, decay=0.5)
+    >>> question.components, question.rule
+    (4, 0.9)
+    """
+    if isinstance(components, int):
+        return Question(components=components, **fields)
+    if is_open(components) and fields.get("privacy") is not None:
+        raise PrivacyError(
+            Argument("n_components", components),
+            " cannot be combined with privacy, whose noise is shared out for a number of "
+            "components that is known beforehand",
+            remedy=("Pass an integer as ", Name("n_components"), "."),
+        )
+    plain = Question(components=1, **fields)
+    d, rank = plain.width, max(min(plain.n - bool(plain.center), plain.width), 1)
+    if components == ALL:
+        return replace(plain, components=min(plain.n, d))
+    assumed = list_spectra(plain)
+    spectrum = assumed[min(1, len(assumed) - 1)]
+    values = spectrum.at(np.arange(min(spectrum.rank, rank)))
+    count = find_count(components, values, total=spectrum.trace, n=float(plain.n), d=d)
+    return replace(plain, components=count or rank, rule=components)
 
 
 def write_verdict(found: Forecast) -> str:

@@ -16,12 +16,16 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.study.scores import Projected
+from eigenfed.linalg.orthonormal import flip_signs
+
+if TYPE_CHECKING:
+    from eigenfed.linalg.summary import Summary
+    from eigenfed.study.scores import Projected
 
 MOST_NUMBERS = 1_000_000
 
@@ -46,6 +50,23 @@ def format_loadings(names: Sequence[str], components: npt.NDArray[Any]) -> str:
     return _join_lines(["feature", *_name_components(len(components))], lines)
 
 
+def format_summary_loadings(summary: "Summary", k: int) -> str:
+    """Return the loadings of the first k directions of a summary.
+
+    Features without names are x0, x1 and so on; signs are those of a fit.
+
+    Examples
+    --------
+    >>> from eigenfed import Summary
+    >>> rows = np.array([[1.0, 2.0], [-1.0, -2.0]])
+    >>> summary = Summary.empty(2, 1).update(rows).with_names(("age", "bmi"))
+    >>> print(format_summary_loadings(summary, 1).splitlines()[1][:12])
+    age,0.447213
+    """
+    names = summary.names or tuple(f"x{place}" for place in range(summary.d))
+    return format_loadings(names, flip_signs(summary.vt[:k]))
+
+
 def format_variances(variances: npt.NDArray[Any], ratios: npt.NDArray[Any]) -> str:
     """Return ``variances.csv``.
 
@@ -68,11 +89,12 @@ def format_variances(variances: npt.NDArray[Any], ratios: npt.NDArray[Any]) -> s
     return _join_lines(["component", "variance", "fraction", "cumulative"], lines)
 
 
-def format_scores(projected: Projected, separator: str = ",") -> str:
+def format_scores(projected: "Projected", separator: str = ",") -> str:
     """Return the scores of a site's rows, with their identifiers if they have them.
 
     Examples
     --------
+    >>> from eigenfed.study.scores import Projected
     >>> scores = np.array([[0.5, -1.0], [2.0, 0.25]])
     >>> print(format_scores(Projected(scores, ("P7", "P9"))), end="")
     id,PC1,PC2

@@ -1,5 +1,6 @@
 """The facts about a fitted estimator, as values that JSON can hold."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import asdict
 from importlib.metadata import version
@@ -9,9 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from eigenfed.arrays import Array
 from eigenfed.data.steps import write_steps
 from eigenfed.estimators.federated import FederatedPCA
-from eigenfed.linalg.sampling import compare_with_independent, estimate_turns, find_noise_edge
+from eigenfed.linalg.sampling import (
+    bound_turns,
+    compare_with_independent,
+    estimate_turns,
+    find_noise_edge,
+)
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Reveals
@@ -138,17 +145,26 @@ def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
     Not for private runs, whose variances contain the noise of the mechanism.
     """
     unknown = {"further": [], "further_exact": False, "noise_edge": None}
-    unknown |= {"remaining_noise_edge": None, "sampling_angles": None}
+    unknown |= {"remaining_noise_edge": None, "sampling_angles": None, "confidence_angles": None}
     freedom = pca.n_samples_ - bool(pca.center)
     total = pca.total_variance_
     if pca.privacy_ is not None or freedom < _LEAST_FREEDOM or not total > 0.0:
         return unknown
     variances = np.concatenate([pca.explained_variance_, pca.further_variance_]).astype(np.float64)
     arguments = variances, total, float(freedom), pca.components_.shape[1]
+    turns = estimate_turns(*arguments)[: len(pca.components_)]
     return {
         "further": pca.further_variance_,
         "further_exact": sends_covariance(pca.method_),
         "noise_edge": compare_with_independent(*arguments),
         "remaining_noise_edge": find_noise_edge(*arguments),
-        "sampling_angles": estimate_turns(*arguments)[: len(pca.components_)],
+        "sampling_angles": turns,
+        "confidence_angles": _add_certificate(bound_turns(turns), pca),
     }
+
+
+def _add_certificate(angles: Array, pca: FederatedPCA) -> Array | None:
+    """Add the angle by which the computation may be off; None if that is unknown."""
+    if pca.certificate_ is None:
+        return None
+    return np.minimum(angles + pca.certificate_.angles, math.pi / 2)

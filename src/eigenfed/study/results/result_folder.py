@@ -13,7 +13,9 @@ spread.npy          d, the standard deviation of each feature; likewise
 scores/*.npy        n x k for each site, its projected rows; not written by private runs, as
                     projections of records are not private
 scores/*.rows.json  the identifiers of those rows, if the data file has them; *.missing.json has
-                    the number of missing entries of each feature, if some are missing
+                    the number of missing entries of each feature, if some are missing;
+                    *.means.json the features whose mean differs most from that of all rows;
+                    *.labels.json the group of each row, if rows have one
 loadings.csv        the components with the names of the features; see `csv_tables`
 variances.csv       variance, fraction of the total and cumulative fraction of each component
 run.jsonl           one line for each request and for each reply, a start line and an end line
@@ -55,7 +57,7 @@ from eigenfed.study.results.csv_tables import (
 from eigenfed.study.results.facts import FORMAT, describe_fit
 from eigenfed.study.results.json_types import to_json_types
 from eigenfed.study.results.run_log import log_lines
-from eigenfed.study.scores import Projected
+from eigenfed.study.scores import Projected, write_own_files
 
 _PARTS = {
     "result.json",
@@ -227,18 +229,8 @@ def write_result(
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
-                write_scores(new, _check_file_name(site), found, _feature_names(pca))
+                write_own_files(new / "scores", _check_file_name(site), found, _feature_names(pca))
     return facts
-
-
-def write_scores(folder: Path, site: str, found: Projected, names: Sequence[str]) -> None:
-    """Write the scores of a site into the folder ``scores`` of a result, which exists."""
-    np.save(folder / "scores" / f"{site}.npy", found.scores)
-    if found.row_ids is not None:
-        _write_json(folder / "scores" / f"{site}.rows.json", list(found.row_ids))
-    if found.missing is not None:
-        counts = {name: n for name, n in zip(names, found.missing, strict=True) if n}
-        _write_json(folder / "scores" / f"{site}.missing.json", counts)
 
 
 def _check_shared(share_scores: Collection[str], rows: Mapping[str, Projected]) -> list[str]:
@@ -415,6 +407,7 @@ _ADDED: dict[str, Any] = {
     "noise_edge": None,
     "remaining_noise_edge": None,
     "sampling_angles": None,
+    "confidence_angles": None,
 }
 """Facts that results of releases up to 0.2 lack, and their values there."""
 
