@@ -7,6 +7,13 @@ site         the blocks Q
 
 The coordinator knows the products with all blocks so far, so Ritz values and their true residuals
 follow without further rounds: the run stops as soon as each component is within the tolerance.
+
+A block usually holds all components. Narrower blocks take more rounds and fewer directions in all:
+about 3 k / b rounds more for blocks of b directions, and as many columns less as b is narrower in
+each of the others. That saves time where a direction is what costs, as with sparse rows. But such a
+start holds no more than b directions of an eigenvalue that is repeated: the run is believed only if
+the bound of `eigenfed.linalg.krylov_bound` sets its components apart from all other directions, and
+otherwise begins again with a whole block.
 """
 
 import math
@@ -18,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError, Name, Pass
+from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
@@ -46,6 +53,9 @@ _NEARLY_FINAL = 0.01
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 10
+_NARROWEST = 3
+_NARROW = 4
+"""Least size of a block that "auto" chooses for sparse rows."""
 _ROOM_BYTES = 64 << 20
 
 
@@ -53,11 +63,20 @@ _ROOM_BYTES = 64 << 20
 class Krylov(Method):
     """Block Lanczos: one new block of directions each round until the residuals are small.
 
+    Attributes
+    ----------
+    block : int or None, default=None
+        Number of directions in a request, at least 3. Fewer than the components take more rounds,
+        and less time where rows are sparse; if they do not suffice, the run begins again with None.
+        None means as many as components, two more with ``certify="auto"``, and at least 8.
+
     Examples
     --------
-    >>> Krylov().width(3, 100)
-    8
+    >>> Krylov().width(3, 100), Krylov(block=4).width(20, 1000)
+    (8, 22)
     """
+
+    block: int | None = None
 
     name: ClassVar[str] = "krylov"
     summary: ClassVar[str] = "block Lanczos on products: few rounds, nothing of size d x d"
@@ -65,6 +84,14 @@ class Krylov(Method):
     iterates: ClassVar[bool] = True
     random_start: ClassVar[bool] = True
     automatic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.block is not None and self.block < _NARROWEST:
+            raise InputError(
+                Argument("block", self.block),
+                f" must be at least {_NARROWEST} directions, or None",
+                remedy="Pass None for as many as there are components.",
+            )
 
     def script(self, study: Study, d: int) -> Script:
         """Return products, and what sites add to a rigorous certificate."""
@@ -79,21 +106,35 @@ class Krylov(Method):
 
     def width(self, k: int, d: int) -> int:
         """Return the largest size of a block."""
-        return _choose_width(k, d, "auto")
+        return max(_choose_width(k, d, "auto"), min(self.block or 0, d))
+
+    def may_become(self, method: Method) -> bool:
+        """Return whether "auto" may choose this method in the form of another value: any block."""
+        return isinstance(method, Krylov)
+
+    def fit_to(self, shape: Shape) -> Method:
+        """Return blocks of two fifths of the components where rows are sparse."""
+        narrow = max(2 * shape.components // 5, _NARROW)
+        if shape.density == 1.0 or narrow >= shape.components:
+            return self
+        return Krylov(block=narrow)
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
         block = count_per_request(run.study.components, max(min(int(run.moments.n), run.d), 1))
         count = run.find_count if is_open(run.study.components) else None
-        return (yield from lanczos(make_products(run), block, run.study, run.rng, count))
+        products = make_products(run)
+        return (yield from lanczos(products, block, run.study, run.rng, count, self.block))
 
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
         d = shape.features
-        width = _choose_width(shape.components, d, shape.certify)
+        k = shape.components
+        width = min(self.block or _choose_width(k, d, shape.certify), d)
         # A space that holds all rows is invariant: no more directions are needed.
         full = -(-min(d, shape.rows * shape.sites) // width)
-        rounds = shape.products or min(_USUAL_ROUNDS, full)
+        usual = _USUAL_ROUNDS + math.ceil(3.0 * max(k / width - 1.0, 0.0))
+        rounds = shape.products or min(usual, full)
         answered = rounds * width
         held = shape.column_bytes(_estimate_room(shape, width, answered))
         return Cost(
@@ -126,6 +167,7 @@ def lanczos(
     study: Study,
     rng: np.random.Generator,
     count: Callable[[Array, float], int | None] | None = None,
+    block: int | None = None,
 ) -> Protocol[Decomposition]:
     """Compute the leading eigenvectors of the matrix that `products` multiplies by.
 
@@ -141,9 +183,71 @@ def lanczos(
     count : callable, optional
         Returns the number of components from Ritz values and the total variance, or None if more
         values are needed.
+    block : int, optional
+        Number of directions in a block; by default as many as the study needs.
     """
     d = len(products.moments.mean)
-    gaussian = rng.standard_normal((d, _choose_width(k, d, study.certify)))
+    width = _choose_width(k, d, study.certify)
+    failure = FAILURE
+    # Half of the rounds must leave room for all components: the other half may begin again.
+    if block is None or 2 * k > block * study.max_rounds:
+        found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+    else:
+        narrow = rng.standard_normal((d, min(block, d)))
+        found = yield from _iterate(products, k, study, narrow, count)
+        # Either start may fail.
+        failure = 2.0 * FAILURE
+        if block < width and products.rounds < study.max_rounds and not found.is_apart(products):
+            found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+    return (yield from _finish(products, found, study, failure))
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterated:
+    """A block Lanczos run that has ended.
+
+    Attributes
+    ----------
+    space : BlockLanczos
+    ritz : RitzValues
+    vectors : ndarray of shape (m, k + 1)
+        The Ritz vectors on the basis of the space.
+    start : float
+        Spectral norm of the Gaussian start.
+    """
+
+    space: BlockLanczos
+    ritz: RitzValues
+    vectors: Array
+    start: float
+
+    def is_apart(self, products: Products) -> bool:
+        """Return whether all other eigenvalues are below those of the components."""
+        ritz, k = self.ritz, self.ritz.k
+        if len(ritz.values) <= k:
+            return k == len(products.moments.mean)
+        return bool(self.bound_next(products) + ritz.rounding < ritz.values[k - 1])
+
+    def bound_next(self, products: Products) -> float:
+        """Bound the next eigenvalue, except with the probability of `krylov_bound`."""
+        ritz, k = self.ritz, self.ritz.k
+        next_value = float(ritz.values[k]) + ritz.rounding
+        # A twentieth of the gap more or less does not change the bound on the angle.
+        enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
+        described = self.space.describe(self.start, ritz.rounding)
+        most = products.variance + ritz.rounding
+        return bound_next_eigenvalue(described, k, most, enough=enough)
+
+
+def _iterate(
+    products: Products,
+    k: int,
+    study: Study,
+    gaussian: Array,
+    count: Callable[[Array, float], int | None] | None,
+) -> Protocol[_Iterated]:
+    """Request products with one block after another, until the components have converged."""
+    d = len(gaussian)
     space = BlockLanczos(np.linalg.qr(gaussian).Q)
     while True:
         space.take((yield from products.of(space.block)))
@@ -154,6 +258,11 @@ def lanczos(
         residual = space.residuals(vectors)
         rounding = bound_error(products, space.basis.shape[1]) + space.negligible
         ritz = RitzValues(values, column_norms(residual), k, rounding)
+        if len(values) < k and space.room:
+            space.extend()
+            continue
+        if len(values) < k:
+            break
         required = _select_required(values, k, study.stop)
         products.angle = ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
@@ -165,13 +274,21 @@ def lanczos(
                 raise _make_count_error(study, values, products.variance)
             break
         space.extend()
-    components = flip_signs(space.components(vectors[:, :k]))
+    return _Iterated(space, ritz, vectors, float(np.linalg.norm(gaussian, 2)))
+
+
+def _finish(
+    products: Products, found: _Iterated, study: Study, failure: float
+) -> Protocol[Decomposition]:
+    """Return the components of a run that has ended, with their certificate."""
+    space, ritz, k = found.space, found.ritz, found.ritz.k
+    d, values, residual = len(space.basis), ritz.values, space.residuals(found.vectors)
+    components = flip_signs(space.components(found.vectors[:, :k]))
     grade = None
     if study.certify:
         if study.split == "features":
             residual, ritz = _map_to_features(products, space, residual, ritz)
-        start = float(np.linalg.norm(gaussian, 2))
-        above = yield from _bound_unwanted(products, space, ritz, start, study)
+        above = yield from _bound_unwanted(products, replace(found, ritz=ritz), study, failure)
         if len(ritz.values) == k < d:
             # Nothing is known of the next eigenvalue but its bound.
             values_known, norms = np.append(ritz.values, above.value), np.append(ritz.norms, 0.0)
@@ -253,7 +370,7 @@ def _map_to_features(
 
 
 def _bound_unwanted(
-    products: Products, space: BlockLanczos, ritz: RitzValues, start: float, study: Study
+    products: Products, found: _Iterated, study: Study, failure: float
 ) -> Protocol[UpperBound]:
     """Bound the first unwanted eigenvalue: rigorously if that is possible, else with a probability.
 
@@ -261,6 +378,7 @@ def _bound_unwanted(
     directions hold nearly all variance. Otherwise the sites are asked, if the study requests a
     rigorous certificate, or the bound rests on the random start.
     """
+    space, ritz = found.space, found.ritz
     d, k, count = len(products.moments.mean), ritz.k, space.basis.shape[1]
     if k == d and len(ritz.values) == k:
         return UpperBound(-math.inf, 0.0)
@@ -277,11 +395,7 @@ def _bound_unwanted(
         return UpperBound(asked, rest.failure)
     if next_value is None:
         return free
-    # A twentieth of the gap more or less does not change the bound on the angle.
-    enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
-    described = space.describe(start, ritz.rounding)
-    most = products.variance + ritz.rounding
-    return UpperBound(bound_next_eigenvalue(described, k, most, enough=enough), FAILURE)
+    return UpperBound(found.bound_next(products), failure)
 
 
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
