@@ -28,12 +28,13 @@ only, so that one probability covers every number of steps, and a run may stop w
 vectors be within an angle of tangent h of the first c eigenvectors, and let the argument above end
 at ``e > c`` instead of k: ``s = U a`` now splits into its part ``U_1 a_1`` along the first c
 eigenvectors and ``U_2 a_2`` along those from c + 1 to e + 1. As s is orthogonal to the Ritz
-vectors, ``|a_1| <= h |a_2|``, so that ``|G's| >= (smin(G'U_2) - h |G|) |a_2|`` with ``|a_2|^2 >= 1 / (1 +
-h^2)``. G'U_2 is Gaussian of shape (b, e - c + 1), for which b directions suffice as long as
-``e - c < b``. The bound on ``l_(e+1)`` gives the next tangent by the theorem of Davis and Kahan,
-from the residuals of the first e Ritz vectors, and so on up to k. Which c and e are used depends on
-the run, so the probability is divided among all pairs of them. An eigenvalue that is repeated b
-times or more is never certified: such a start contains b of its directions and no others.
+vectors, ``|a_1| <= h |a_2|``, so that ``|G's| >= (smin(G'U_2) - h |G|) |a_2|``, and ``|a_2|^2`` is
+at least ``1 / (1 + h^2)``. G'U_2 is Gaussian of shape (b, e - c + 1), for which b directions
+suffice as long as ``e - c < b``. The bound on ``l_(e+1)`` gives the next tangent by the theorem of
+Davis and Kahan, from the residuals of the first e Ritz vectors, and so on up to k. Which c and e
+are used depends on the run, so the probability is divided among all pairs of them. An eigenvalue
+that is repeated b times or more is never certified: a start of b directions contains b of its
+eigenvectors and no others.
 
 The supremum is bounded on intervals by Taylor polynomials of g, whose remainder is known: the
 coefficient of order i is at most ``|B| / (x - t_(k+1))^(i + 1)``.

@@ -85,7 +85,10 @@ def all_operations() -> dict[str, Op[Any, Any]]:
 
 def may_choose(study: Study, method: Method) -> bool:
     """Return whether "auto" may choose a method for a study."""
-    return any(candidate.may_become(method) for candidate in _candidates(study))
+    found = _candidates(study)
+    return method in found or (
+        _may_fit(study) and any(candidate.may_become(method) for candidate in found)
+    )
 
 
 def _candidates(study: Study) -> list[Method]:
@@ -124,7 +127,7 @@ def choose_method(
         return study.method, "requested by name"
     found = _candidates(study)
     if _may_fit(study):
-        found = [_faster(method, method.fit_to(shape), shape) for method in found]
+        found = [_fit(method, shape) for method in found]
     allowed = [m for m in found if _is_allowed(m, shape, policies)]
     if len(allowed) == 1 and len(found) > 1:
         return allowed[0], f"the policy of a site allows only {allowed[0].name}"
@@ -151,8 +154,12 @@ def _may_fit(study: Study) -> bool:
     return plain and study.stop == "all" and not is_open(study.components)
 
 
-def _faster(method: Method, other: Method, shape: Shape) -> Method:
-    return min(method, other, key=lambda candidate: predict_seconds(candidate, shape))
+def _fit(method: Method, shape: Shape) -> Method:
+    """Return the method with options that suit the sizes, if they save time."""
+    fitted = method.fit_to(shape)
+    if fitted == method or predict_seconds(method, shape) <= predict_seconds(fitted, shape):
+        return method
+    return fitted
 
 
 def _is_allowed(method: Method, shape: Shape, policies: tuple[Policy, ...]) -> bool:

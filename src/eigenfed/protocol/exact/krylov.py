@@ -19,6 +19,7 @@ otherwise begins again with a whole block.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -56,6 +57,8 @@ _USUAL_ROUNDS = 10
 _NARROWEST = 3
 _NARROW = 4
 """Least size of a block that "auto" chooses for sparse rows."""
+_PATIENCE = 4
+"""Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _ROOM_BYTES = 64 << 20
 
 
@@ -113,8 +116,8 @@ class Krylov(Method):
         return isinstance(method, Krylov)
 
     def fit_to(self, shape: Shape) -> Method:
-        """Return blocks of two fifths of the components where rows are sparse."""
-        narrow = max(2 * shape.components // 5, _NARROW)
+        """Return blocks of a quarter of the components where rows are sparse."""
+        narrow = max(shape.components // 4, _NARROW)
         if shape.density == 1.0 or narrow >= shape.components:
             return self
         return Krylov(block=narrow)
@@ -188,18 +191,34 @@ def lanczos(
     """
     d = len(products.moments.mean)
     width = _choose_width(k, d, study.certify)
-    failure = FAILURE
+    failure, is_believed = FAILURE, True
     # Half of the rounds must leave room for all components: the other half may begin again.
     if block is None or 2 * k > block * study.max_rounds:
         found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
     else:
         narrow = rng.standard_normal((d, min(block, d)))
-        found = yield from _iterate(products, k, study, narrow, count)
+        found = yield from _iterate(products, k, study, narrow, count, _PATIENCE)
         # Either start may fail.
         failure = 2.0 * FAILURE
-        if block < width and products.rounds < study.max_rounds and not found.is_apart(products):
+        is_believed = block >= width or found.is_apart
+        if not is_believed and products.rounds < study.max_rounds:
             found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
-    return (yield from _finish(products, found, study, failure))
+            is_believed = True
+    result = yield from _finish(products, found, study, failure)
+    return result if is_believed else _disbelieve(result)
+
+
+def _disbelieve(found: Decomposition) -> Decomposition:
+    """Return components without a claim to be the first: too narrow a block may have missed some.
+
+    Rounds did not suffice to begin again with a whole block.
+    """
+    grade = found.certificate
+    if grade is None:
+        return found
+    unknown = np.full(len(grade.angles), math.inf)
+    grade = replace(grade, angles=unknown, converged=np.zeros(len(unknown), dtype=bool))
+    return replace(found, certificate=grade)
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,28 +233,33 @@ class _Iterated:
         The Ritz vectors on the basis of the space.
     start : float
         Spectral norm of the Gaussian start.
+    variance : float
+        The total variance.
     """
 
     space: BlockLanczos
     ritz: RitzValues
     vectors: Array
     start: float
+    variance: float
 
-    def is_apart(self, products: Products) -> bool:
-        """Return whether all other eigenvalues are below those of the components."""
-        ritz, k = self.ritz, self.ritz.k
-        if len(ritz.values) <= k:
-            return k == len(products.moments.mean)
-        return bool(self.bound_next(products) + ritz.rounding < ritz.values[k - 1])
+    @property
+    def is_apart(self) -> bool:
+        """Whether all other eigenvalues are below those of the components."""
+        values, k = self.ritz.values, self.ritz.k
+        if len(values) <= k:
+            return len(values) == k == len(self.space.basis)
+        return bool(self.next_bound + self.ritz.rounding < values[k - 1])
 
-    def bound_next(self, products: Products) -> float:
-        """Bound the next eigenvalue, except with the probability of `krylov_bound`."""
+    @cached_property
+    def next_bound(self) -> float:
+        """Bound on the next eigenvalue, except with the probability of `krylov_bound`."""
         ritz, k = self.ritz, self.ritz.k
         next_value = float(ritz.values[k]) + ritz.rounding
         # A twentieth of the gap more or less does not change the bound on the angle.
         enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
         described = self.space.describe(self.start, ritz.rounding)
-        most = products.variance + ritz.rounding
+        most = self.variance + ritz.rounding
         return bound_next_eigenvalue(described, k, most, enough=enough)
 
 
@@ -245,9 +269,20 @@ def _iterate(
     study: Study,
     gaussian: Array,
     count: Callable[[Array, float], int | None] | None,
+    patience: int = 0,
 ) -> Protocol[_Iterated]:
-    """Request products with one block after another, until the components have converged."""
-    d = len(gaussian)
+    """Request products with one block after another, until the components have converged.
+
+    Parameters
+    ----------
+    products, k, study, count
+        As for `lanczos`.
+    gaussian : ndarray of shape (d, l)
+        The start.
+    patience : int
+        Number of rounds to wait after that for a bound that sets the components apart.
+    """
+    d, start = len(gaussian), float(np.linalg.norm(gaussian, 2))
     space = BlockLanczos(np.linalg.qr(gaussian).Q)
     while True:
         space.take((yield from products.of(space.block)))
@@ -258,23 +293,27 @@ def _iterate(
         residual = space.residuals(vectors)
         rounding = bound_error(products, space.basis.shape[1]) + space.negligible
         ritz = RitzValues(values, column_norms(residual), k, rounding)
-        if len(values) < k and space.room:
+        found = _Iterated(space, ritz, vectors, start, products.variance)
+        if len(values) < k:
+            if not space.room:
+                break
             space.extend()
             continue
-        if len(values) < k:
-            break
         required = _select_required(values, k, study.stop)
         products.angle = ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
         has_next = len(values) > k or k == d
-        if (has_next and is_known and ritz.reaches(study.tol, required)) or not space.room:
+        is_final = has_next and is_known and ritz.reaches(study.tol, required)
+        if is_final and patience and not found.is_apart:
+            is_final, patience = False, patience - 1
+        if is_final or not space.room:
             break
         if products.rounds >= study.max_rounds:
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
         space.extend()
-    return _Iterated(space, ritz, vectors, float(np.linalg.norm(gaussian, 2)))
+    return found
 
 
 def _finish(
@@ -288,7 +327,8 @@ def _finish(
     if study.certify:
         if study.split == "features":
             residual, ritz = _map_to_features(products, space, residual, ritz)
-        above = yield from _bound_unwanted(products, replace(found, ritz=ritz), study, failure)
+            found = replace(found, ritz=ritz)
+        above = yield from _bound_unwanted(products, found, study, failure)
         if len(ritz.values) == k < d:
             # Nothing is known of the next eigenvalue but its bound.
             values_known, norms = np.append(ritz.values, above.value), np.append(ritz.norms, 0.0)
@@ -395,7 +435,7 @@ def _bound_unwanted(
         return UpperBound(asked, rest.failure)
     if next_value is None:
         return free
-    return UpperBound(found.bound_next(products), failure)
+    return UpperBound(found.next_bound, failure)
 
 
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
