@@ -164,7 +164,8 @@ class _Stage(NamedTuple):
 def _choose_end(space: RitzSpace, count: int, last: int) -> int:
     """Return after which of the Ritz vectors from `count` + 1 to `last` the next step ends."""
     largest = np.maximum.accumulate(column_norms(space.coupled[:, :last]))[count:] + space.error
-    angles = largest / np.maximum(-np.diff(space.values[count : last + 1]), _TINY)
+    gaps = -np.diff(space.values[count : last + 1])
+    angles = largest / np.maximum(gaps, max(space.error, _TINY))
     # Of angles that are all small enough, the last one makes for the fewest steps.
     small = np.flatnonzero(angles <= max(_SMALL, float(angles.min())))
     return count + 1 + int(small[-1])
@@ -205,7 +206,8 @@ class _Resolvent:
 
     def __init__(self, low: Array, first: Array, coupled: Array, error: float) -> None:
         self._low, self._first, self._coupled, self._error = low, first, coupled, error
-        self._size = float(np.linalg.norm(coupled)) if coupled.size else 0.0
+        # Squares of large eigenvalues would overflow.
+        self._size = math.hypot(*column_norms(coupled))
 
     def is_below(self, least: float, left: float, right: float) -> bool:
         """Return whether the norm of g is below `least` from `left` to `right`."""
