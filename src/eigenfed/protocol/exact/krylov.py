@@ -13,7 +13,8 @@ about 3 k / b rounds more for blocks of b directions, and as many columns less a
 each of the others. That saves time where a direction is what costs, as with sparse rows. But such a
 start holds no more than b directions of an eigenvalue that is repeated: the run is believed only if
 the bound of `eigenfed.linalg.krylov_bound` sets its components apart from all other directions, and
-otherwise begins again with a whole block.
+otherwise begins again with a whole block. When most of the rounds are used, random directions make
+the block whole, so that the others bring as much as they would have with whole blocks.
 """
 
 import math
@@ -59,6 +60,8 @@ _NARROW = 4
 """Least size of a block that "auto" chooses for sparse rows."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
+_LATE = 0.6
+"""Fraction of the rounds after which narrow blocks become whole ones."""
 _ROOM_BYTES = 64 << 20
 
 
@@ -197,7 +200,8 @@ def lanczos(
         found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
     else:
         narrow = rng.standard_normal((d, min(block, d)))
-        found = yield from _iterate(products, k, study, narrow, count, _PATIENCE)
+        more = rng.standard_normal((d, max(width - block, 0)))
+        found = yield from _iterate(products, k, study, narrow, count, more)
         # Either start may fail.
         failure = 2.0 * FAILURE
         is_believed = block >= width or found.is_apart
@@ -214,7 +218,7 @@ def _disbelieve(found: Decomposition) -> Decomposition:
     Rounds did not suffice to begin again with a whole block.
     """
     grade = found.certificate
-    if grade is None:
+    if grade is None or math.isfinite(grade.angle_bound):
         return found
     unknown = np.full(len(grade.angles), math.inf)
     grade = replace(grade, angles=unknown, converged=np.zeros(len(unknown), dtype=bool))
@@ -269,7 +273,7 @@ def _iterate(
     study: Study,
     gaussian: Array,
     count: Callable[[Array, float], int | None] | None,
-    patience: int = 0,
+    more: Array | None = None,
 ) -> Protocol[_Iterated]:
     """Request products with one block after another, until the components have converged.
 
@@ -279,11 +283,13 @@ def _iterate(
         As for `lanczos`.
     gaussian : ndarray of shape (d, l)
         The start.
-    patience : int
-        Number of rounds to wait after that for a bound that sets the components apart.
+    more : ndarray of shape (d, r), optional
+        If the start is narrow, random directions that join it when rounds run short. The run then
+        also waits some rounds for a bound that sets the components apart.
     """
     d, start = len(gaussian), float(np.linalg.norm(gaussian, 2))
     space = BlockLanczos(np.linalg.qr(gaussian).Q)
+    patience = 0 if more is None else _PATIENCE
     while True:
         space.take((yield from products.of(space.block)))
         is_known = True
@@ -312,7 +318,9 @@ def _iterate(
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
-        space.extend()
+        is_late = products.rounds >= _LATE * study.max_rounds
+        space.extend(more if is_late else None)
+        more = None if is_late else more
     return found
 
 
