@@ -64,7 +64,7 @@ def test_the_bound_holds_for_blocks_narrower_than_the_components(name: str) -> N
     spectrum, rng = SPECTRA[name], np.random.default_rng(len(name))
     rounding = 1e-14 * float(np.abs(spectrum).max())
     most = float(np.abs(spectrum).sum()) + rounding
-    for _ in range(40):
+    for _ in range(12):
         width, steps = int(rng.integers(1, 6)), int(rng.integers(2, 13))
         space, start = take_steps(spectrum, width, rng, steps=steps)
         described = space.describe(float(np.linalg.norm(start, 2)), rounding)
