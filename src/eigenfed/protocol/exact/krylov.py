@@ -116,7 +116,7 @@ class Krylov(Method):
 
     def may_become(self, method: Method) -> bool:
         """Return whether "auto" may choose this method in the form of another value: any block."""
-        return isinstance(method, Krylov)
+        return type(method) is type(self)
 
     def fit_to(self, shape: Shape) -> Method:
         """Return blocks of a quarter of the components where rows are sparse."""
