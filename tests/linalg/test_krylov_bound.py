@@ -59,6 +59,42 @@ def test_the_bound_holds_after_any_number_of_steps(name: str) -> None:
         assert bound <= bound_next_eigenvalue(described, k, most, enough=enough) <= most
 
 
+@pytest.mark.parametrize("name", SPECTRA)
+def test_the_bound_holds_for_blocks_narrower_than_the_components(name: str) -> None:
+    spectrum, rng = SPECTRA[name], np.random.default_rng(len(name))
+    rounding = 1e-14 * float(np.abs(spectrum).max())
+    most = float(np.abs(spectrum).sum()) + rounding
+    for _ in range(12):
+        width, steps = int(rng.integers(1, 6)), int(rng.integers(2, 13))
+        space, start = take_steps(spectrum, width, rng, steps=steps)
+        described = space.describe(float(np.linalg.norm(start, 2)), rounding)
+        for k in range(width, min(len(described.values), 12)):
+            assert bound_next_eigenvalue(described, k, most) >= np.sort(spectrum)[-k - 1] - rounding
+
+
+def test_narrow_blocks_set_components_apart_step_by_step() -> None:
+    spectrum = np.r_[np.linspace(9.0, 5.0, 12), np.linspace(1.0, 0.0, 288)]
+    rng = np.random.default_rng(0)
+    space, start = take_steps(spectrum, 4, rng, steps=18)
+    described = space.describe(float(np.linalg.norm(start, 2)), 1e-14)
+    assert 1.0 <= bound_next_eigenvalue(described, 12, 400.0) < 1.5
+    assert bound_next_eigenvalue(described._replace(error=1e-2), 12, 400.0) == 400.0
+    narrowest, start = take_steps(spectrum, 2, rng, steps=40)
+    described = narrowest.describe(float(np.linalg.norm(start, 2)), 1e-14)
+    assert bound_next_eigenvalue(described, 12, 400.0) == 400.0, "with no direction to spare"
+
+
+@pytest.mark.parametrize("repeated", [4, 5, 9])
+def test_an_eigenvalue_repeated_as_often_as_a_block_is_wide_is_not_certified(repeated: int) -> None:
+    """Such a start finds four of its directions: what seems to follow them is far below."""
+    spectrum = np.r_[np.full(repeated, 9.0), np.linspace(1.0, 0.0, 100)]
+    space, start = take_steps(spectrum, 4, np.random.default_rng(0), steps=8)
+    described = space.describe(float(np.linalg.norm(start, 2)), 1e-14)
+    np.testing.assert_allclose(described.values[:6] > 8.0, np.arange(6) < 4)
+    assert bound_next_eigenvalue(described, 4, 200.0) == 200.0
+    assert bound_next_eigenvalue(described, 3, 200.0) >= 9.0 - 1e-12
+
+
 @pytest.mark.parametrize("noise", [1e-12, 1e-7, 1e-3])
 def test_the_error_of_products_is_counted(noise: float) -> None:
     """An error can hide an eigenvector that the start has: without it the bound would be wrong."""

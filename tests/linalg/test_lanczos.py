@@ -139,3 +139,23 @@ def test_a_basis_that_outgrows_its_room_is_the_same(monkeypatch: pytest.MonkeyPa
     tight = grown(matrix, 4, 12)
     np.testing.assert_array_equal(tight.basis, roomy.basis)
     assert tight.basis.shape == (120, 48)
+
+
+@pytest.mark.parametrize("count", [3, 60])
+def test_further_directions_may_join_a_block(count: int) -> None:
+    rng = np.random.default_rng(0)
+    spectrum = np.linspace(2.0, 1.0, 40)
+    space = BlockLanczos(np.linalg.qr(rng.standard_normal((40, 2))).Q)
+    for step in range(6):
+        space.take(spectrum[:, None] * space.block)
+        if step == 5 or not space.room:
+            break
+        space.extend(rng.standard_normal((40, count)) if step == 2 else None)
+    basis = space.basis
+    assert basis.shape[1] == (40 if count == 60 else 6 + 3 * 5)
+    np.testing.assert_allclose(basis.T @ basis, np.eye(basis.shape[1]), atol=1e-13)
+    values, vectors = space.ritz(4)
+    components = space.components(vectors)
+    left = spectrum * components - values[:, None] * components
+    norms = np.linalg.norm(space.residuals(vectors), axis=0)
+    np.testing.assert_allclose(np.linalg.norm(left, axis=1), norms, atol=1e-13)

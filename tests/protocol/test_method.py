@@ -111,7 +111,8 @@ def test_options_that_differ_from_their_defaults_make_the_method(
     ("name", "options", "why"),
     [
         ("power", {"steps": 3}, "The method 'power' has no option 'steps'"),
-        ("krylov", {"tol": 3}, "The method 'krylov' has no option 'tol'. It has none."),
+        ("krylov", {"tol": 3}, "The method 'krylov' has no option 'tol'. It has block."),
+        ("factors", {"tol": 3}, "The method 'factors' has no option 'tol'. It has none."),
         ("power", {"local_steps": "3"}, "of the method 'power' must be of type int"),
         ("power", {"local_steps": True}, "of the method 'power' must be of type int"),
         ("power", {"local_steps": 2.0}, "of the method 'power' must be of type int"),

@@ -1,5 +1,6 @@
 """What "auto" stands for: by predicted cost, within what policies, sums and privacy allow."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,26 @@ def test_sparse_rows_are_multiplied_and_not_unpacked() -> None:
     assert chosen(shape(60_000, 784)) == "covariance"
     assert chosen(shape(60_000, 784, density=0.01)) == "krylov"
     assert chosen(shape(559, 32_786, density=0.02)) == "krylov"
+
+
+def test_blocks_are_narrow_where_rows_are_sparse_and_rounds_are_cheap() -> None:
+    at = shape(20_000, 20_000, k=20, density=0.003)
+
+    def block(at: Shape, **settings: Any) -> int | None:
+        study = study_of(map(str, range(at.sites)), at.components, "auto", **settings)
+        method, _ = choose_method(study, at)
+        assert isinstance(method, Krylov)
+        assert may_choose(study, method)
+        return method.block
+
+    assert block(at) == block(at, certify=False) == 5
+    assert block(shape(559, 32_786, density=0.02)) == 4
+    assert block(shape(559, 32_786, k=3, density=0.02)) is None
+    assert block(shape(20_000, 20_000, k=20)) is None
+    assert block(at, stop="separated") is None
+    assert block(at, split="features") is None
+    assert block(replace(at, secure=True), secure=True) is None
+    assert not may_choose(study_of("ab", 20, "auto", split="features"), Krylov(block=5))
 
 
 @pytest.mark.parametrize("sites", [1, 2, 20])

@@ -24,7 +24,7 @@ from eigenfed.linalg.threads import map_in_order
 
 SingleArray = npt.NDArray[np.float32]
 
-_ROWS_AT_A_TIME = 1024
+_ROWS_AT_A_TIME = 4096
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 
@@ -241,17 +241,18 @@ class Prepared:
 
     def _sparse_product(self, basis: Array) -> Array:
         scaled = self._divide_by_scale(basis)
-        total, sums = np.zeros(basis.shape), np.zeros(basis.shape[1])
-        shift = self.mean @ scaled
+        total: Array | None = None
+        sums, shift = np.zeros(basis.shape[1]), self.mean @ scaled
         for span, rows in self._filled_parts():
             sided = rows @ scaled
             sided -= shift
             weights = self.source.block_weights(span)
             if weights is not None:
                 sided *= weights[:, None]
-            total += rows.T @ sided
+            part = rows.T @ sided
+            total = part if total is None else np.add(total, part, out=total)
             sums += sided.sum(axis=0)
-        return self._centre_adjoint(total, sums)
+        return self._centre_adjoint(np.zeros(basis.shape) if total is None else total, sums)
 
     def _centre_adjoint(self, total: Array, sums: Array) -> Array:
         """Turn X'W Y into D'W Y in place; `sums` are the columns' sums of W Y."""
@@ -308,4 +309,5 @@ def _subtract_outer(a: Array, x: Array, y: Array) -> None:
     """Subtract ``outer(x, y)`` from `a` in place, some rows at a time to save memory."""
     for start in range(0, len(a), _ROWS_AT_A_TIME):
         span = slice(start, start + _ROWS_AT_A_TIME)
-        a[span] -= np.einsum("i,j->ij", x[span], y)
+        # As a matrix product, which takes a third of the time of broadcasting to few columns.
+        a[span] -= np.dot(x[span, None], y[None, :])

@@ -24,6 +24,18 @@ orthonormal for the above, and an invariant space (B = 0) is no exception: a Gau
 more than k columns has missed none of the first eigenvectors. The event that fails concerns G and U
 only, so that one probability covers every number of steps, and a run may stop when it likes.
 
+**Blocks of fewer than k + 1 directions** take several steps of this kind. Let the first c Ritz
+vectors be within an angle of tangent h of the first c eigenvectors, and let the argument above end
+at ``e > c`` instead of k: ``s = U a`` now splits into its part ``U_1 a_1`` along the first c
+eigenvectors and ``U_2 a_2`` along those from c + 1 to e + 1. As s is orthogonal to the Ritz
+vectors, ``|a_1| <= h |a_2|``, so that ``|G's| >= (smin(G'U_2) - h |G|) |a_2|``, and ``|a_2|^2`` is
+at least ``1 / (1 + h^2)``. G'U_2 is Gaussian of shape (b, e - c + 1), for which b directions
+suffice as long as ``e - c < b``. The bound on ``l_(e+1)`` gives the next tangent by the theorem of
+Davis and Kahan, from the residuals of the first e Ritz vectors, and so on up to k. Which c and e
+are used depends on the run, so the probability is divided among all pairs of them. An eigenvalue
+that is repeated b times or more is never certified: a start of b directions contains b of its
+eigenvectors and no others.
+
 The supremum is bounded on intervals by Taylor polynomials of g, whose remainder is known: the
 coefficient of order i is at most ``|B| / (x - t_(k+1))^(i + 1)``.
 """
@@ -34,6 +46,7 @@ from typing import NamedTuple
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.orthonormal import column_norms
 
 FAILURE = 1e-6
 """Probability, over the random start, that the bound does not hold."""
@@ -44,6 +57,11 @@ _NEGLIGIBLE = 0.01
 _NARROWEST = 1e-7
 """Distance to the Ritz value, relative to it, at which the search stops."""
 _ROUNDINGS = 8.0
+_SPARE = 2
+"""Directions of a block beyond the components that one step adds."""
+_SMALL = 1e-8
+"""Angle of Ritz vectors that hardly weakens the next step."""
+_TINY = float(np.finfo(float).tiny)
 
 
 class RitzSpace(NamedTuple):
@@ -107,14 +125,72 @@ def bound_next_eigenvalue(
     True
     """
     width = len(space.first)
-    if width <= k:
-        return most
-    least = 1.0 / (_bound_pseudo_inverse(width, k + 1) * space.start * math.sqrt(k + 1.0))
-    low = space.values[k:]
     # The Ritz pairs are those of a matrix as near to T as rounding.
     rounding = _ROUNDINGS * len(space.values) * float(np.finfo(float).eps)
     error = space.error + rounding * float(np.abs(space.values[[0, -1]]).max())
-    resolvent = _Resolvent(low, space.first[:, k:], space.coupled[:, k:], error)
+    space = space._replace(error=error)
+    if width > k:
+        return _bound_next(space, k, most, enough, _Stage(0, 0.0, FAILURE))
+    if width <= _SPARE:
+        return most
+    stage = _Stage(0, 0.0, 2.0 * FAILURE / (k * (k + 1)))
+    while k - stage.known + _SPARE > width:
+        end = _choose_end(space, stage.known, stage.known + width - _SPARE)
+        tangent = _bound_tangent(space, end, most, stage)
+        if math.isinf(tangent):
+            return most
+        stage = stage._replace(known=end, tangent=tangent)
+    return _bound_next(space, k, most, enough, stage)
+
+
+class _Stage(NamedTuple):
+    """Ritz vectors that are known to be near as many eigenvectors.
+
+    Attributes
+    ----------
+    known : int
+        How many.
+    tangent : float
+        Bound on the tangent of the angle between their spans.
+    failure : float
+        Probability of error that the next step may add.
+    """
+
+    known: int
+    tangent: float
+    failure: float
+
+
+def _choose_end(space: RitzSpace, count: int, last: int) -> int:
+    """Return after which of the Ritz vectors from `count` + 1 to `last` the next step ends."""
+    largest = np.maximum.accumulate(column_norms(space.coupled[:, :last]))[count:] + space.error
+    gaps = -np.diff(space.values[count : last + 1])
+    angles = largest / np.maximum(gaps, max(space.error, _TINY))
+    # Of angles that are all small enough, the last one makes for the fewest steps.
+    small = np.flatnonzero(angles <= max(_SMALL, float(angles.min())))
+    return count + 1 + int(small[-1])
+
+
+def _bound_tangent(space: RitzSpace, end: int, most: float, stage: _Stage) -> float:
+    """Bound the angle of the first Ritz vectors to as many eigenvectors, or return infinity."""
+    lowest, following = (float(value) for value in space.values[end - 1 : end + 1])
+    # Half the gap changes the angle by a factor of 2, which is of no importance.
+    above = _bound_next(space, end, most, following + (lowest - following) / 2, stage)
+    residual = float(np.linalg.norm(space.coupled[:, :end], 2)) if space.coupled.size else 0.0
+    gap = lowest - above
+    if not residual + space.error < gap:
+        return math.inf
+    return math.tan(math.asin((residual + space.error) / gap))
+
+
+def _bound_next(space: RitzSpace, k: int, most: float, enough: float, stage: _Stage) -> float:
+    """Bound eigenvalue k + 1 as `bound_next_eigenvalue` does, from what is known before it."""
+    width, tangent = len(space.first), stage.tangent
+    inverse = _bound_pseudo_inverse(width, k - stage.known + 1, stage.failure)
+    known = (1.0 / inverse - tangent * space.start) / math.sqrt(1.0 + tangent * tangent)
+    least = known / (space.start * math.sqrt(k + 1.0))
+    low = space.values[k:]
+    resolvent = _Resolvent(low, space.first[:, k:], space.coupled[:, k:], space.error)
     nearest, bound = float(low[0]), most
     for step in _STEPS:
         while bound > enough and bound - nearest > _NARROWEST * abs(nearest):
@@ -130,7 +206,8 @@ class _Resolvent:
 
     def __init__(self, low: Array, first: Array, coupled: Array, error: float) -> None:
         self._low, self._first, self._coupled, self._error = low, first, coupled, error
-        self._size = float(np.linalg.norm(coupled)) if coupled.size else 0.0
+        # Squares of large eigenvalues would overflow.
+        self._size = math.hypot(*column_norms(coupled))
 
     def is_below(self, least: float, left: float, right: float) -> bool:
         """Return whether the norm of g is below `least` from `left` to `right`."""
@@ -154,8 +231,8 @@ class _Resolvent:
         return total < least
 
 
-def _bound_pseudo_inverse(width: int, leading: int) -> float:
-    """Bound the norm of the pseudo-inverse of a Gaussian matrix, except with `FAILURE`."""
+def _bound_pseudo_inverse(width: int, leading: int, failure: float = FAILURE) -> float:
+    """Bound the norm of the pseudo-inverse of a Gaussian matrix, except with a probability."""
     spare = width - leading + 1
     tail = (math.e * math.sqrt(width) / spare) ** spare / math.sqrt(2.0 * math.pi * spare)
-    return float((tail / FAILURE) ** (1.0 / spare))
+    return float((tail / failure) ** (1.0 / spare))

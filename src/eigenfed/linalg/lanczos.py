@@ -141,8 +141,15 @@ class BlockLanczos:
         with one_blas_thread:
             return (self.basis @ vectors).T
 
-    def extend(self) -> None:
-        """Append the next block to the basis."""
+    def extend(self, more: Array | None = None) -> None:
+        """Append the next block to the basis.
+
+        Parameters
+        ----------
+        more : ndarray of shape (d, r), optional
+            Further directions for the block, of which only the part outside the basis and the
+            block counts. The product of M with the basis is still within the basis and the block.
+        """
         fresh = self._following[:, : self.room]
         sizes = np.linalg.svd(self.coefficients, compute_uv=False)
         if sizes[-1] < _NEARLY_DEPENDENT * sizes[0]:
@@ -151,19 +158,31 @@ class BlockLanczos:
             _project_out(self.basis, fresh)
             with one_blas_thread:
                 fresh = rank_revealing_qr(fresh, 0.0)[0]
+        if more is not None:
+            fresh = self._widen(fresh, more)
         m, width = self._size, fresh.shape[1]
         if m + width > self._kept.shape[1]:
-            self._kept = _allocate(self.basis)
+            self._kept = _allocate(self.basis, m + width)
         self._kept[:, m : m + width] = fresh
         self._starts.append(m)
         self._size = m + width
         self.block = fresh
 
+    def _widen(self, fresh: Array, more: Array) -> Array:
+        """Return a block with further directions, as many as there is room for."""
+        columns = np.array(more[:, : len(more) - self._size - fresh.shape[1]])
+        for _ in range(2):
+            _project_out(self.basis, columns)
+            _project_out(fresh, columns)
+            with one_blas_thread:
+                columns = rank_revealing_qr(columns, 0.0)[0]
+        return np.hstack([fresh, columns])
 
-def _allocate(basis: Array) -> Array:
+
+def _allocate(basis: Array, least: int = 0) -> Array:
     """Copy to column order with spare columns; pages that are never written use no memory."""
     d, m = basis.shape
-    room = np.empty((d, min(max(2 * m, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")
+    room = np.empty((d, min(max(2 * m, least, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")
     room[:, :m] = basis
     return room
 

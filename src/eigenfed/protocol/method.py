@@ -182,6 +182,14 @@ class Method(ABC):
         """Return the largest number of directions in one request."""
         return min(k, d)
 
+    def fit_to(self, shape: Shape) -> "Method":
+        """Return the method with the options that "auto" considers for these sizes."""
+        return self
+
+    def may_become(self, method: "Method") -> bool:
+        """Return whether "auto" may choose this method in the form of another value."""
+        return self == method
+
     def keeps_scatter(self) -> bool:
         """Return whether a site should keep its whole scatter when it first reads its rows."""
         return False

@@ -20,6 +20,7 @@ from eigenfed.protocol.core import Call, drive
 from eigenfed.protocol.decomposition import Certificate
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.factors import Factors
+from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.exact.merge import Merge
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.randomized import Randomized
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.skipif(
 
 METHODS: dict[str, list[Method | str]] = {
     "covariance": ["covariance", Covariance(precision="single")],
-    "krylov": ["krylov"],
+    "krylov": ["krylov", Krylov(block=3)],
     "factors": [Factors()],
     "randomized": [Randomized(iterations=2), Randomized(iterations=5)],
     "subspace": [

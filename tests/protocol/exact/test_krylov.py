@@ -5,7 +5,9 @@ import pytest
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import sines
+from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.exact.subspace import Subspace
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
@@ -122,3 +124,87 @@ def test_nothing_of_size_d_by_d_leaves_or_is_made() -> None:
     _, _, sites = run(in_sites(X, [150, 50]), 3, "krylov")
     sizes = [np.prod(s) for site in sites.values() for e in site.egress for s in e.shapes.values()]
     assert max(sizes) == 400 * 8
+
+
+def sparse_groups(n: int = 300, d: int = 400, count: int = 12) -> Array:
+    """Return rows of a few kinds, most of their entries zero."""
+    rng = np.random.default_rng(0)
+    rows = sparse.random_array((n, d), density=0.01, rng=rng).toarray()
+    kind = np.arange(n) % count
+    rows[np.arange(n)[:, None], kind[:, None] * 20 + rng.integers(0, 20, (n, 6))] += (
+        9.0 - kind / 2
+    )[:, None]
+    return rows
+
+
+@pytest.mark.parametrize("certify", ["auto", False])
+def test_narrow_blocks_send_half_the_numbers_and_are_certified(certify: str | bool) -> None:
+    dense = sparse_groups()
+    tables = in_sites(sparse.csr_array(dense), 3)
+    wide, far, _ = run(tables, 10, Krylov(), certify=certify)
+    narrow, near, _ = run(tables, 10, Krylov(block=4), certify=certify)
+    assert near.floats_up < 0.6 * far.floats_up
+    assert narrow.products < 2 * wide.products
+    angle = np.arcsin(sines(narrow.components, pooled(dense).vt[:10])[0])
+    assert angle < np.radians(1e-4)
+    if certify:
+        grade = narrow.certificate
+        assert grade is not None
+        assert angle <= grade.angle_bound < np.radians(1e-3)
+        assert grade.converged.all()
+        assert 0.0 < grade.failure <= 2e-6
+
+
+@pytest.mark.parametrize("certify", ["auto", False])
+@pytest.mark.parametrize("block", [3, 4, 5])
+def test_an_eigenvalue_repeated_more_often_than_a_block_is_wide_is_found(
+    block: int, certify: str | bool
+) -> None:
+    rng = np.random.default_rng(0)
+    turned = np.linalg.qr(rng.standard_normal((60, 60))).Q
+    sizes = np.r_[np.full(7, 3.0), np.linspace(1.0, 0.1, 53)]
+    X = np.vstack([turned * sizes, -turned * sizes])
+    found, _, _ = run(in_sites(X, 3), 7, Krylov(block=block), certify=certify)
+    assert sines(found.components, np.eye(60)[:7])[0] < 1e-6
+    if certify:
+        assert found.certificate is not None
+        assert found.certificate.angle_bound < 1e-5
+        assert found.products > 8, "the narrow blocks came first"
+
+
+def test_without_rounds_to_begin_again_nothing_is_claimed() -> None:
+    X = np.repeat(np.diag(np.r_[np.full(7, 3.0), np.linspace(1.0, 0.1, 53)]), 2, axis=0)
+    X[::2] *= -1.0
+    found, _, _ = run(in_sites(X, 2), 7, Krylov(block=3), max_rounds=5)
+    assert found.products == 5
+    assert found.certificate is not None
+    assert not found.certificate.converged.any()
+    assert found.certificate.angle_bound == np.inf
+    plain, _, _ = run(in_sites(X, 2), 7, Krylov(block=3), max_rounds=5, certify=False)
+    assert plain.certificate is None
+    _, _, sites = run(in_sites(X, 2), 7, Krylov(block=3), max_rounds=2)
+    shapes = [entry.shapes["product"] for site in sites.values() for entry in site.egress[-2:]]
+    assert shapes == [(60, 9)] * 4, "whole blocks from the start"
+
+
+def test_a_space_that_is_full_before_it_holds_the_components_begins_again() -> None:
+    X = np.repeat(np.eye(6), 4, axis=0)
+    found, _, _ = run(in_sites(X, 2), 5, Krylov(block=3))
+    np.testing.assert_allclose(found.variances, np.full(5, 4.0 / 23.0), rtol=1e-12)
+
+
+def test_a_block_of_fewer_than_three_directions_is_refused() -> None:
+    with pytest.raises(InputError, match="at least 3 directions"):
+        Krylov(block=2)
+
+
+def test_narrow_blocks_become_whole_ones_when_rounds_run_short() -> None:
+    dense = sparse_groups()
+    tables = in_sites(sparse.csr_array(dense), 3)
+    free, _, _ = run(tables, 10, Krylov(block=4))
+    found, transport, _ = run(tables, 10, Krylov(block=4), max_rounds=free.products - 1)
+    assert found.products < free.products
+    assert transport.floats_up > 3 * 400 * 4 * free.products
+    assert found.certificate is not None
+    assert found.certificate.converged.all()
+    assert found.certificate.angle_bound < np.radians(1e-3)

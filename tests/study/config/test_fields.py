@@ -7,7 +7,7 @@ import pytest
 from pydantic import Field, ValidationError
 
 from eigenfed.privacy.dp.sensitivity import RELATIONS
-from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.factors import Factors
 from eigenfed.protocol.method import registered
 from eigenfed.study.config.fields import (
     FilePath,
@@ -108,7 +108,7 @@ def test_a_schema_has_no_null_no_titles_of_keys_and_descriptions_on_one_line() -
 
 
 @dataclass(frozen=True, repr=False)
-class Slow(Krylov):
+class Slow(Factors):
     """Another one."""
 
     name: ClassVar[str] = "slow"

@@ -7,18 +7,27 @@ site         the blocks Q
 
 The coordinator knows the products with all blocks so far, so Ritz values and their true residuals
 follow without further rounds: the run stops as soon as each component is within the tolerance.
+
+A block usually holds all components. Narrower blocks take more rounds and fewer directions in all:
+about 3 k / b rounds more for blocks of b directions, and as many columns less as b is narrower in
+each of the others. That saves time where a direction is what costs, as with sparse rows. But such a
+start holds no more than b directions of an eigenvalue that is repeated: the run is believed only if
+the bound of `eigenfed.linalg.krylov_bound` sets its components apart from all other directions, and
+otherwise begins again with a whole block. When most of the rounds are used, random directions make
+the block whole, so that the others bring as much as they would have with whole blocks.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError, Name, Pass
+from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
@@ -46,6 +55,13 @@ _NEARLY_FINAL = 0.01
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 10
+_NARROWEST = 3
+_NARROW = 4
+"""Least size of a block that "auto" chooses for sparse rows."""
+_PATIENCE = 4
+"""Rounds that narrow blocks may take beyond convergence to set the components apart."""
+_LATE = 0.6
+"""Fraction of the rounds after which narrow blocks become whole ones."""
 _ROOM_BYTES = 64 << 20
 
 
@@ -53,11 +69,20 @@ _ROOM_BYTES = 64 << 20
 class Krylov(Method):
     """Block Lanczos: one new block of directions each round until the residuals are small.
 
+    Attributes
+    ----------
+    block : int or None, default=None
+        Number of directions in a request, at least 3. Fewer than the components take more rounds,
+        and less time where rows are sparse; if they do not suffice, the run begins again with None.
+        None means as many as components, two more with ``certify="auto"``, and at least 8.
+
     Examples
     --------
-    >>> Krylov().width(3, 100)
-    8
+    >>> Krylov().width(3, 100), Krylov(block=4).width(20, 1000)
+    (8, 22)
     """
+
+    block: int | None = None
 
     name: ClassVar[str] = "krylov"
     summary: ClassVar[str] = "block Lanczos on products: few rounds, nothing of size d x d"
@@ -65,6 +90,14 @@ class Krylov(Method):
     iterates: ClassVar[bool] = True
     random_start: ClassVar[bool] = True
     automatic: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.block is not None and self.block < _NARROWEST:
+            raise InputError(
+                Argument("block", self.block),
+                f" must be at least {_NARROWEST} directions, or None",
+                remedy="Pass None for as many as there are components.",
+            )
 
     def script(self, study: Study, d: int) -> Script:
         """Return products, and what sites add to a rigorous certificate."""
@@ -79,21 +112,35 @@ class Krylov(Method):
 
     def width(self, k: int, d: int) -> int:
         """Return the largest size of a block."""
-        return _choose_width(k, d, "auto")
+        return max(_choose_width(k, d, "auto"), min(self.block or 0, d))
+
+    def may_become(self, method: Method) -> bool:
+        """Return whether "auto" may choose this method in the form of another value: any block."""
+        return type(method) is type(self)
+
+    def fit_to(self, shape: Shape) -> Method:
+        """Return blocks of a quarter of the components where rows are sparse."""
+        narrow = max(shape.components // 4, _NARROW)
+        if shape.density == 1.0 or narrow >= shape.components:
+            return self
+        return Krylov(block=narrow)
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
         block = count_per_request(run.study.components, max(min(int(run.moments.n), run.d), 1))
         count = run.find_count if is_open(run.study.components) else None
-        return (yield from lanczos(make_products(run), block, run.study, run.rng, count))
+        products = make_products(run)
+        return (yield from lanczos(products, block, run.study, run.rng, count, self.block))
 
     def cost(self, shape: Shape) -> Cost:
         """Count the products, their directions, and the basis that the coordinator keeps."""
         d = shape.features
-        width = _choose_width(shape.components, d, shape.certify)
+        k = shape.components
+        width = min(self.block or _choose_width(k, d, shape.certify), d)
         # A space that holds all rows is invariant: no more directions are needed.
         full = -(-min(d, shape.rows * shape.sites) // width)
-        rounds = shape.products or min(_USUAL_ROUNDS, full)
+        usual = _USUAL_ROUNDS + math.ceil(3.0 * max(k / width - 1.0, 0.0))
+        rounds = shape.products or min(usual, full)
         answered = rounds * width
         held = shape.column_bytes(_estimate_room(shape, width, answered))
         return Cost(
@@ -126,6 +173,7 @@ def lanczos(
     study: Study,
     rng: np.random.Generator,
     count: Callable[[Array, float], int | None] | None = None,
+    block: int | None = None,
 ) -> Protocol[Decomposition]:
     """Compute the leading eigenvectors of the matrix that `products` multiplies by.
 
@@ -141,10 +189,107 @@ def lanczos(
     count : callable, optional
         Returns the number of components from Ritz values and the total variance, or None if more
         values are needed.
+    block : int, optional
+        Number of directions in a block; by default as many as the study needs.
     """
     d = len(products.moments.mean)
-    gaussian = rng.standard_normal((d, _choose_width(k, d, study.certify)))
+    width = _choose_width(k, d, study.certify)
+    failure, is_believed = FAILURE, True
+    # Half of the rounds must leave room for all components: the other half may begin again.
+    if block is None or 2 * k > block * study.max_rounds:
+        found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+    else:
+        narrow = rng.standard_normal((d, min(block, d)))
+        more = rng.standard_normal((d, max(width - block, 0)))
+        found = yield from _iterate(products, k, study, narrow, count, more)
+        # Either start may fail.
+        failure = 2.0 * FAILURE
+        is_believed = block >= width or found.is_apart
+        if not is_believed and products.rounds < study.max_rounds:
+            found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+            is_believed = True
+    result = yield from _finish(products, found, study, failure)
+    return result if is_believed else _disbelieve(result)
+
+
+def _disbelieve(found: Decomposition) -> Decomposition:
+    """Return components without a claim to be the first: too narrow a block may have missed some.
+
+    Rounds did not suffice to begin again with a whole block.
+    """
+    grade = found.certificate
+    if grade is None or math.isfinite(grade.angle_bound):
+        return found
+    unknown = np.full(len(grade.angles), math.inf)
+    grade = replace(grade, angles=unknown, converged=np.zeros(len(unknown), dtype=bool))
+    return replace(found, certificate=grade)
+
+
+@dataclass(frozen=True, eq=False)
+class _Iterated:
+    """A block Lanczos run that has ended.
+
+    Attributes
+    ----------
+    space : BlockLanczos
+    ritz : RitzValues
+    vectors : ndarray of shape (m, k + 1)
+        The Ritz vectors on the basis of the space.
+    start : float
+        Spectral norm of the Gaussian start.
+    variance : float
+        The total variance.
+    """
+
+    space: BlockLanczos
+    ritz: RitzValues
+    vectors: Array
+    start: float
+    variance: float
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether all other eigenvalues are below those of the components."""
+        values, k = self.ritz.values, self.ritz.k
+        if len(values) <= k:
+            return len(values) == k == len(self.space.basis)
+        return bool(self.next_bound + self.ritz.rounding < values[k - 1])
+
+    @cached_property
+    def next_bound(self) -> float:
+        """Bound on the next eigenvalue, except with the probability of `krylov_bound`."""
+        ritz, k = self.ritz, self.ritz.k
+        next_value = float(ritz.values[k]) + ritz.rounding
+        # A twentieth of the gap more or less does not change the bound on the angle.
+        enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
+        described = self.space.describe(self.start, ritz.rounding)
+        most = self.variance + ritz.rounding
+        return bound_next_eigenvalue(described, k, most, enough=enough)
+
+
+def _iterate(
+    products: Products,
+    k: int,
+    study: Study,
+    gaussian: Array,
+    count: Callable[[Array, float], int | None] | None,
+    more: Array | None = None,
+) -> Protocol[_Iterated]:
+    """Request products with one block after another, until the components have converged.
+
+    Parameters
+    ----------
+    products, k, study, count
+        As for `lanczos`.
+    gaussian : ndarray of shape (d, l)
+        The start.
+    more : ndarray of shape (d, r), optional
+        If the start is narrow, random directions that join it when rounds run short. The run then
+        also waits some rounds for a bound that sets the components apart.
+    """
+    d, start = len(gaussian), float(np.linalg.norm(gaussian, 2))
     space = BlockLanczos(np.linalg.qr(gaussian).Q)
+    patience = 0 if more is None else _PATIENCE
     while True:
         space.take((yield from products.of(space.block)))
         is_known = True
@@ -154,24 +299,44 @@ def lanczos(
         residual = space.residuals(vectors)
         rounding = bound_error(products, space.basis.shape[1]) + space.negligible
         ritz = RitzValues(values, column_norms(residual), k, rounding)
+        found = _Iterated(space, ritz, vectors, start, products.variance)
+        if len(values) < k:
+            if not space.room:
+                break
+            space.extend()
+            continue
         required = _select_required(values, k, study.stop)
         products.angle = ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
         has_next = len(values) > k or k == d
-        if (has_next and is_known and ritz.reaches(study.tol, required)) or not space.room:
+        is_final = has_next and is_known and ritz.reaches(study.tol, required)
+        if is_final and patience and not found.is_apart:
+            is_final, patience = False, patience - 1
+        if is_final or not space.room:
             break
         if products.rounds >= study.max_rounds:
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
-        space.extend()
-    components = flip_signs(space.components(vectors[:, :k]))
+        is_late = products.rounds >= _LATE * study.max_rounds
+        space.extend(more if is_late else None)
+        more = None if is_late else more
+    return found
+
+
+def _finish(
+    products: Products, found: _Iterated, study: Study, failure: float
+) -> Protocol[Decomposition]:
+    """Return the components of a run that has ended, with their certificate."""
+    space, ritz, k = found.space, found.ritz, found.ritz.k
+    d, values, residual = len(space.basis), ritz.values, space.residuals(found.vectors)
+    components = flip_signs(space.components(found.vectors[:, :k]))
     grade = None
     if study.certify:
         if study.split == "features":
             residual, ritz = _map_to_features(products, space, residual, ritz)
-        start = float(np.linalg.norm(gaussian, 2))
-        above = yield from _bound_unwanted(products, space, ritz, start, study)
+            found = replace(found, ritz=ritz)
+        above = yield from _bound_unwanted(products, found, study, failure)
         if len(ritz.values) == k < d:
             # Nothing is known of the next eigenvalue but its bound.
             values_known, norms = np.append(ritz.values, above.value), np.append(ritz.norms, 0.0)
@@ -253,7 +418,7 @@ def _map_to_features(
 
 
 def _bound_unwanted(
-    products: Products, space: BlockLanczos, ritz: RitzValues, start: float, study: Study
+    products: Products, found: _Iterated, study: Study, failure: float
 ) -> Protocol[UpperBound]:
     """Bound the first unwanted eigenvalue: rigorously if that is possible, else with a probability.
 
@@ -261,6 +426,7 @@ def _bound_unwanted(
     directions hold nearly all variance. Otherwise the sites are asked, if the study requests a
     rigorous certificate, or the bound rests on the random start.
     """
+    space, ritz = found.space, found.ritz
     d, k, count = len(products.moments.mean), ritz.k, space.basis.shape[1]
     if k == d and len(ritz.values) == k:
         return UpperBound(-math.inf, 0.0)
@@ -277,11 +443,7 @@ def _bound_unwanted(
         return UpperBound(asked, rest.failure)
     if next_value is None:
         return free
-    # A twentieth of the gap more or less does not change the bound on the angle.
-    enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
-    described = space.describe(start, ritz.rounding)
-    most = products.variance + ritz.rounding
-    return UpperBound(bound_next_eigenvalue(described, k, most, enough=enough), FAILURE)
+    return UpperBound(found.next_bound, failure)
 
 
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
