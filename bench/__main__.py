@@ -13,6 +13,7 @@ from bench import (
     gate,
     merging,
     network,
+    network_study,
     reading,
     secure,
     streaming,
@@ -33,6 +34,7 @@ def main() -> int:
         devices,
         reading,
         network,
+        network_study,
         footprint,
     )
     for line in chain.from_iterable(table.lines() for table in tables):

@@ -39,9 +39,8 @@ def show_egress(report: Report, only: str | None = None) -> Section:
     """
     groups = [group for group in report.left if only is None or only in group.bytes]
     words = [
-        "This is everything that left, reply by reply, as recorded by the sites themselves. If "
-        "something should not have left, the site's policy can forbid it by the name of the "
-        "request.",
+        f"This is everything that left, reply by reply, {_describe_recorder(report)}. If something "
+        "should not have left, the site's policy can forbid it by the name of the request.",
         _describe_masking(report),
     ]
     if report.facts["engine"] == "in_process":
@@ -197,6 +196,12 @@ def show_privacy(report: Report) -> Section:
     if report.facts["ledgers"]:
         parts.append(_make_ledger_table(report))
     return Section("privacy", "Privacy and leakage", tuple(words), tuple(parts))
+
+
+def _describe_recorder(report: Report) -> str:
+    if report.facts["engine"] == "in_process":
+        return "as recorded by the sites themselves"
+    return "as the coordinator received it; the ledger of each site has the site's own record"
 
 
 def _describe_leakage(report: Report) -> str:

@@ -23,6 +23,7 @@ from eigenfed.report.sampling_section import describe_edge, describe_turns, list
 from eigenfed.report.wording import (
     MOSTLY,
     PARTLY,
+    PLACES,
     angle,
     count,
     describe_basis,
@@ -241,8 +242,8 @@ def show_run(report: Report) -> Section:
             f"{size(facts['bytes_up'])} from the sites, {size(facts['bytes_down'])} to them",
         ),
     ]
-    if facts["engine"] == "in_process":
-        items.append(("Place", "in one process, which had access to the rows of all sites"))
+    if facts["engine"] in PLACES:
+        items.append(("Place", PLACES[facts["engine"]]))
     if lost:
         items.append(("Did not answer a request", join_names(lost, most=60)))
     split = facts["split"] == "samples"

@@ -165,3 +165,11 @@ def explain_no_bound(certificate: dict[str, Any] | None, k: int) -> str | None:
         "there is no bound on the angle to the exact components: the next eigenvalue is too close, "
         "so the last component may mix with the next."
     )
+
+
+PLACES = {
+    "in_process": "in one process, which had access to the rows of all sites",
+    "nvflare": "each site on its own machine; messages by NVIDIA FLARE",
+    "files": "each site on its own machine; messages as files",
+}
+"""Where the sites were, by engine."""
