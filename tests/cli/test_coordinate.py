@@ -74,6 +74,11 @@ def test_a_study_goes_by_courier_step_by_step(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert waits[0].startswith("Round 0 waits for: island, north, south.")
     check_result(network, tmp_path / "result")
+    for name in NAMES:
+        (waiting,) = (home / "drop" / f"to-{name}").iterdir()
+        assert waiting.name.endswith("-close.request")
+        run_command("site", "run", str(tmp_path / name / "site.toml"), "--once")
+        assert list((tmp_path / name / "results").glob(f"*/sites/{name}.html"))
 
 
 def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from eigenfed.study.network.engines import Carrier
 
 
+_DELIVERY_S = 20.0
+"""Time for sites to take the result, if it is carried by files."""
+
+
 @click.command(
     epilog=example(
         "Run a study, or go on with a run of it that was interrupted:",
@@ -101,6 +105,10 @@ def coordinate(
             if not once:
                 raise
             return _describe_waiting(lost)
+        # Sites that are away get the result when they are back: with files nobody waits for them.
+        delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
+        delivery.daemon = True
+        delivery.start()
         return _write(console, coordinator, run, carrier, asked, out, force=force)
 
 

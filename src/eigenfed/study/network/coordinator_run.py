@@ -13,6 +13,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -249,17 +250,21 @@ class Coordinator:
             Files of the result folder by name.
         """
         message = close_message(run.run, result)
-        missed = {}
-        for site in run.sites:
-            try:
-                reply = Message.from_bytes(self._connections[site].answer(message), *_TAKEN)
-            except (ConnectionError, EigenfedError) as error:
-                missed[site] = str(error)
-            else:
-                # A site that has closed the run already has the result.
-                if reply.kind == "refusal" and reply.label != "closed":
-                    missed[site] = REFUSAL_TEXTS.get(reply.label, reply.label)
-        return missed
+        with ThreadPoolExecutor(len(run.sites)) as pool:
+            told = pool.map(lambda site: self._deliver(site, message), run.sites)
+            reasons = dict(zip(run.sites, told, strict=True))
+        return {site: reason for site, reason in reasons.items() if reason}
+
+    def _deliver(self, site: str, message: bytes) -> str:
+        """Send a result to a site; return why it did not take it, or nothing."""
+        try:
+            reply = Message.from_bytes(self._connections[site].answer(message), *_TAKEN)
+        except (ConnectionError, EigenfedError) as error:
+            return str(error)
+        # A site that has closed the run already has the result.
+        if reply.kind == "reply" or reply.label == "closed":
+            return ""
+        return REFUSAL_TEXTS.get(reply.label, reply.label)
 
     def abandon_begun(self) -> None:
         """Remove the run that would be resumed, if there is one."""
