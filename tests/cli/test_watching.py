@@ -263,7 +263,9 @@ def test_a_site_counts_what_it_refuses(parties: Parties) -> None:
     _, service, signed = site_run._open(Console(quiet=True), file)
     service.open_all()
     answering = watched.connect(service, roster, signed)
-    sent = [answering.answer(data) for data in (b"no bundle", bundle("north", 0))]
+    room = 65_540 - bundle("north", 0, run="").index(b"\n", 18)
+    long = bundle("north", 0, run="r" * room)
+    sent = [answering.answer(data) for data in (b"no bundle", bundle("north", 0), long)]
     facts = watched.view().facts
     assert facts["refused"] == {"malformed": 1, "unsigned": 1}
     assert facts["sent_bytes"] == sum(map(len, sent))

@@ -99,7 +99,7 @@ def test_a_site_shows_what_left_what_was_refused_and_what_is_left_of_the_budget(
     page = render_live(view).decode()
     assert "<td>scatter times directions</td><td>of all sites together only: the " in page
     assert "<td>masked, exact in the sum</td>" in page
-    assert "<dd>epsilon 0.6406 at delta 1e-05, in one run</dd>" in page
+    assert "<dd>epsilon 0.6406 at delta 1e-05, if spent in one run</dd>" in page
     assert "The study is not among those that the site has approved." in page
     assert view.facts["replies"][0]["reveals"] == "directions"
     assert RUN[:8] in page

@@ -260,12 +260,14 @@ class WatchedSite:
         reply = self._inner.answer(data)
         try:
             manifest = read_manifest(reply)
-        except DataError:
-            return reply
+        except DataError:  # an answer to a name so long that no manifest has room for it
+            code = ""
+        else:
+            code = manifest.operation if manifest.kind == "refusal" else ""
         with self._lock:
             self._sent_bytes += len(reply)
-            if manifest.kind == "refusal":
-                self._refused[manifest.operation] += 1
+            if code:
+                self._refused[code] += 1
         return reply
 
     def end(self, words: str) -> None:

@@ -317,6 +317,6 @@ def _list_budget(totals: Totals) -> list[tuple[str, str]]:
     return [
         ("Budget", f"epsilon {budget.epsilon:g} at delta {budget.delta:g}"),
         ("Spent", totals.text),
-        ("Left", f"epsilon {number(left)} at delta {budget.delta:g}, in one run"),
+        ("Left", f"epsilon {number(left)} at delta {budget.delta:g}, if spent in one run"),
         *counts,
     ]
