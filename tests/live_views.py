@@ -80,7 +80,7 @@ def site_at(replies: int) -> SiteSnapshot:
         network="heart",
         engine="nvflare",
         phase="up",
-        words="Answering the runs of approved studies.",
+        words="Answering runs.",
         since="2026-11-18 02:20:24",
         approved=("heart",),
         replies=tuple(LiveReply("heart", False, entry) for entry in left),

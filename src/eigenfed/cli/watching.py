@@ -54,8 +54,11 @@ class LogLines(logging.Handler):
     @property
     def lines(self) -> tuple[str, ...]:
         """The last lines, the earliest first."""
-        with self.lock or threading.RLock():
+        self.acquire()
+        try:
             return tuple(self._lines)
+        finally:
+            self.release()
 
 
 @contextmanager
@@ -250,7 +253,7 @@ class WatchedSite:
         with self._lock:
             self._service, self._inner = service, inner
             self._network, self._engine = roster.study, roster.engine
-            self._phase, self._words = "up", "Answering the runs of approved studies."
+            self._phase, self._words = "up", "Answering runs."
         return self
 
     def answer(self, data: bytes) -> bytes:

@@ -62,6 +62,17 @@ def render_update(view: LiveView) -> bytes:
     return json.dumps(to_json_types(update), allow_nan=False).encode("utf-8")
 
 
+def describe_engine(engine: str) -> str:
+    """Return how messages travel, in words.
+
+    Examples
+    --------
+    >>> describe_engine("files"), describe_engine("nvflare")
+    ('by files', 'over NVIDIA FLARE')
+    """
+    return {"nvflare": "over NVIDIA FLARE", "files": "by files"}.get(engine, engine)
+
+
 def show_log(lines: tuple[str, ...]) -> Section:
     """Show the last lines of a log."""
     text = "\n".join(lines) or "Nothing was logged yet."

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Literal, TypeAlias
 
 from eigenfed.report.figures import draw_angles
-from eigenfed.report.live_page import LiveView, show_log
+from eigenfed.report.live_page import LiveView, describe_engine, show_log
 from eigenfed.report.model import Round
 from eigenfed.report.page_elements import (
     Figure,
@@ -137,10 +137,9 @@ def view_run(run: RunSnapshot) -> LiveView:
 
 def _make_page(run: RunSnapshot) -> Page:
     name = f"run {run.run[:8]}" if run.run else "no run yet"
-    engines = {"nvflare": "over NVIDIA FLARE", "files": "by files"}
     return Page(
         f"Study {run.study}",
-        f"{name}, {things(len(run.rounds), 'round')} so far, {engines.get(run.engine, run.engine)}",
+        f"{name}, {things(len(run.rounds), 'round')} so far, {describe_engine(run.engine)}",
         (
             PageVerdict("State", _TITLES[run.phase], run.words, _judge_phase(run.phase)),
             _judge_sites(run),

@@ -11,7 +11,7 @@ from eigenfed.privacy.release import Release
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.messages import REFUSAL_TEXTS
 from eigenfed.report.egress import describe_content, describe_protection
-from eigenfed.report.live_page import LiveView, show_log
+from eigenfed.report.live_page import LiveView, describe_engine, show_log
 from eigenfed.report.model import format_shapes
 from eigenfed.report.page_elements import (
     Facts,
@@ -144,13 +144,12 @@ def _list_reply(reply: LiveReply) -> dict[str, Any]:
 
 
 def _make_page(site: SiteSnapshot) -> Page:
+    network = f"Network {site.network} {describe_engine(site.engine)}, since {site.since}. "
     return Page(
         f"Site {site.site}",
-        f"Network {site.network}, since {site.since}. For the people of this site only.",
+        f"{network if site.network else ''}For the people of this site only.",
         (
-            PageVerdict(
-                "State", _TITLES[site.phase], site.words, "good" if site.phase == "up" else "plain"
-            ),
+            _judge_phase(site),
             _judge_left(site),
             _judge_refused(site),
             _judge_budget(site),
@@ -158,6 +157,12 @@ def _make_page(site: SiteSnapshot) -> Page:
         ),
         (_show_left(site), _show_refused(site), _show_account(site), show_log(site.log)),
     )
+
+
+def _judge_phase(site: SiteSnapshot) -> PageVerdict:
+    approved = f" Approved: {join_names(sorted(site.approved))}." if site.approved else ""
+    tone: Tone = "good" if site.phase == "up" else "plain"
+    return PageVerdict("State", _TITLES[site.phase], f"{site.words}{approved}", tone)
 
 
 def _judge_left(site: SiteSnapshot) -> PageVerdict:
