@@ -36,6 +36,51 @@ ODD_NAMES = (
     "µ-opioid ß",
 )
 
+CONTRAST = """
+() => {
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const over = (top, below) => {
+    const alpha = top.length > 3 ? top[3] : 1;
+    return [0, 1, 2].map((i) => alpha * top[i] + (1 - alpha) * below[i]);
+  };
+  const light = (colour) => {
+    const [r, g, b] = colour.map((c) => {
+      const s = c / 255;
+      return s <= 0.04045 ? s / 12.92 : ((s + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    const found = [];
+    for (let at = element; at; at = at.parentElement) {
+      found.push(parse(getComputedStyle(at).backgroundColor));
+    }
+    const layers = found.reverse().filter((c) => c.length);
+    return layers.reduce((below, top) => over(top, below), [255, 255, 255]);
+  };
+  const worst = [];
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement;
+    if (!walker.currentNode.textContent.trim() || !element.getClientRects().length) continue;
+    if (["TITLE", "DESC", "SCRIPT", "OPTION"].includes(element.tagName.toUpperCase())) continue;
+    const style = getComputedStyle(element);
+    const drawn = element instanceof SVGElement;
+    let ground = behind(element);
+    if (drawn && element.classList.contains("in-cell")) {
+      const cell = getComputedStyle(element.previousElementSibling);
+      ground = over([...parse(cell.fill).slice(0, 3), Number(cell.fillOpacity)], ground);
+    }
+    const ink = parse(drawn ? style.fill : style.color);
+    const [a, b] = [light(over(ink, ground)), light(ground)].sort((x, y) => y - x);
+    const text = walker.currentNode.textContent.slice(0, 40);
+    worst.push([(a + 0.05) / (b + 0.05), element.tagName, text]);
+  }
+  return worst.sort((x, y) => x[0] - y[0]).slice(0, 3);
+}
+"""
+"""Script that returns the three texts on a page with the least contrast."""
+
 
 def tables(
     names: tuple[str, ...] = ("north", "south", "west"),

@@ -58,6 +58,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/cli/test_streams.py": (
         "test_a_pipe_is_read_as_rows_arrive_and_what_was_read_is_written",
     ),
+    "tests/cli/test_watching.py": ("test_a_study_is_watched_at_both_ends_and_no_value_is_served",),
     "tests/data/test_files.py": (
         "test_a_csv_of_very_wide_rows_is_read",
         "test_every_kind_of_file_gives_exactly_the_same_numbers",
@@ -334,6 +335,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     ),
     "tests/cli/test_demo.py": (),
     "tests/cli/test_fit.py": ("test_a_private_result_has_its_statement_and_no_scores",),
+    "tests/cli/test_watching.py": ("test_a_study_is_watched_at_both_ends_and_no_value_is_served",),
     "tests/data/test_files_refused.py": (),
     "tests/estimators/test_file_sites.py": (),
     "tests/estimators/test_resumable_run.py": ("test_secure_aggregation_resumes_at_its_sites",),

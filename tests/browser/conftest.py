@@ -34,17 +34,17 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def opened(browser: Browser) -> Iterator[Opened]:
-    """Open a file, with settings of the browser's context."""
+    """Open a file or an address, with settings of the browser's context."""
     contexts = []
 
-    def open_(path: Path, **settings: Any) -> Watched:
+    def open_(path: Path | str, **settings: Any) -> Watched:
         context = browser.new_context(**settings)
         contexts.append(context)
         watched = Watched(context.new_page())
         watched.page.on("console", lambda message: watched.said.append(message.text))
         watched.page.on("pageerror", lambda error: watched.said.append(str(error)))
         watched.page.on("request", lambda request: watched.asked.append(request.url))
-        watched.page.goto(path.as_uri())
+        watched.page.goto(path if isinstance(path, str) else path.as_uri())
         return watched
 
     yield open_

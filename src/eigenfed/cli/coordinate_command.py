@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,6 +31,8 @@ _DELIVERY_S = 20.0
     epilog=example(
         "Run a study, or go on with a run of it that was interrupted:",
         "  eigenfed coordinate study.toml -o result",
+        "With a live page about the run:",
+        "  eigenfed coordinate study.toml -o result --watch",
         'With engine = "files", send what is due and take what has come:',
         "  eigenfed coordinate study.toml -o result --once",
     ),
@@ -54,6 +56,7 @@ _DELIVERY_S = 20.0
     help='With engine = "files": do not wait for replies; exit and go on when called again.',
 )
 @click.option("--new", is_flag=True, help="Begin a new run instead of one that was interrupted.")
+@options.watch
 @options.force
 @print_result
 def coordinate(
@@ -63,6 +66,7 @@ def coordinate(
     patience_s: float,
     once: bool,
     new: bool,
+    watch_port: int | None,
     force: bool,
 ) -> CommandResult:
     """Run STUDY with its sites, on the engine that it names, and write the result.
@@ -70,6 +74,7 @@ def coordinate(
     The sites must have joined the network of the study (eigenfed network) and approved the study
     (eigenfed site approve). A run that was interrupted goes on where it was: nothing is paid twice.
     """
+    from eigenfed.cli.watching import watch_run
     from eigenfed.errors import SiteLost
     from eigenfed.study.config import read_study
     from eigenfed.study.network.coordinator_run import Coordinator
@@ -87,8 +92,14 @@ def coordinate(
         raise click.UsageError('--once requires engine = "files" in the study. Drop it.')
     roster, identity = read_roster(folder / ROSTER), read_identity(folder / COORDINATOR_KEY)
     stop = threading.Event()
-    with lock_folder(folder), open_carrier(asked, folder, stop, wait=not once) as carrier:
-        coordinator = Coordinator(asked, roster, identity, folder, carrier.connect)
+    watching = nullcontext() if watch_port is None else watch_run(asked, folder, watch_port)
+    with (
+        lock_folder(folder),
+        watching as watched,
+        open_carrier(asked, folder, stop, wait=not once) as carrier,
+    ):
+        connect = carrier.connect if watched is None else watched.connect(carrier)
+        coordinator = Coordinator(asked, roster, identity, folder, connect)
         if new:
             coordinator.abandon_begun()
         present = wait_for_sites(
@@ -100,7 +111,7 @@ def coordinate(
         )
         try:
             with _stopping(stop), console.rounds(asked.tol) as callback:
-                run = coordinator.run(present, callback)
+                run = coordinator.run(present, watched.follow(callback) if watched else callback)
         except SiteLost as lost:
             if not once:
                 raise
@@ -109,7 +120,10 @@ def coordinate(
         delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
         delivery.daemon = True
         delivery.start()
-        return _write(console, coordinator, run, carrier, asked, out, force=force)
+        result = _write(console, coordinator, run, carrier, asked, out, force=force)
+        if watched is not None:
+            watched.finish(out)
+        return result
 
 
 @contextmanager

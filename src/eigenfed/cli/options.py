@@ -1,5 +1,6 @@
 """Options that several commands share, and the values that they are turned into."""
 
+import functools
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,6 +223,28 @@ transcript: _Decorator = click.option(
     help="File in which the run is recorded; an interrupted run is resumed from it. It is as "
     "confidential as what the coordinator receives.",
 )
+
+
+def watch(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of a live page, as ``watch_port``: None without one, 0 for any free port."""
+
+    @click.option(
+        "--watch", is_flag=True, help="Serve a live page to this machine, and print its address."
+    )
+    @click.option(
+        "--watch-port",
+        type=click.IntRange(1, 65535),
+        help="Port of the live page; a free one by default.",
+    )
+    @functools.wraps(function)
+    def call(*, watch: bool, watch_port: int | None, **given: Any) -> Any:
+        if watch_port is not None and not watch:
+            raise click.UsageError("--watch-port requires --watch. Add it, or drop the port.")
+        if watch and given["once"]:
+            raise click.UsageError("--watch shows a command that waits, and --once does not wait.")
+        return function(watch_port=(watch_port or 0) if watch else None, **given)
+
+    return call
 
 
 def method_option(default: str | None = None) -> _Decorator:

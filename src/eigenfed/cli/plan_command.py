@@ -9,7 +9,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, study_size
-from eigenfed.report.wording import size, things
+from eigenfed.report.wording import duration, size, things
 
 if TYPE_CHECKING:
     from eigenfed.privacy.privacy_terms import Privacy
@@ -300,7 +300,7 @@ def _list_cells(case: "Case", *, private: bool) -> list[str]:
     return [
         str(traffic.rounds),
         *map(size, (traffic.up, traffic.down, traffic.all_bytes)),
-        _format_duration(case.seconds),
+        duration(case.seconds),
         *(size(round(held)) for held in (case.site_bytes, case.coordinator_bytes)),
         *last,
     ]
@@ -392,18 +392,3 @@ def _describe_privacy(question: "Question") -> str:
         "the search begins: pass --offset if you know better, or a rough public centre to lose "
         f"less. Missing entries would be {fate[missing]}."
     )
-
-
-def _format_duration(seconds: float) -> str:
-    """Format a time with two digits.
-
-    Examples
-    --------
-    >>> [_format_duration(seconds) for seconds in (0.05, 75.2, 600.0, 9000.0)]
-    ['under 0.1 s', '75 s', '10 min', '2.5 h']
-    """
-    if seconds < 0.1:
-        return "under 0.1 s"
-    if seconds < 120.0:
-        return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200.0 else f"{seconds / 3600:.1f} h"

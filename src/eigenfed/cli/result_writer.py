@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from eigenfed.study.scores import Projected
 
 
-_NOT_RECORDED = {"as_json", "quiet", "debug", "force"}
+_NOT_RECORDED = {"as_json", "quiet", "debug", "force", "watch", "watch_port"}
 """Options without influence on the result."""
 
 

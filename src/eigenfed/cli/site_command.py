@@ -52,6 +52,7 @@ def site() -> None:
     epilog=example(
         "eigenfed site site.toml",
         "eigenfed site run site.toml --once",
+        "eigenfed site run site.toml --watch",
     ),
     short_help="Answer the runs of approved studies, until stopped.",
 )
@@ -61,8 +62,9 @@ def site() -> None:
     is_flag=True,
     help='With engine = "files": answer what is there, and exit.',
 )
+@options.watch
 @print_result
-def run(console: Console, site_file: Path, once: bool) -> CommandResult:
+def run(console: Console, site_file: Path, once: bool, watch_port: int | None) -> CommandResult:
     """Answer the coordinator of the network that the site with the file SITE has joined.
 
     Only runs of approved studies are answered, within the site's policy and budget. The command
@@ -71,7 +73,9 @@ def run(console: Console, site_file: Path, once: bool) -> CommandResult:
     """
     from eigenfed.cli.site_run import answer_waiting, serve_until_stopped
 
-    return (answer_waiting if once else serve_until_stopped)(console, site_file)
+    if once:
+        return answer_waiting(console, site_file)
+    return serve_until_stopped(console, site_file, watch_port)
 
 
 @site.command(

@@ -4,6 +4,7 @@ import logging
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
     from eigenfed.transport.signed import SignedSite
 
 
-def serve_until_stopped(console: Console, path: Path) -> CommandResult:
+def serve_until_stopped(console: Console, path: Path, watch_port: int | None) -> CommandResult:
     """Answer requests until the process is told to stop."""
+    from eigenfed.cli.watching import watch_site
     from eigenfed.study.network.engines import serve_site
     from eigenfed.study.network.site_service import lock_folder
 
@@ -26,13 +28,15 @@ def serve_until_stopped(console: Console, path: Path) -> CommandResult:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     _log_to_standard_error(console)
-    with lock_folder(site.network):
+    watching = nullcontext() if watch_port is None else watch_site(site, watch_port)
+    with lock_folder(site.network), watching as watched:
         roster, service, signed = _open(console, site)
         names = ", ".join(study.name for study in service.open_all()) or "none"
         console.note(
             f"Site {site.name} of the network {roster.study} is up; approved studies: {names}."
         )
-        serve_site(site, roster, signed, stop)
+        answering = signed if watched is None else watched.connect(service, roster, signed)
+        serve_site(site, roster, answering, stop)
     return CommandResult({"site": site.name, "stopped": True}, f"Site {site.name} has stopped.")
 
 

@@ -12,6 +12,8 @@
 - `site_sections`: differences between sites, and rows as points.
 - `egress`: what left each site, and privacy.
 - `repeat`: commands and Python code that repeat the run.
+- `live_page`, `live_run`, `live_site`: pages that change while a command runs.
+- `page_template`: pages as HTML.
 - `page_elements`: the parts of a page, before they become HTML.
 - `figures`: figures as SVG.
 - `score_plot`: rows as points.

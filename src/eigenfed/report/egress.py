@@ -65,8 +65,10 @@ def show_egress(report: Report, only: str | None = None) -> Section:
             (
                 group.op,
                 group.what,
-                _describe_content(group),
-                describe_protection(group, report),
+                describe_content(group.reveals, masked=group.masked),
+                describe_protection(
+                    group.leaves, group.reveals, masked=group.masked, central=_is_central(report)
+                ),
                 "; ".join(group.shapes[:3]) + ("; ..." if len(group.shapes) > 3 else ""),
                 group.replies if only is None else _count_replies(report, only, group),
                 sum(group.bytes.values()) if only is None else group.bytes[only],
@@ -95,25 +97,44 @@ def _describe_masking(report: Report) -> str:
     )
 
 
-def _describe_content(group: ReplyGroup) -> str:
-    text = _REVEALS.get(group.reveals, group.reveals)
-    return f"of all sites together only: {text}" if group.masked else text
+def describe_content(reveals: str, *, masked: bool) -> str:
+    """Return what a reply reveals about a site, in words.
+
+    Examples
+    --------
+    >>> describe_content("diagonal", masked=True)
+    'of all sites together only: the variance of each feature'
+    """
+    text = _REVEALS.get(reveals, reveals)
+    return f"of all sites together only: {text}" if masked else text
 
 
-def describe_protection(group: ReplyGroup, report: Report) -> str:
-    """Return how replies were protected: by masks, by noise, or not."""
-    privacy = report.facts["privacy"]
-    central = privacy is not None and privacy["trust"] == "central"
-    noise = "with noise" if group.leaves == "noised" else ""
+def describe_protection(leaves: str, reveals: str, *, masked: bool, central: bool) -> str:
+    """Return how a reply was protected: by masks, by noise, or not.
+
+    Parameters
+    ----------
+    leaves, reveals : str
+        As the reply was declared.
+    masked : bool
+    central : bool
+        Whether the coordinator is trusted to add the noise.
+    """
+    noise = "with noise" if leaves == "noised" else ""
     if noise and central:
         return "exact, to the trusted coordinator, which adds the noise"
-    if group.masked:
+    if masked:
         return f"masked, {noise or 'exact'} in the sum"
-    if group.leaves == "as published":
+    if leaves == "as published":
         return "as printed in the paper"
-    if group.reveals == "nothing":
+    if reveals == "nothing":
         return "as it is"
     return noise or "exact, readable by the coordinator"
+
+
+def _is_central(report: Report) -> bool:
+    privacy = report.facts["privacy"]
+    return privacy is not None and privacy["trust"] == "central"
 
 
 def _count_replies(report: Report, site: str, group: ReplyGroup) -> int:

@@ -5,16 +5,9 @@ content security policy forbids it to. It is complete without its script, which 
 choices and sorting.
 """
 
-from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from hashlib import sha256
-from importlib.resources import files
 from pathlib import Path
-
-import jinja2
-from markupsafe import Markup
 
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import write_at_once
@@ -22,7 +15,8 @@ from eigenfed.errors import DataError
 from eigenfed.report.egress import show_egress, show_privacy
 from eigenfed.report.export import format_exports
 from eigenfed.report.model import Report, read_report, refuse_incomplete
-from eigenfed.report.page_elements import Page, PageVerdict, format_cell, format_full
+from eigenfed.report.page_elements import Page, PageVerdict
+from eigenfed.report.page_template import render
 from eigenfed.report.prepared_section import show_preparation
 from eigenfed.report.repeat import show_commands
 from eigenfed.report.sections import (
@@ -183,36 +177,3 @@ def make_own_page(report: Report, site: str) -> Page:
         ),
         links=(("Shared report", "../report.html"),),
     )
-
-
-def render(page: Page) -> str:
-    """Return a page as HTML."""
-    style, script = _asset("page.css"), _asset("page.js")
-    return _template().render(
-        page=page,
-        style=Markup(style),
-        style_digest=_digest(style),
-        script=Markup(script),
-        script_digest=_digest(script),
-    )
-
-
-@cache
-def _template() -> jinja2.Template:
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_asset),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["format_cell"] = format_cell
-    environment.filters["format_full"] = format_full
-    return environment.get_template("page.html.j2")
-
-
-@cache
-def _asset(name: str) -> str:
-    return files("eigenfed.report").joinpath("templates", name).read_text("utf-8")
-
-
-def _digest(text: str) -> str:
-    return b64encode(sha256(text.encode("utf-8")).digest()).decode("ascii")

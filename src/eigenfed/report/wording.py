@@ -95,6 +95,21 @@ def size(number: float) -> str:
     return f"{number / 1e9:.1f} GB"
 
 
+def duration(seconds: float) -> str:
+    """Format a number of seconds with two digits.
+
+    Examples
+    --------
+    >>> [duration(seconds) for seconds in (0.05, 75.2, 600.0, 9000.0)]
+    ['under 0.1 s', '75 s', '10 min', '2.5 h']
+    """
+    if seconds < 0.1:
+        return "under 0.1 s"
+    if seconds < 120.0:
+        return f"{seconds:.0f} s" if seconds >= 10.0 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200.0 else f"{seconds / 3600:.1f} h"
+
+
 def join_names(names: list[str], most: int = 6) -> str:
     """Join names in a sentence: the first `most` of them, and how many more there are.
 

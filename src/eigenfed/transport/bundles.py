@@ -168,7 +168,7 @@ class Bundle:
     def _parse(cls, data: bytes) -> "Bundle":
         if len(data) > MAX_BYTES or not data.startswith(_MARK):
             raise ValueError
-        end = data.index(b"\n", len(_MARK), len(_MARK) + _MOST_HEADER_BYTES)
+        end = _find_end(data)
         start = end + 1 + _SIGNATURE_DIGITS + 1
         signature = data[end + 1 : start]
         if len(signature) != _SIGNATURE_DIGITS + 1 or signature[-1:] != b"\n":
@@ -185,6 +185,32 @@ class Bundle:
     def is_signed_by(self, public: bytes) -> bool:
         """Return whether the owner of a public key has signed it."""
         return is_signed(public, _statement(self.manifest.to_bytes()), self.signature)
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """Return the manifest of a bundle, without looking at its message.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read.
+
+    Examples
+    --------
+    >>> message = Message("request", "r1", 3, "moments", {}).to_bytes()
+    >>> parties = {"sender": COORDINATOR, "recipient": name_site("north")}
+    >>> read_manifest(sign_bundle(message, Identity.generate(), **parties)).round
+    3
+    """
+    try:
+        return Manifest.from_bytes(data[len(_MARK) : _find_end(data)])
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+        raise DataError("The data are not a bundle of this release.") from None
+
+
+def _find_end(data: bytes) -> int:
+    """Return where the manifest ends."""
+    return data.index(b"\n", len(_MARK), len(_MARK) + _MOST_HEADER_BYTES)
 
 
 def sign_bundle(

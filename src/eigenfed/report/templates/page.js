@@ -1,46 +1,6 @@
 "use strict";
 (() => {
   const all = (query, within = document) => Array.from(within.querySelectorAll(query));
-  const tip = document.getElementById("tip");
-  let at = null;
-
-  const leave = () => {
-    if (at) at.classList.remove("at");
-    at = null;
-    tip.hidden = true;
-  };
-  const point = (mark) => {
-    leave();
-    at = mark;
-    mark.classList.add("at");
-    tip.textContent = mark.dataset.tip;
-    tip.hidden = false;
-    const box = mark.getBoundingClientRect();
-    const wide = document.documentElement.clientWidth;
-    const left = Math.min(Math.max(box.left + box.width / 2 - tip.offsetWidth / 2, 4), wide - tip.offsetWidth - 4);
-    const above = box.top - tip.offsetHeight - 6;
-    tip.style.left = `${left + window.scrollX}px`;
-    tip.style.top = `${(above > 0 ? above : box.bottom + 6) + window.scrollY}px`;
-  };
-  const steps = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 };
-  for (const chart of all(".chart")) {
-    const marks = () => all(".mark", chart);
-    chart.addEventListener("pointerover", (event) => {
-      const mark = event.target.closest(".mark");
-      if (mark) point(mark);
-    });
-    chart.addEventListener("pointerleave", leave);
-    chart.addEventListener("blur", leave);
-    chart.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") leave();
-      const found = marks();
-      if (!(event.key in steps) || !found.length) return;
-      event.preventDefault();
-      const next = at ? found.indexOf(at) + steps[event.key] : 0;
-      point(found[Math.min(Math.max(next, 0), found.length - 1)]);
-    });
-  }
-
   for (const controls of all(".controls")) controls.hidden = false;
 
   for (const group of all(".panels")) {

@@ -103,6 +103,16 @@ class SiteService:
             for approval in list_approved(self._file)
         ]
 
+    @property
+    def served(self) -> tuple[ServedStudy, ...]:
+        """The studies that are answered."""
+        return tuple(self._served.values())
+
+    @property
+    def ledger(self) -> Ledger:
+        """The site's ledger."""
+        return self._ledger
+
     def answer(self, data: bytes) -> bytes:
         """Answer one message, whose signature was verified."""
         try:
