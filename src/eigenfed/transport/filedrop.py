@@ -143,9 +143,12 @@ class DropConnection:
             if not self._wait or self._stop.wait(_POLL_S):
                 raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
 
-    def clear(self, run: str) -> None:
-        """Remove the files of a run that is over; they hold what the site replied."""
-        _remove_run(self._out, _REQUEST, run)
+    def clear(self, run: str, *, keep_result: bool = False) -> None:
+        """Remove the files of a run that is over; they hold what the site replied.
+
+        With `keep_result`, the file that brings the result stays: the site has not taken it yet.
+        """
+        _remove_run(self._out, _REQUEST, run, ("close",) if keep_result else ())
         _remove_run(from_site(self._out.parent, self._site), _REPLY, run)
 
 
@@ -212,7 +215,7 @@ def _answers(path: Path, asked: str) -> bool:
         return False
 
 
-def _remove_run(folder: Path, suffix: str, run: str) -> None:
+def _remove_run(folder: Path, suffix: str, run: str, kept: tuple[str, ...] = ()) -> None:
     for path, manifest in BundleFolder(folder, suffix).read():
-        if manifest.run == run:
+        if manifest.run == run and manifest.kind not in kept:
             path.unlink(missing_ok=True)
