@@ -45,9 +45,11 @@ def test_four_parties_run_a_study_in_folders_and_homes_of_their_own(tmp_path: Pa
         theirs = (folder / "components.npy").read_bytes()
         assert theirs == (tmp_path / "coordinator/result/components.npy").read_bytes()
         assert Ledger(tmp_path / site / f"{site}.ledger", readonly=True).verify().intact
-        # Its rows and its key stayed with it.
-        elsewhere = [path for path in tmp_path.rglob("*") if tmp_path / site not in path.parents]
-        assert not [path for path in elsewhere if path.name in (f"{site}.csv", "site.key")]
+        key = (tmp_path / site / "network" / "site.key").read_bytes()
+        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+        rows = {path.parent.name for path in kept if path.name == f"{site}.csv"}
+        assert rows == {site, "sites"}, "the latter are the scores in its own result"
+        assert [path.parents[1].name for path in kept if path.read_bytes() == key] == [site]
 
 
 def test_the_compose_file_has_a_container_for_each_party() -> None:

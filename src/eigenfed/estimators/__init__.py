@@ -15,4 +15,5 @@
 - `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
+- `network_fit`: the result of a run whose sites are on other machines.
 """
