@@ -74,11 +74,15 @@ def test_a_study_goes_by_courier_step_by_step(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.stderr
     assert waits[0].startswith("Round 0 waits for: island, north, south.")
     check_result(network, tmp_path / "result")
+    # What is left for the courier is the result, which each site takes in its turn.
+    assert "Site south has not taken the result" in done.stderr
     for name in NAMES:
-        (waiting,) = (home / "drop" / f"to-{name}").iterdir()
-        assert waiting.name.endswith("-close.request")
+        (last,) = (home / "drop" / f"to-{name}").iterdir()
+        assert last.name.endswith("-close.request")
         run_command("site", "run", str(tmp_path / name / "site.toml"), "--once")
-        assert list((tmp_path / name / "results").glob(f"*/sites/{name}.html"))
+        (folder,) = (tmp_path / name / "results").iterdir()
+        assert (folder / "sites" / f"{name}.html").exists()
+        assert not network.sites[name].ledger.recall_names("data")
 
 
 def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:

@@ -175,10 +175,11 @@ def _write(
         force=force,
     )
     report = write_pages(out).shared
-    for site, reason in coordinator.finish(run, read_sent_files(out)).items():
-        console.note(f"Site {site} did not take the result: {reason}")
+    missed = coordinator.finish(run, read_sent_files(out))
+    for site, reason in missed.items():
+        console.note(f"Site {site} has not taken the result: {reason}")
     if isinstance(carrier, FileCarrier):
-        carrier.clear(run.run)
+        carrier.clear(run.run, missed)
     verdict = judge_facts(facts)
     lines = [f"result       {out}", f"report       {report}"]
     text = "\n".join([*verdict.problems, fit_text(facts), *lines])

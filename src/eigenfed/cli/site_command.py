@@ -147,8 +147,8 @@ def approve(
 def withdraw(console: Console, study: str, site_file: Path, by: str) -> CommandResult:
     """Withdraw the approval of STUDY, at the site with the file SITE.
 
-    STUDY is the study file, or the fingerprint or digest that eigenfed site show prints. No new run
-    of the study is answered.
+    STUDY is the study file, or the fingerprint or digest that eigenfed site show prints. From now
+    on nothing is answered for the study, also not in a run that is open.
     """
     from eigenfed.study.config import read_site
     from eigenfed.study.network.approvals import withdraw_study

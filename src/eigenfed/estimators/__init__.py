@@ -16,4 +16,5 @@
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
 - `network_fit`: the result of a run whose sites are on other machines.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
+- `network_fit`: the result of a run whose sites are on other machines.
 """

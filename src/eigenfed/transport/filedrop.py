@@ -143,19 +143,13 @@ class DropConnection:
             if not self._wait or self._stop.wait(_POLL_S):
                 raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
 
-    def clear(self, run: str) -> None:
-        """Remove the files of a run that is over, which hold what the site replied.
+    def clear(self, run: str, *, keep_result: bool = False) -> None:
+        """Remove the files of a run that is over; they hold what the site replied.
 
-        The result stays until the site has taken it.
+        With `keep_result`, the file that brings the result stays: the site has not taken it yet.
         """
-        replies = from_site(self._out.parent, self._site)
-        taken = {found.answers for _, found in BundleFolder(replies, _REPLY).read()}
-        for path, found in BundleFolder(self._out, _REQUEST).read():
-            if found.run == run and (found.kind != "close" or found.sha256 in taken):
-                path.unlink(missing_ok=True)
-        for path, found in BundleFolder(replies, _REPLY).read():
-            if found.run == run:
-                path.unlink(missing_ok=True)
+        _remove_run(self._out, _REQUEST, run, ("close",) if keep_result else ())
+        _remove_run(from_site(self._out.parent, self._site), _REPLY, run)
 
 
 class DropInbox:
@@ -219,3 +213,9 @@ def _answers(path: Path, asked: str) -> bool:
         return Bundle.from_bytes(path.read_bytes()).manifest.answers == asked
     except (OSError, DataError):
         return False
+
+
+def _remove_run(folder: Path, suffix: str, run: str, kept: tuple[str, ...] = ()) -> None:
+    for path, manifest in BundleFolder(folder, suffix).read():
+        if manifest.run == run and manifest.kind not in kept:
+            path.unlink(missing_ok=True)

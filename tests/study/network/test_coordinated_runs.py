@@ -103,6 +103,23 @@ def test_a_coordinator_that_ends_at_any_round_goes_on_to_the_same_bits(tmp_path:
         assert kinds[0] == kinds[1]
 
 
+def test_a_coordinator_that_ends_before_its_result_is_written_asks_nobody_again(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path / "home", study=PRIVATE)
+    first = network.run()
+    spent = network.sites["north"].ledger.totals("data").spends
+    coordinator = network.coordinator()
+    again = coordinator.run(NAMES)
+    assert (again.run, again.resumed) == (first.run, True)
+    assert again.estimator.components_.tobytes() == first.estimator.components_.tobytes()
+    assert network.sites["north"].ledger.totals("data").spends == spent
+    runs = tmp_path / "home" / "coordinator" / "network" / "runs"
+    assert list(runs.glob("*.transcript"))
+    coordinator.finish(again, {})
+    assert not list(runs.glob("*.transcript"))
+
+
 def test_a_private_run_that_is_interrupted_is_paid_for_once(tmp_path: Path) -> None:
     calm = Network(tmp_path / "calm", study=PRIVATE)
     rounds = calm.run().estimator.n_rounds_

@@ -186,7 +186,7 @@ def read_log(site: SiteFile) -> list[dict[str, Any]]:
 def withdraw_study(site: SiteFile, digest: str, *, by: str = "", clock: Clock = _now) -> StudyFile:
     """Remove the approval of a study, record it in the log, and return the study.
 
-    A run that is open does not end by it: stop the site for that.
+    Nothing more is answered, also in a run that is open.
 
     Raises
     ------

@@ -6,7 +6,8 @@
     network/runs/<run>.jsonl           the rounds, and what left each site in them
 
 A run that was interrupted goes on from its transcript when the study is coordinated again: sites
-answer a request that they have answered before with the reply that they have stored.
+answer a request that they have answered before with the reply that they have stored. The transcript
+is deleted when the result is written and was sent to the sites.
 """
 
 import logging
@@ -156,16 +157,13 @@ class Coordinator:
         return tuple(sorted(self._file.sites if self._file.study.masked else present))
 
     def _find_begun(self) -> Transcript | None:
-        """Return the transcript of this study's last run, if the run is not finished."""
+        """Return the transcript of this study's last run, if its result was not written yet."""
         paths = sorted(self._runs.glob("*.transcript"), key=lambda path: path.stat().st_mtime)
         for path in reversed(paths):
             record = Transcript(path)
-            is_ours = record.about.get("study") == self._file.study.digest
-            if is_ours and record.account is None:
+            if record.about.get("study") == self._file.study.digest:
                 return record
             record.close()
-            if is_ours:
-                return None
         return None
 
     def _begin(self, sites: tuple[str, ...]) -> Transcript:
@@ -243,6 +241,8 @@ class Coordinator:
     def finish(self, run: CoordinatedRun, result: Mapping[str, bytes]) -> dict[str, str]:
         """Send the result to the sites, which forget the run; return those that did not take it.
 
+        The transcript is deleted. To be called when the result is written.
+
         Parameters
         ----------
         run : CoordinatedRun
@@ -253,6 +253,8 @@ class Coordinator:
         with ThreadPoolExecutor(len(run.sites)) as pool:
             told = pool.map(lambda site: self._deliver(site, message), run.sites)
             reasons = dict(zip(run.sites, told, strict=True))
+        # It holds what the sites replied, and nothing is resumed from it any more.
+        (self._runs / f"{run.run}.transcript").unlink(missing_ok=True)
         return {site: reason for site, reason in reasons.items() if reason}
 
     def _deliver(self, site: str, message: bytes) -> str:

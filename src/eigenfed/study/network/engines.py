@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -46,10 +46,10 @@ class FileCarrier:
         """Return all sites: whether one reads its files is not known before it replies."""
         return frozenset(self._connections)
 
-    def clear(self, run: str) -> None:
-        """Remove the files of a run."""
-        for connection in self._connections.values():
-            connection.clear(run)
+    def clear(self, run: str, missed: Container[str] = ()) -> None:
+        """Remove the files of a run, except the result for sites that have not taken it yet."""
+        for site, connection in self._connections.items():
+            connection.clear(run, keep_result=site in missed)
 
 
 @contextmanager

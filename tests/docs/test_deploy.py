@@ -1,0 +1,90 @@
+"""The files of deploy/: the script runs a study between four parties; the rest is checked as text.
+
+No container is built here.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.study.results.result_folder import read_result
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+SITES = ("north", "south", "island")
+
+
+def read_compose() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+    return found
+
+
+def test_four_parties_run_a_study_in_folders_and_homes_of_their_own(tmp_path: Path) -> None:
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", DEPLOY / "three_sites.sh", tmp_path],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env={**os.environ, "PATH": programs, "ENGINE": "files"},
+    )
+    assert done.returncode == 0, done.stderr
+    result = read_result(tmp_path / "coordinator" / "result")
+    assert result.facts["engine"] == "files"
+    assert result.facts["sites"] == sorted(SITES)
+    for site in SITES:
+        (folder,) = (tmp_path / site / "results").iterdir()
+        assert (folder / "sites" / f"{site}.html").exists()
+        theirs = (folder / "components.npy").read_bytes()
+        assert theirs == (tmp_path / "coordinator/result/components.npy").read_bytes()
+        assert Ledger(tmp_path / site / f"{site}.ledger", readonly=True).verify().intact
+        key = (tmp_path / site / "network" / "site.key").read_bytes()
+        kept = [path for path in tmp_path.rglob("*") if path.is_file()]
+        rows = {path.parent.name for path in kept if path.name == f"{site}.csv"}
+        assert rows == {site, "sites"}, "the latter are the scores in its own result"
+        assert [path.parents[1].name for path in kept if path.read_bytes() == key] == [site]
+
+
+def test_the_compose_file_has_a_container_for_each_party() -> None:
+    services = read_compose()["services"]
+    assert sorted(services) == sorted(["coordinator", *SITES])
+    for name, service in services.items():
+        role = "coordinator" if name == "coordinator" else "site"
+        assert service["build"]["dockerfile"] == f"deploy/Containerfile.{role}"
+        assert service["entrypoint"] == ["sh", "/party.sh", name]
+        assert service["volumes"] == [f"{name}:/party", "post:/post", "./party.sh:/party.sh:ro"]
+        assert service["environment"] == {
+            "ENGINE": "nvflare",
+            "HOST": "coordinator",
+            "POST": "/post",
+        }
+        assert service["networks"] == ["study"]
+        assert not {"ports", "privileged", "user"} & set(service)
+    assert read_compose()["networks"] == {"study": {"internal": True}}
+    assert sorted(read_compose()["volumes"]) == sorted([*services, "post"])
+
+
+def test_images_copy_the_source_alone_and_run_as_a_user_without_rights() -> None:
+    for role in ("coordinator", "site"):
+        lines = (DEPLOY / f"Containerfile.{role}").read_text("utf-8").splitlines()
+        copied = [line.split()[1:-1] for line in lines if line.startswith("COPY")]
+        assert copied == [
+            ["pyproject.toml", "README.md", "LICENSE"],
+            ["src"],
+            ["--from=build", "/wheels"],
+        ]
+        bases = [line.split()[1] for line in lines if line.startswith("FROM")]
+        assert set(bases) == {"python:3.11-slim"}
+        assert [line for line in lines if line.startswith("USER")] == ["USER eigenfed"]
+        (command,) = (line for line in lines if line.startswith("CMD"))
+        verb = re.findall(r'"([^"]*)"', command)[0]
+        assert verb == {"coordinator": "coordinate", "site": "site"}[role]
+        exposed = [line for line in lines if line.startswith("EXPOSE")]
+        assert exposed == (["EXPOSE 8102"] if role == "coordinator" else [])
