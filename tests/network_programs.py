@@ -42,7 +42,9 @@ class Program:
         """End it at once, with all that it has started in its session."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.communicate()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
     def kill_alone(self) -> None:
         """End the process at once, and nothing that it has started."""
