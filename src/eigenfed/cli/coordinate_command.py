@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import list_arguments
+from eigenfed.cli.site_run import note_warnings
 from eigenfed.cli.tables import fit_text, judge_facts
 from eigenfed.errors import NOISE
 
@@ -94,6 +95,7 @@ def coordinate(
     stop = threading.Event()
     watching = nullcontext() if watch_port is None else watch_run(asked, folder, watch_port)
     with (
+        note_warnings(console),
         lock_folder(folder),
         watching as watched,
         open_carrier(asked, folder, stop, wait=not once) as carrier,
@@ -111,16 +113,19 @@ def coordinate(
         )
         try:
             with _stopping(stop), console.rounds(asked.tol) as callback:
-                run = coordinator.run(present, watched.follow(callback) if watched else callback)
+                followed = watched.follow(callback) if watched else callback
+                run = coordinator.run(present, followed, restarts=not once)
         except SiteLost as lost:
             if not once:
                 raise
             return _describe_waiting(lost)
+        facts = _write(run, asked, out, force=force)
         # Sites that are away get the result when they are back: with files nobody waits for them.
         delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
         delivery.daemon = True
         delivery.start()
-        result = _write(console, coordinator, run, carrier, asked, out, force=force)
+        _deliver(console, coordinator, run, carrier, out)
+        result = _describe(facts, run, out)
         if watched is not None:
             watched.finish(out)
         return result
@@ -150,19 +155,8 @@ def _describe_waiting(lost: "SiteLost") -> CommandResult:
     )
 
 
-def _write(
-    console: Console,
-    coordinator: "Coordinator",
-    run: "CoordinatedRun",
-    carrier: "Carrier",
-    study: "StudyFile",
-    out: Path,
-    *,
-    force: bool,
-) -> CommandResult:
+def _write(run: "CoordinatedRun", study: "StudyFile", out: Path, *, force: bool) -> dict[str, Any]:
     from eigenfed.report.html import write_pages
-    from eigenfed.study.network.engines import FileCarrier
-    from eigenfed.study.network.results_sent import read_sent_files
     from eigenfed.study.results.result_folder import write_result
 
     facts = write_result(
@@ -174,14 +168,30 @@ def _write(
         date=datetime.now(UTC).date().isoformat(),
         force=force,
     )
-    report = write_pages(out).shared
+    write_pages(out)
+    return facts
+
+
+def _deliver(
+    console: Console,
+    coordinator: "Coordinator",
+    run: "CoordinatedRun",
+    carrier: "Carrier",
+    out: Path,
+) -> None:
+    from eigenfed.study.network.engines import FileCarrier
+    from eigenfed.study.network.results_sent import read_sent_files
+
     missed = coordinator.finish(run, read_sent_files(out))
     for site, reason in missed.items():
         console.note(f"Site {site} has not taken the result: {reason}")
     if isinstance(carrier, FileCarrier):
         carrier.clear(run.run, missed)
+
+
+def _describe(facts: dict[str, Any], run: "CoordinatedRun", out: Path) -> CommandResult:
     verdict = judge_facts(facts)
-    lines = [f"result       {out}", f"report       {report}"]
+    lines = [f"result       {out}", f"report       {out / 'report.html'}"]
     text = "\n".join([*verdict.problems, fit_text(facts), *lines])
     data = facts | {"folder": str(out), "resumed": run.resumed}
     return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)

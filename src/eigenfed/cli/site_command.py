@@ -152,12 +152,16 @@ def withdraw(console: Console, study: str, site_file: Path, by: str) -> CommandR
     """
     from eigenfed.study.config import read_site
     from eigenfed.study.network.approvals import withdraw_study
+    from eigenfed.study.network.site_service import forget_runs
 
     own = read_site(site_file)
     digest = _find_digest(study, own)
     name = withdraw_study(own, digest, by=by).name
+    forgotten = forget_runs(own, digest)
+    ended = f" {forgotten} of its runs ended with it." if forgotten else ""
     return CommandResult(
-        {"study": name, "digest": digest}, f"Withdrew the approval of {name}, digest {digest}."
+        {"study": name, "digest": digest, "ended": forgotten},
+        f"Withdrew the approval of {name}, digest {digest}.{ended}",
     )
 
 

@@ -4,7 +4,8 @@ import logging
 import signal
 import sys
 import threading
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,10 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
     watching = nullcontext() if watch_port is None else watch_site(site, watch_port)
     with lock_folder(site.network), watching as watched:
         roster, service, signed = _open(console, site)
-        names = ", ".join(study.name for study in service.open_all()) or "none"
-        console.note(
-            f"Site {site.name} of the network {roster.study} is up; approved studies: {names}."
-        )
+        for study, reason in service.open_all().items():
+            console.note(f"The study {study} cannot be answered: {reason}")
+        names = ", ".join(served.study.name for served in service.served) or "none"
+        console.note(f"Site {site.name} of the network {roster.study} is up; it answers: {names}.")
         answering = signed if watched is None else watched.connect(service, roster, signed)
         serve_site(site, roster, answering, stop)
     return CommandResult({"site": site.name, "stopped": True}, f"Site {site.name} has stopped.")
@@ -86,6 +87,30 @@ def _write_page(console: Console, folder: Path) -> None:
         logging.getLogger(__name__).exception("the pages of %s were not written", folder.name)
         return
     console.note(f"A result has arrived: {page}")
+
+
+class _Notes(logging.Handler):
+    """Prints log lines as notes of a command."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line without a traceback, which may quote data."""
+        text = record.getMessage()
+        self._console.note(text[:1].upper() + text[1:])
+
+
+@contextmanager
+def note_warnings(console: Console) -> Iterator[None]:
+    """Print warnings of a run between machines as notes."""
+    log, handler = logging.getLogger("eigenfed"), _Notes(console)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
 
 
 def _log_to_standard_error(console: Console) -> None:

@@ -158,6 +158,7 @@ REFUSAL_TEXTS: dict[str, str] = {
     "closed": "The run is not open at the site: it was never opened with a study, or it was "
     "closed after too many refusals.",
     "restarted": "The site was restarted since the run was opened. Start a new run.",
+    "unready": "The site cannot open its rows for this study. The site's own log has the cause.",
     "unsigned": "The study is not signed by the coordinator whose key the site has pinned.",
     "unapproved": "The study is not among those that the site has approved.",
     "other_sites": "The study's sites differ from the site's roster, or do not include this site.",

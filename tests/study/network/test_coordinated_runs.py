@@ -12,15 +12,18 @@ import numpy as np
 import pytest
 
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.messages import Message
-from eigenfed.study.network.approvals import withdraw_study
+from eigenfed.study.network.approvals import approve_study, withdraw_study
 from eigenfed.study.network.results_sent import read_sent_files
+from eigenfed.study.network.site_service import forget_runs
 from eigenfed.study.results.result_folder import read_result, write_result
 from eigenfed.transport.bundles import COORDINATOR, Bundle, name_site, sign_bundle
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.transcript import Transcript
 from network_parties import NAMES
+from network_programs import wait_until
 from network_runs import PRIVATE, Network
 
 Answer = Callable[[bytes], bytes]
@@ -348,3 +351,72 @@ def test_a_slow_site_is_waited_for_until_the_deadline_and_may_return(tmp_path: P
     run = network.run()
     assert run.resumed
     assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()
+
+
+def test_an_abandoned_run_is_forgotten_by_the_sites(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(0))
+    assert all(site.ledger.recall_names("data") for site in network.sites.values())
+    network.coordinator().abandon_begun()
+    wait_until(
+        lambda: not any(site.ledger.recall_names("data") for site in network.sites.values()),
+        "the end of the run at all sites",
+    )
+    assert not network.run().resumed
+
+
+def test_withdrawing_a_study_ends_its_open_runs(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(0))
+    site = network.parties.site("north")
+    assert forget_runs(site, "0" * 64) == 0
+    assert forget_runs(site, network.parties.study.study.digest) == 1
+    assert network.sites["north"].ledger.recall_names("data") == ()
+
+
+def test_without_restarts_a_missing_reply_ends_no_run(tmp_path: Path) -> None:
+    network = Network(tmp_path, study="quorum = 2\n")
+
+    def lose(name: str, answer: Answer, data: bytes) -> bytes:
+        if name == "south":
+            raise ConnectionError
+        return answer(data)
+
+    network.carry = lose
+    with pytest.raises(SiteLost, match="south"):
+        network.coordinator().run(NAMES, restarts=False)
+    network.carry = lambda name, answer, data: answer(data)
+    run = network.run()
+    assert run.resumed
+    assert run.sites == tuple(sorted(NAMES))
+
+
+def test_a_study_whose_rows_cannot_be_opened_is_refused_and_others_are_not(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    service = network.sites["south"].service
+    assert service.open_all() == {}
+    (tmp_path / "south" / "rows.csv").unlink()
+    network.sites["south"].restart()
+    assert "rows.csv" in network.sites["south"].service.open_all()["heart"]
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "unready")
+
+
+def test_two_studies_on_the_same_rows_share_one_leakage_meter(tmp_path: Path) -> None:
+    network = Network(tmp_path, method="krylov", study="certify = false\n")
+    first = network.run()
+    file = network.parties.study.path
+    file.write_text(file.read_text().replace("components = 2", "components = 1"))
+    for name in NAMES:
+        approve_study(network.parties.study, network.parties.site(name))
+    network.run()
+    for site in network.sites.values():
+        one, other = site.service.served
+        one.site.reload_meter()
+        stored = site.ledger.meter("data")
+        assert stored is not None
+        assert one.site.meter.rank == other.site.meter.rank == Meter.from_bytes(stored).rank
+        assert one.site.meter.rank >= first.estimator.components_.shape[0]

@@ -197,6 +197,11 @@ class Site:
                 _log.exception("message %s of round %d failed", message.label, message.round_)
                 return _write_refusal(message.run, message.round_, "malformed")
 
+    def reload_meter(self) -> None:
+        """Take the leakage meter from the ledger, which another gate of the site may have used."""
+        with self._lock:
+            self.meter = self._records.meter() or self.meter
+
     def close_run(self, name: str) -> None:
         """Forget a run that has ended, with its secrets; its rounds are never answered again."""
         with self._lock:

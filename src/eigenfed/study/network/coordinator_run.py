@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 
@@ -114,10 +115,14 @@ class Coordinator:
             for site in sorted(study.sites)
         }
 
-    def run(self, present: tuple[str, ...], callback: Callback | None = None) -> CoordinatedRun:
+    def run(
+        self,
+        present: tuple[str, ...],
+        callback: Callback | None = None,
+        *,
+        restarts: bool = True,
+    ) -> CoordinatedRun:
         """Run the study, or go on with a run of it that was interrupted.
-
-        Where a site is lost for good and enough others are left, a new run begins without it.
 
         Parameters
         ----------
@@ -125,6 +130,8 @@ class Coordinator:
             The sites that can be reached now; at least as many as the study's quorum.
         callback : callable, optional
             Called with each `RoundRecord` when the round is over.
+        restarts : bool, default=True
+            Whether a new run begins without a site that is lost, if enough others are left.
 
         Raises
         ------
@@ -141,10 +148,10 @@ class Coordinator:
                     return self._continue(record, sites, callback, resumed=begun is not None)
             except SiteLost as lost:
                 left = tuple(site for site in sites if site not in lost.sites)
-                if self._file.study.masked or len(left) < self._file.quorum:
+                if not restarts or self._file.study.masked or len(left) < self._file.quorum:
                     raise
                 _log.warning("a new run begins without %s", ", ".join(lost.sites))
-                self.abandon(record.run)
+                self._abandon(record.run, sites)
                 begun, sites = None, left
 
     def _choose(self, present: tuple[str, ...]) -> tuple[str, ...]:
@@ -273,10 +280,17 @@ class Coordinator:
         begun = self._find_begun()
         if begun is not None:
             begun.close()
-            self.abandon(begun.run)
+            self._abandon(begun.run, tuple(begun.about["sites"]))
 
-    def abandon(self, run: str) -> None:
-        """Remove a run that is not to be resumed."""
+    def _abandon(self, run: str, sites: tuple[str, ...]) -> None:
+        """Remove a run that is not to be resumed, and let the sites forget it.
+
+        Nobody waits for that: a site that is away keeps what it needs to go on, until somebody
+        there withdraws the study.
+        """
+        message = close_message(run, {})
+        for site in sites:
+            Thread(target=self._deliver, args=(site, message), daemon=True).start()
         (self._runs / f"{run}.transcript").unlink(missing_ok=True)
         (self._runs / f"{run}.jsonl").unlink(missing_ok=True)
 

@@ -9,13 +9,14 @@ import fcntl
 import hashlib
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from eigenfed.data.files import FileTable
-from eigenfed.errors import DataError, InputError, Refusal
+from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.gate.gate import Site
@@ -67,8 +68,6 @@ class SiteService:
     ------
     InputError
         If the site has no ledger, or is not in the roster with this key.
-    DataError
-        If the rows of an approved study cannot be read.
     """
 
     def __init__(
@@ -94,14 +93,25 @@ class SiteService:
         self._on_result = on_result
         self._ledger = Ledger(site.ledger)
         self._served: dict[str, ServedStudy] = {}
+        self._last: ServedStudy | None = None
+        self._lock = threading.Lock()
         self._runs: dict[str, str] = {}
 
-    def open_all(self) -> list[StudyFile]:
-        """Read the rows of all approved studies now, so that no refusal later depends on them."""
-        return [
-            self._serve(approval.digest, approval.study).study
-            for approval in list_approved(self._file)
-        ]
+    def open_all(self) -> dict[str, str]:
+        """Read the rows of all approved studies now, so that no refusal later depends on them.
+
+        Returns
+        -------
+        dict of str to str
+            The studies that cannot be answered, by name, and why.
+        """
+        failed = {}
+        for approval in list_approved(self._file):
+            try:
+                self._serve(approval.digest, approval.study)
+            except (EigenfedError, OSError) as error:
+                failed[approval.study.name] = str(error)
+        return failed
 
     @property
     def served(self) -> tuple[ServedStudy, ...]:
@@ -119,13 +129,18 @@ class SiteService:
             message = Message.from_bytes(data, "request", "open", "close")
         except DataError:
             return Message("refusal", "", -1, "malformed", {}).to_bytes()
-        try:
-            served = self._find(message)
-            if message.kind == "close":
-                return self._close(message, served)
-        except Refusal as refused:
-            return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
-        return served.site.answer(data)
+        with self._lock:
+            try:
+                served = self._find(message)
+                if message.kind == "close":
+                    return self._close(message, served)
+            except Refusal as refused:
+                return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
+            if served is not self._last:
+                # Another study may have revealed more of the same rows meanwhile.
+                served.site.reload_meter()
+                self._last = served
+            return served.site.answer(data)
 
     def _find(self, message: Message) -> ServedStudy:
         """Return the study of a message's run, if it is approved."""
@@ -143,7 +158,12 @@ class SiteService:
             self._served.pop(digest, None)
             raise refusal("unapproved")
         self._runs[message.run] = digest
-        return self._serve(digest, study)
+        try:
+            return self._serve(digest, study)
+        except (EigenfedError, OSError):
+            # Not about the content of rows: those of all approved studies were read at the start.
+            _log.exception("the rows of study %s cannot be opened", study.name)
+            raise refusal("unready") from None
 
     def _serve(self, digest: str, study: StudyFile) -> ServedStudy:
         if digest not in self._served:
@@ -195,6 +215,29 @@ def _read_digest(message: Message) -> str:
     except DataError:
         raise refusal("malformed") from None
     return hashlib.sha256(opening.study.tobytes()).hexdigest()
+
+
+def forget_runs(site: SiteFile, digest: str) -> int:
+    """Delete what a site's ledger remembers of the open runs of a study; return how many they were.
+
+    Parameters
+    ----------
+    site : SiteFile
+    digest : str
+        Of the study.
+    """
+    if site.ledger is None or not site.ledger.exists():
+        return 0
+    count = 0
+    with Ledger(site.ledger) as ledger:
+        for run in ledger.recall_names(site.dataset):
+            known = ledger.recall(site.dataset, run)
+            if known is None:
+                continue
+            if _read_digest(Message.from_bytes(known.opening, "open")) == digest:
+                ledger.forget_run(site.dataset, run)
+                count += 1
+    return count
 
 
 @contextmanager
