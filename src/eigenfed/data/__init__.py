@@ -4,6 +4,8 @@
 - `steps`: the steps that prepare rows, as values: normalise, logarithm, select, standardise.
 - `prepared_rows`: rows after those steps, block by block or sparse.
 - `prepared`: products with rows that are centred and scaled on the way.
+- `genotypes`: packed genotypes as a table that is decoded where it is used.
+- `genotype_filters`: lists of people and variants to use.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.

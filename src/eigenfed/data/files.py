@@ -9,6 +9,7 @@
 ``.parquet``
 ``.h5ad``           the table X of anndata, dense or sparse; needs ``eigenfed[anndata]``
 ``.svm``            rows in the format of libsvm; labels are left out
+``.bed``            genotypes of PLINK 1, mapped; the ``.bim`` and ``.fam`` files lie beside it
 ==================  ============================================================================
 
 Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
@@ -50,6 +51,7 @@ from eigenfed.data.readers.parquet import (
     read_parquet_blocks,
     read_parquet_header,
 )
+from eigenfed.data.readers.plink import PlinkFile, read_plink, read_variants
 from eigenfed.data.readers.svm import read_svm_blocks
 from eigenfed.data.readers.xlsx import XlsxHeader, read_xlsx_blocks, read_xlsx_header
 from eigenfed.data.row_filter import Condition, check_columns, parse_conditions, read_filtered
@@ -85,6 +87,8 @@ class FileTable:
         The folder of the parsed copy that is kept; None if there is none.
     notes : tuple of str
         What was detected about the file that its user should know.
+    plink : PlinkFile or None
+        The people and variants of a ``.bed`` file.
     """
 
     source: Source
@@ -92,6 +96,7 @@ class FileTable:
     cache: Path | None
     _ids: tuple[str, ...] | Path | None
     notes: tuple[str, ...] = ()
+    plink: PlinkFile | None = None
 
     @cached_property
     def row_ids(self) -> tuple[str, ...] | None:
@@ -170,6 +175,8 @@ def open_table(
         X = open_npy(path)
         if is_ready(X):
             return FileTable(_check_mapped(path, X), path, None, None)
+    if kind == ".bed":
+        return _open_bed(path, columns, options)
     header, features = None, None
     if kind in _HEADERS:
         header = _HEADERS[kind](path, options)
@@ -197,6 +204,13 @@ def open_table(
     for note in notes:
         _LOG.info(note)
     return FileTable(Source(stored.X, None, features), path, stored.place, stored.ids, notes)
+
+
+def _open_bed(path: Path, columns: Sequence[str] | None, options: ReadOptions) -> FileTable:
+    opened = read_plink(path, options.filters)
+    if columns is not None:
+        opened = opened.take_named(columns)
+    return FileTable(opened.source, path, None, opened.row_ids, plink=opened)
 
 
 def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:
@@ -258,6 +272,8 @@ def column_names(path: PathLike, options: ReadOptions | None = None) -> tuple[st
     path, options = Path(path), options or ReadOptions()
     kind = find_kind(path)
     options.check_kind(path, kind)
+    if kind == ".bed":
+        return read_variants(path, options.filters).names
     if kind not in _HEADERS:
         return None
     return options.rename_all(_HEADERS[kind](path, options).names)
@@ -276,6 +292,8 @@ def read_feature_names(
     path, options = Path(path), options or ReadOptions()
     kind = find_kind(path)
     options.check_kind(path, kind)
+    if kind == ".bed":
+        return list(read_variants(path, options.filters).names)
     if kind not in _HEADERS:
         return None
     header = _HEADERS[kind](path, options)
@@ -292,7 +310,7 @@ _HEADERS: dict[str, Callable[[Path, ReadOptions], Header]] = {
     ".h5ad": lambda path, options: read_h5ad_header(path, options.highly_variable),
 }
 _WITH_IDS = (*CELL_KINDS, ".parquet")
-KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm")
+KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm", ".bed")
 
 
 def find_kind(path: Path) -> str:
@@ -324,7 +342,7 @@ def _check_options(
             " must be a list of names",
             remedy=f"Pass [{columns!r}].",
         )
-    if columns is not None and kind not in _HEADERS:
+    if columns is not None and kind not in (*_HEADERS, ".bed"):
         raise InputError(
             f"{path} does not name its columns, and ",
             Name("columns"),

@@ -4,6 +4,7 @@
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
+- `genotype_codes`: genotypes of two bits counted and decoded.
 - `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
 - `lanczos`: block Lanczos with full reorthogonalisation.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.

@@ -3,5 +3,6 @@
 - `csv`: csv files, and the dialect that all commands share.
 - `csv_stream`: rows of csv that arrive over time.
 - `csv_cells`: what both of them share.
+- `plink`: genotypes in ``.bed``, ``.bim`` and ``.fam`` files.
 - `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """
