@@ -21,11 +21,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import Source, split_entries, stored
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
-    PrepareStep,
     SelectVariable,
     Standardize,
     count_features,

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
-from eigenfed.data.steps import PrepareStep
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
 from eigenfed.estimators.growing_sites import GrowingSites, check_complete, check_growable

@@ -5,8 +5,10 @@
 - `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
 - `genotype_codes`: genotypes of two bits counted and decoded.
+- `hardy_weinberg`: the exact test of Hardy-Weinberg equilibrium of many variants.
 - `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
 - `lanczos`: block Lanczos with full reorthogonalisation.
+- `ld_pruning`: correlated variants in windows, of which one is kept.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
 - `remainder`: the largest eigenvalue outside known directions, bounded from above.
 - `sampling`: components above noise, and how far another sample would turn them.

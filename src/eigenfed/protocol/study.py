@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.data.steps import PrepareStep, as_steps, build_step, count_features
+from eigenfed.data.prepare_step import PrepareStep
+from eigenfed.data.steps import as_steps, build_step, count_features
 from eigenfed.errors import Argument, DataError, EigenfedError, InputError, Part
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published

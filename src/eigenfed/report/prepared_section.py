@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
-    PrepareStep,
     SelectVariable,
     Standardize,
     as_steps,
