@@ -6,6 +6,7 @@
 - `prepared`: products with rows that are centred and scaled on the way.
 - `genotypes`: packed genotypes as a table that is decoded where it is used.
 - `genotype_filters`: lists of people and variants to use.
+- `packed_rows`: products with genotypes, tile by tile.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.
