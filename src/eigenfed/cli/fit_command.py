@@ -119,7 +119,7 @@ def fit(
     features: str,
     column: tuple[str, ...],
     id_column: str | None,
-    tol: float,
+    tol: float | None,
     certify: str,
     seed: int | None,
     transport: str | None,
@@ -163,17 +163,17 @@ def fit(
         k,
         method=chosen,
         center=options.CENTERS[center],
-        scale=scale,
+        scale=scale or "auto",
         prepare=prepare or None,
         secure=secure,
         privacy=privacy,
         transport=transport,
         transcript=transcript,
-        tol=tol,
+        tol="auto" if tol is None else tol,
         certify=certify if certify != "no" else False,
         random_state=seed,
     )
-    with _without_warning(), console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(tol or _find_tol(sites)) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
         _note_tables(console, tables, prepared=bool(prepare))
         pca.fit_sites(
@@ -201,6 +201,11 @@ def _check_shared(
         raise click.UsageError("--share-scores requires -o. Name a folder.")
 
 
+def _find_tol(sites: dict[str, Path]) -> float:
+    """Return the default tolerance for files of this kind, towards which progress is shown."""
+    return 0.05 if all(path.suffix.lower() == ".bed" for path in sites.values()) else 1e-4
+
+
 def _open_tables(
     sites: dict[str, Path],
     columns: tuple[str, ...],
@@ -223,7 +228,8 @@ def _open_tables(
                 own = inputs.get_options(sites[site])
                 names[site] = read_feature_names(sites[site], id_column, own)
         known = [found for found in names.values() if found is not None]
-        wanted = [name for name in known[0] if all(name in f for f in known)] if known else None
+        held = [set(found) for found in known]
+        wanted = [name for name in known[0] if all(name in f for f in held)] if known else None
         differ = wanted is not None and any(len(found) > len(wanted) for found in known)
         if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
             return {
@@ -325,7 +331,7 @@ def _rehearse(
     if rehearsal.absent:
         console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator().set_params(**running)
-    with _without_warning(), console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))
     return writer.write(

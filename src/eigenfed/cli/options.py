@@ -187,9 +187,8 @@ write_back: _Decorator = click.option(
 tol: _Decorator = click.option(
     "--tol",
     type=click.FloatRange(0.0, 90.0, min_open=True, max_open=True),
-    default=1e-4,
-    show_default=True,
-    help="Largest angle of a component to the eigenvector that it approximates, in degrees.",
+    help="Largest angle of a component to the eigenvector that it approximates, in degrees.  "
+    "[default: 0.0001; 0.05 for genotypes]",
 )
 certify: _Decorator = click.option(
     "--certify",

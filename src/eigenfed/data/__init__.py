@@ -11,6 +11,7 @@
 - `loci`, `long_range_ld`: where variants lie, and regions that are left out.
 - `harmonise`: a site's variants matched to the manifest of a study.
 - `variant_filters`: which variants the steps keep, from counts over all sites.
+- `packed_rows`: products with genotypes, tile by tile.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.

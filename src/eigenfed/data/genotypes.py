@@ -16,7 +16,6 @@ counted allele. A selection of people or variants, and a swap of the alleles of 
 as positions and flags: the file stays as it is, mapped.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -237,18 +236,13 @@ class Variants:
 
         A variant without an identifier is called by chromosome, position and both alleles.
         """
-        return tuple(map(_name_variant, *self._columns()))
-
-    def _columns(self) -> Iterator[Sequence[Any]]:
-        for column in (self.identifier, self.chromosome, self.position, self.a1, self.a2):
-            yield column.tolist()
-
-
-def _name_variant(identifier: str, chromosome: str, position: int, a1: str, a2: str) -> str:
-    if identifier == ".":
-        low, high = sorted((a1, a2))
-        identifier = f"{chromosome}:{position}:{low}:{high}"
-    return f"{identifier}_{a1}"
+        identifiers = self.identifier.tolist()
+        for place in np.flatnonzero(self.identifier == ".").tolist():
+            low, high = sorted((self.a1[place], self.a2[place]))
+            chromosome, position = self.chromosome[place], self.position[place]
+            identifiers[place] = f"{chromosome}:{position}:{low}:{high}"
+        pairs = zip(identifiers, self.a1.tolist(), strict=True)
+        return tuple([f"{identifier}_{allele}" for identifier, allele in pairs])
 
 
 @dataclass(frozen=True, eq=False, repr=False)

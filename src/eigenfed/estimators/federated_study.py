@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
@@ -23,7 +24,9 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
-from eigenfed.protocol.study import BY_SITE, Study
+from eigenfed.protocol.study import BY_SITE, GENOTYPE, Study
+
+_TOL, _GENOTYPE_TOL = 1e-4, 0.05
 
 
 def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> None:
@@ -33,6 +36,57 @@ def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> Non
         raise InputError("keys requires split='features', which matches rows. Drop keys.")
     if by_columns and (sample_weight is not None or features != "same"):
         raise InputError("sample_weight and features require split='samples'. Drop them.")
+
+
+def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
+    """Replace the parameters scale, tol and stop that are "auto" by what suits the rows.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Those of `FederatedPCA`, by name.
+    sources : mapping of str to Source
+
+    Raises
+    ------
+    InputError
+        If only some sources hold genotypes, or if the scale of genotypes is asked of other rows.
+    """
+    packed = [isinstance(source.X, Genotypes) for source in sources.values()]
+    if any(packed) and not all(packed):
+        raise InputError(
+            "Some sites have genotypes and others have not, and their features cannot be the same. "
+            "Pass .bed files, or tables, for all of them."
+        )
+    suits = (GENOTYPE, _GENOTYPE_TOL, "separated") if any(packed) else (False, _TOL, "all")
+    found = dict(parameters)
+    for name, value in zip(("scale", "tol", "stop"), suits, strict=True):
+        if isinstance(found[name], str) and found[name] == "auto":
+            found[name] = value
+    if any(packed) and found["scale"] == GENOTYPE:
+        _check_genotypes(found)
+    elif found["scale"] == GENOTYPE:
+        raise InputError(
+            Argument("scale", GENOTYPE), " is for genotypes", remedy="Pass .bed files, or True."
+        )
+    return found
+
+
+def _check_genotypes(parameters: Mapping[str, Any]) -> None:
+    """Refuse what genotypes cannot be combined with."""
+    conflicts = (
+        ("privacy", parameters["privacy"] is not None),
+        ("prepare", bool(parameters.get("prepare"))),
+        ("split", parameters["split"] != "samples"),
+        ("center", parameters["center"] is not True),
+    )
+    for name, is_given in conflicts:
+        if is_given:
+            raise InputError(
+                Argument("scale", GENOTYPE),
+                f", the default for genotypes, cannot be combined with {name}",
+                remedy=("Drop ", Name(name), ", or ", Pass("scale", False), "."),
+            )
 
 
 def make_study(
@@ -175,8 +229,10 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             "Pass one of them."
         )
     _check_center(parameters)
-    for name in ("scale", "secure", "whiten"):
+    for name in ("secure", "whiten"):
         check_flag(name, parameters[name])
+    if parameters["scale"] != GENOTYPE:
+        check_flag("scale", parameters["scale"])
     if not isinstance(parameters["certify"], bool):
         check_choice("certify", parameters["certify"], ("auto", "rigorous"))
     tol = parameters["tol"]

@@ -310,9 +310,9 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
             f"The sites {without} have no feature names and others do. Name the features "
             "everywhere, or nowhere."
         )
-    first = next(iter(named.values()))
-    common = [column for column in first if all(column in columns for columns in named.values())]
-    differing = {column for columns in named.values() for column in columns} - set(common)
+    first, held = next(iter(named.values())), [set(columns) for columns in named.values()]
+    common = [column for column in first if all(column in columns for columns in held)]
+    differing = set().union(*held) - set(common)
     if differing and features == "same":
         raise InputError(
             f"The sites differ in {describe_differences(named)}",

@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError, PrivacyError, ProtocolError, SiteLost
 from eigenfed.estimators.in_process import (
@@ -371,6 +372,8 @@ def _are_same_rows(one: Source, other: Source) -> bool:
 
 def _stored(source: Source) -> tuple[npt.NDArray[Any] | None, ...]:
     X = source.X
+    if isinstance(X, Genotypes):
+        return X.packed, X.people, X.places, X.swapped, source.weights
     parts = (X.data, X.indices, X.indptr) if source.is_sparse else (X, None, None)
     return (*parts, source.weights)
 

@@ -4,6 +4,7 @@
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
+- `genotype`: products of packed genotypes with a few directions.
 - `genotype_codes`: genotypes of two bits counted and decoded.
 - `hardy_weinberg`: the exact test of Hardy-Weinberg equilibrium of many variants.
 - `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
@@ -18,4 +19,5 @@
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
 - `summary_format`: its bytes, and the rules that they obey.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
+- `vector_rows`: operations on rows of 64 bytes, for kernels that numba compiles.
 """

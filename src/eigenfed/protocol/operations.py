@@ -117,6 +117,8 @@ class State:
         Limits that the sites have agreed on.
     sent : tuple of ndarray, or None
         The run's mean and scale, once they were received.
+    single : bool
+        Whether genotypes are multiplied in single precision.
     frame : Frame or None
         What follows from them at this site, once it was computed.
     blocks : tuple of ndarray
@@ -131,6 +133,7 @@ class State:
     declared: tuple[int, int] | None = None
     limits: Limits | None = None
     sent: tuple[Array, Array] | None = None
+    single: bool = False
     frame: Frame | None = None
     blocks: tuple[Array, ...] = ()
     own: object = None

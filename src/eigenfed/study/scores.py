@@ -221,7 +221,7 @@ def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
     """
     params: dict[str, bool | str] = {
         "zero_center": bool(pca.center),
-        "scale": bool(pca.scale),
+        "scale": bool((pca.scale_ != 1.0).any()),
         "method": str(pca.method_),
         "program": "eigenfed",
     }

@@ -7,16 +7,17 @@ name, hold a line for each variant and for each person. Their text is never quot
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from sys import intern
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.data.column_names import find_repeated
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.genotypes import Flags, Genotypes, Samples, Variants
 from eigenfed.data.source import Source
@@ -25,7 +26,6 @@ from eigenfed.errors import DataError, InputError
 _MAGIC = b"\x6c\x1b"
 _BY_VARIANT = b"\x01"
 _FIELDS = 6
-_LINES_AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -139,37 +139,36 @@ def read_variants(path: Path, filters: GenotypeFilters | None = None) -> Variant
     """Read the variants of a ``.bed`` file that lists leave, from the ``.bim`` file beside it."""
     beside = path.with_suffix(".bim")
     about = _check_file(beside)
-    variants = _parse_variants(beside, about.st_mtime_ns, about.st_size)
+    variants = _load_variants(beside, about.st_mtime_ns, about.st_size)
     used = (filters or GenotypeFilters()).select_variants(variants.identifier.tolist())
     return variants if used.all() else variants.take(used)
 
 
 @lru_cache(maxsize=16)
-def _parse_variants(path: Path, changed: int, size: int) -> Variants:
-    """Parse a ``.bim`` file; cached, since names are needed before the genotypes are opened."""
-    chromosome: list[str] = []
-    identifier: list[str] = []
-    position: list[int] = []
-    a1: list[str] = []
-    a2: list[str] = []
-    for lines in _read_lines(path):
-        columns = list(zip(*lines, strict=True))
-        chromosome += map(intern, columns[0])
-        identifier += map(intern, columns[1])
-        a1 += map(intern, columns[4])
-        a2 += map(intern, columns[5])
-        try:
-            position += map(int, columns[3])
-        except ValueError:
-            raise _malformed_error(path) from None
+def _load_variants(path: Path, changed: int, size: int) -> Variants:
+    """Read a ``.bim`` file, once: names are needed before the genotypes are opened."""
+    data = _read_bytes(path)
+    digest = sha256(data).digest()
+    variants = _PARSED.get(digest)
+    if variants is None:
+        variants = _PARSED[digest] = _parse_variants(path, data)
+    return variants
+
+
+_PARSED: WeakValueDictionary[bytes, Variants] = WeakValueDictionary()
+"""Variants by the digest of their file: sites in one process often have the same ones."""
+
+
+def _parse_variants(path: Path, data: bytes) -> Variants:
+    chromosome, identifier, _, position, a1, a2 = _split_fields(path, data)
+    try:
+        places = np.array(list(map(int, position)), dtype=np.int64)
+    except (ValueError, OverflowError):
+        raise _malformed_error(path) from None
     variants = Variants(
-        _as_objects(chromosome),
-        _as_objects(identifier),
-        np.array(position, dtype=np.int64),
-        _as_objects(a1),
-        _as_objects(a2),
+        _as_objects(chromosome), _as_objects(identifier), places, _as_objects(a1), _as_objects(a2)
     )
-    if find_repeated(variants.names):
+    if len(set(variants.names)) < len(variants):
         raise DataError(
             f"{path} names a variant more than once. Give every variant an identifier of its own."
         )
@@ -179,12 +178,7 @@ def _parse_variants(path: Path, changed: int, size: int) -> Variants:
 def _read_samples(path: Path) -> Samples:
     beside = path.with_suffix(".fam")
     _check_file(beside)
-    family: list[str] = []
-    person: list[str] = []
-    for lines in _read_lines(beside):
-        columns = list(zip(*lines, strict=True))
-        family += columns[0]
-        person += columns[1]
+    family, person, *_ = _split_fields(beside, _read_bytes(beside))
     samples = Samples(_as_objects(family), _as_objects(person))
     if len(set(_pair(samples))) < len(samples):
         raise DataError(
@@ -193,28 +187,29 @@ def _read_samples(path: Path) -> Samples:
     return samples
 
 
-def _read_lines(path: Path) -> Iterator[list[list[str]]]:
-    """Yield the fields of some lines at a time; empty lines are left out."""
-    held: list[list[str]] = []
+def _read_bytes(path: Path) -> bytes:
     try:
-        with path.open(encoding="utf-8") as file:
-            for line in file:
-                fields = line.split()
-                if fields:
-                    held.append(fields)
-                if len(held) == _LINES_AT_A_TIME:
-                    yield _check_lines(path, held)
-                    held = []
-    except (UnicodeDecodeError, OSError):
-        raise _malformed_error(path) from None
-    if held:
-        yield _check_lines(path, held)
+        return path.read_bytes()
+    except OSError:
+        raise InputError(f"{path} cannot be read. Ask its owner for read access.") from None
 
 
-def _check_lines(path: Path, lines: list[list[str]]) -> list[list[str]]:
-    if any(len(fields) != _FIELDS for fields in lines):
+def _split_fields(path: Path, data: bytes) -> list[list[str]]:
+    """Return the columns of a file that has six fields on every line; lines may be empty."""
+    codes = np.frombuffer(data + b"\n", np.uint8)
+    is_space = codes <= ord(" ")
+    starts = ~is_space
+    starts[1:] &= is_space[:-1]
+    # The number of fields that have begun before each end of a line.
+    before = np.cumsum(starts, dtype=np.int64)[codes == ord("\n")]
+    try:
+        fields = data.decode("utf-8").split()
+    except UnicodeDecodeError:
+        fields = []
+    is_table = not (before % _FIELDS).any() and (np.diff(before, prepend=0) <= _FIELDS).all()
+    if not is_table or len(fields) != before[-1]:
         raise _malformed_error(path)
-    return lines
+    return [fields[column::_FIELDS] for column in range(_FIELDS)]
 
 
 def _malformed_error(path: Path) -> DataError:
@@ -264,4 +259,4 @@ def _pair(samples: Samples) -> list[tuple[str, str]]:
 
 
 def _as_objects(words: list[str]) -> npt.NDArray[np.object_]:
-    return np.array(words, dtype=object)
+    return np.array(list(map(intern, words)), dtype=object)

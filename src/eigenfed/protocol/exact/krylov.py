@@ -43,6 +43,9 @@ from eigenfed.protocol.study import Study
 _LEAST_BLOCK = 8
 _NEARLY_FINAL = 0.01
 """Relative residual at which an eigenvalue can be compared with the edge of noise."""
+_APART = 1.05
+_RESOLVED = 0.2
+"""Relative residual of a Ritz value at which it shows whether it is apart from its neighbours."""
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 10
@@ -158,7 +161,10 @@ def lanczos(
         products.angle = ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
         has_next = len(values) > k or k == d
-        if (has_next and is_known and ritz.reaches(study.tol, required)) or not space.room:
+        # Of a component that need not converge it must be known that it lies within the bulk.
+        rough = ritz.norms[:k][~required] > _RESOLVED * values[:k][~required]
+        can_stop = has_next and is_known and not rough.any()
+        if (can_stop and ritz.reaches(study.tol, required)) or not space.room:
             break
         if products.rounds >= study.max_rounds:
             if not is_known:
@@ -287,10 +293,12 @@ def _bound_unwanted(
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
     """Return which of the first k components must converge.
 
-    With ``stop="separated"``, those at least 5 % above the next Ritz value: within the bulk of the
-    spectrum single components are not determined and would never converge.
+    With ``stop="separated"``, those at least 5 % apart from the Ritz values before and after them:
+    within the bulk of the spectrum single components are not determined and would take very many
+    rounds to converge.
     """
     if stop == "all" or len(values) <= k:
         return np.ones(k, dtype=bool)
-    clear: npt.NDArray[np.bool_] = values[:k] > 1.05 * values[k]
-    return clear
+    above = values[:k] > _APART * values[1 : k + 1]
+    apart: npt.NDArray[np.bool_] = above & np.append(True, above[:-1])
+    return apart

@@ -21,6 +21,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
+from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
@@ -48,11 +49,16 @@ from eigenfed.protocol.operations import (
     check_integer,
     op,
 )
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import GENOTYPE, Study
 
 _FINE = 1e-13
 """Relative fixed-point error up to which sums of squares are not requested a second time."""
 _ROUNDED = 1.01
+_SAME, _NARROW = 1e-12, 1e-3
+"""Largest relative difference of scales that follow from the same mean, which messages may round
+to single precision: that of a rare allele or of a common one, 1 - p, is then known less well."""
+_LEAST_VARIANCE = 1e-9
+"""Variance below which only one allele was seen: with one copy in a billion people it is larger."""
 _COARSEST = 40
 """By how many powers of two the agreed magnitudes may exceed those this site declared. More would
 round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
@@ -195,7 +201,7 @@ def squares(
     mean = state.own_mean if terms.study.centers_by_site else request.mean
     if state.scatter is not None:
         return Answer(SquaresReply(squares=state.scatter.squares(mean)), state)
-    prepared = Prepared(source, mean, np.ones(source.d))
+    prepared = view_rows(source, mean, np.ones(source.d))
     return Answer(SquaresReply(squares=prepared.squares()), state)
 
 
@@ -223,7 +229,7 @@ class FramedRequest(Request[Any]):
             raise InputError("The mean and scale of a run are sent once, with the first request.")
         if self.mean is not None and self.scale is not None:
             check_mean(terms, self.mean, state.limits)
-            check_scale(terms, self.scale)
+            check_scale(terms, self.scale, self.mean)
         elif given:
             raise InputError("The mean and scale of a run are sent together.")
         self._check_most(terms, state)
@@ -250,7 +256,7 @@ class FramedRequest(Request[Any]):
         """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
             mean = state.own_mean if terms.study.centers_by_site else self.mean
-            state = replace(state, sent=(mean, self.scale))
+            state = replace(state, sent=(mean, self.scale), single=terms.study.is_single)
         if self.most is not None and state.limits is not None:
             state = replace(state, limits=replace(state.limits, most=self.most))
         return state
@@ -262,7 +268,8 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     if frame is None:
         frame = _compute_frame(source, state)
         state = replace(state, frame=frame)
-    return Prepared(source, frame.mean, frame.scale, near=frame.near), frame, state
+    view = view_rows(source, frame.mean, frame.scale, near=frame.near, single=state.single)
+    return view, frame, state
 
 
 def _compute_frame(source: Source, state: State) -> Frame:
@@ -274,7 +281,7 @@ def _compute_frame(source: Source, state: State) -> Frame:
     mean, scale = state.sent_frame
     n, count, total = source.totals() if state.totals is None else state.totals
     own_mean = total / np.where(count > 0, count, 1.0)
-    raw = Prepared(source, own_mean, np.ones(source.d)).squares()
+    raw = view_rows(source, own_mean, np.ones(source.d)).squares()
     away = own_mean - mean
     inside = (raw + count * away**2) / scale**2
     trace = float(inside.sum())
@@ -300,13 +307,36 @@ def _check_reach(terms: Terms, mean: Array, limits: Limits | None) -> None:
         raise InputError("mean must lie within the largest entry that a site has declared.")
 
 
-def check_scale(terms: Terms, scale: Array) -> None:
-    """Refuse a scale of another shape or not above 0, or other than 1 if rows are not scaled."""
+def check_scale(terms: Terms, scale: Array, mean: Array) -> None:
+    """Refuse a scale of another shape or not above 0, or one that the study does not allow.
+
+    Without scaling it is 1, and for genotypes it follows from the mean.
+    """
     terms.check_vector("scale", scale)
     if not (scale > LEAST_SCALE).all():
         raise InputError("scale must be above 0.")
     if not terms.study.scale and (scale != 1.0).any():
         raise InputError("The study does not scale rows, so the scale must be 1.")
+    if terms.study.scale == GENOTYPE:
+        rounding = _NARROW if terms.narrow else _SAME
+        if not (np.abs(scale / find_genotype_scale(mean) - 1.0) <= rounding).all():
+            raise InputError("The scale of genotypes must be the one that follows from the mean.")
+
+
+def find_genotype_scale(mean: Array) -> Array:
+    """Return the standard deviation of genotypes in Hardy-Weinberg equilibrium, (d,).
+
+    With p the frequency of the counted allele, half the mean, it is ``sqrt(2 p (1 - p))``; 1 for a
+    variant of which only one allele was seen.
+
+    Examples
+    --------
+    >>> find_genotype_scale(np.array([1.0, 0.0, 0.2])).round(3)
+    array([0.707, 1.   , 0.424])
+    """
+    variance = mean * (1.0 - mean / 2.0)
+    scale: Array = np.where(variance > _LEAST_VARIANCE, np.sqrt(np.maximum(variance, 0.0)), 1.0)
+    return scale
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,12 +385,15 @@ class Moments:
         Over observed entries; zeros where rows are not centred.
     scale : ndarray of shape (d,)
         Standard deviations over observed entries, divided by their weight; 1 where a feature is
-        constant or never observed, and everywhere if rows are not scaled.
+        constant or never observed, and everywhere if rows are not scaled. For genotypes, those
+        that follow from the mean.
     most : float
         Upper bound on the total sum of squares of all rows, and so on every entry of a scatter;
         infinite with plain sums, which need no bounds.
     wire : {"float64", "float32"}
         Precision of the floats in messages, which limits what a certificate can prove.
+    single : bool
+        Whether sites multiply in single precision, which limits it too.
     sent : bool
         Whether the sites already have the mean and the scale.
     average : ndarray of shape (d,), or None
@@ -372,6 +405,7 @@ class Moments:
     scale: Array
     most: float = math.inf
     wire: str = "float64"
+    single: bool = False
     sent: bool = False
     average: Array | None = None
 
@@ -414,14 +448,16 @@ def collect_moments(
     mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
     scale, sums = np.ones_like(mean), np.full_like(mean, math.inf)
-    if study.scale:
+    if study.scale == GENOTYPE:
+        scale = find_genotype_scale(mean)
+    elif study.scale:
         sums = yield from request_squares(total, center_at, limits)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
     n = first.n
-    result = Moments(n, center_at, scale, wire=study.wire, average=mean)
+    result = Moments(n, center_at, scale, wire=study.wire, single=study.is_single, average=mean)
     if limits is None:
         return result
-    result = yield from _add_bound(total, result, limits, sums if study.scale else None)
+    result = yield from _add_bound(total, result, limits, sums if study.scale is True else None)
     total.agree(replace(limits, most=result.most))
     return result
 

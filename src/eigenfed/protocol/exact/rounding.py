@@ -14,16 +14,21 @@ from eigenfed.protocol.core import Total
 from eigenfed.protocol.exact.moments import Moments
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
+_SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 _STEPS = 10.0
+_TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
+"""Additions in single precision that follow each other over a tile of variants, whose sums are in
+double precision, and people whose genotypes are added together."""
 
 
 def bound_rounding(moments: Moments, variance: float) -> float:
-    """Bound the error of the covariance due to arithmetic in double precision.
+    """Bound the error of the covariance due to arithmetic.
 
     With u the unit roundoff, a sum of n products is off by at most about ``sqrt(n) u`` times the
     sum of their sizes: rounding errors behave as independent ones (Higham and Mary 2019). The sizes
     add up to the mean square of the rows about zero, not about the mean: sparse rows are centred
-    after they were multiplied, and rows far from zero are known to that precision only.
+    after they were multiplied, and rows far from zero are known to that precision only. Sites that
+    multiply genotypes in single precision add short sums with a larger u.
 
     Parameters
     ----------
@@ -41,7 +46,14 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     """
     away = float(column_norms((moments.mean / moments.scale)[:, None])[0])
     squares = variance + moments.n / moments.divisor * away * away
-    return (_STEPS + math.sqrt(moments.n)) * _ROUNDOFF * squares
+    error = (_STEPS + math.sqrt(moments.n)) * _ROUNDOFF * squares
+    if moments.single:
+        # Copies minus one are added up, and centred then.
+        away = float(column_norms(((moments.mean - 1.0) / moments.scale)[:, None])[0])
+        squares = variance + moments.n / moments.divisor * away * away
+        terms = _TILE_TERMS + moments.n / _TERM_PEOPLE
+        error += (_STEPS + math.sqrt(terms)) * _SINGLE_ROUNDOFF * squares
+    return error
 
 
 def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:

@@ -98,9 +98,9 @@ def moments_script(study: Study) -> Script:
     stages = [_stage_script(study)] * len(study.federated_steps)
     first = "weights" if study.centers_by_site else "moments"
     if not study.masked:
-        last = sequence(first, optional("squares") if study.scale else sequence())
+        last = sequence(first, optional("squares") if study.scale is True else sequence())
     else:
-        sums = repeat("squares", 1, 2) if study.scale else sequence("spread")
+        sums = repeat("squares", 1, 2) if study.scale is True else sequence("spread")
         last = sequence("magnitude", first, sums)
     return sequence(*stages, last)
 

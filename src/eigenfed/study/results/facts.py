@@ -53,7 +53,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "d": d,
         "k": k,
         "center": pca.center,
-        "scale": pca.scale,
+        "scale": pca.settings_["scale"],
         "prepare": _describe_preparation(pca),
         "secure": pca.secure,
         "split": pca.split,
@@ -62,7 +62,8 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
             **_describe_method(pca.method),
-            **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds")},
+            **{name: pca.settings_[name] for name in ("tol", "stop")},
+            "max_rounds": pca.max_rounds,
             "certify": "auto" if pca.certify is True else pca.certify,
             "privacy": _describe_privacy(pca.privacy),
         },

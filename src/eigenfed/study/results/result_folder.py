@@ -214,7 +214,7 @@ def write_result(
         _write_json(new / "result.json", facts)
         np.save(new / "components.npy", pca.components_)
         np.save(new / "mean.npy", pca.mean_)
-        if pca.scale:
+        if facts["scale"]:
             np.save(new / "scale.npy", pca.scale_)
         _write_names(new / "features.txt", names)
         _write_preparation(new, pca)
