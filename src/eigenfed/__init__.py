@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         CallRate,
         ExcludeLongRangeLd,
         HardyWeinberg,
+        Matched,
         MinorAlleleFrequency,
         PruneLd,
     )
@@ -67,6 +68,7 @@ __all__ = [
     "InputError",
     "Krylov",
     "Log1p",
+    "Matched",
     "Merge",
     "MinorAlleleFrequency",
     "NoiseWarning",
@@ -98,6 +100,7 @@ _HOMES = {
     "CallRate": "data.variant_steps",
     "ExcludeLongRangeLd": "data.variant_steps",
     "HardyWeinberg": "data.variant_steps",
+    "Matched": "data.variant_steps",
     "MinorAlleleFrequency": "data.variant_steps",
     "PruneLd": "data.variant_steps",
     "SelectVariable": "data.steps",

@@ -1,6 +1,7 @@
 """PLINK files are read as other programs read them, and lies about them are refused."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -62,7 +63,8 @@ def test_lists_select_people_and_variants(bed: Path, tmp_path: Path) -> None:
     }
     for name, text in lists.items():
         (tmp_path / name).write_text(text)
-    filters = GenotypeFilters(**{name: tmp_path / name for name in lists})
+    given: dict[str, Any] = {name: tmp_path / name for name in lists}
+    filters = GenotypeFilters(**given)
     options = ReadOptions(filters=filters)
     table = open_table(bed, options=options)
     np.testing.assert_array_equal(table.source.X[:], expected[[1, 12]][:, [3, 9]])

@@ -102,7 +102,7 @@ def fit(
     out: Path | None,
     method: str | None,
     method_options: tuple[str, ...],
-    secure: bool,
+    secure: bool | None,
     epsilon: float | None,
     delta: float | None,
     clip: float | None,
@@ -159,13 +159,14 @@ def fit(
 
     writer.check(sites.values())
     inputs.check(list(sites.values()))
+    prepare = _match_at_least(prepare, inputs)
     pca = FederatedPCA(
         k,
         method=chosen,
         center=options.CENTERS[center],
         scale=scale or "auto",
         prepare=prepare or None,
-        secure=secure,
+        secure="auto" if secure is None else secure,
         privacy=privacy,
         transport=transport,
         transcript=transcript,
@@ -179,7 +180,7 @@ def fit(
         pca.fit_sites(
             tables,
             features=features,
-            by_site=writer.compares_sites(pca),
+            by_site=writer.compares_sites(pca, len(sites)),
             callback=callback,
         )
     return writer.write(console, pca, tables, share_scores=share_scores)
@@ -199,6 +200,16 @@ def _check_shared(
         )
     if share_scores and out is None:
         raise click.UsageError("--share-scores requires -o. Name a folder.")
+
+
+def _match_at_least(prepare: tuple[str, ...], inputs: Inputs) -> tuple[str, ...]:
+    """Return the steps, with one that keeps the variants of a manifest that every site has."""
+    from eigenfed.data.steps import as_steps, filters_variants
+
+    is_needed = inputs.options.filters.manifest is not None
+    return (
+        prepare if not is_needed or filters_variants(as_steps(prepare)) else (*prepare, "matched")
+    )
 
 
 def _find_tol(sites: dict[str, Path]) -> float:

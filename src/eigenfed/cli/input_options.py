@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.options import NEW
+from eigenfed.cli.options import FILE, NEW
 
 if TYPE_CHECKING:
     from eigenfed.data.dialect import Dialect
@@ -55,6 +55,21 @@ _FILES = (
         "--highly-variable",
         is_flag=True,
         help='Use only the features of .h5ad files that var["highly_variable"] marks.',
+    ),
+    click.option(
+        "--manifest",
+        type=FILE,
+        metavar="FILE",
+        help="A .bim file with the variants of the study, to which those of .bed files are matched "
+        "by chromosome, position and alleles.",
+    ),
+    click.option(
+        "--ambiguous",
+        type=click.Choice(("drop", "keep")),
+        default="drop",
+        show_default=True,
+        help="With --manifest: leave out variants with the alleles A and T, or C and G, or take "
+        "them as if all sites had read the same strand.",
     ),
     click.option(
         "--cache",
@@ -121,6 +136,7 @@ def _collect(
     own = ["delimiter", "decimal", "missing", "header"]
     if name == "inputs":
         own += ["exclude", "layer", "highly_variable", "cache", "drop_cache"]
+        own += ["manifest", "ambiguous"]
 
     @functools.wraps(function)
     def call(console: Any, **options: Any) -> Any:
@@ -146,12 +162,19 @@ def _make_inputs(
     highly_variable: bool,
     cache: Path | None,
     drop_cache: bool,
+    manifest: Path | None,
+    ambiguous: str,
     **dialect: Any,
 ) -> Inputs:
+    from eigenfed.data.genotype_filters import GenotypeFilters
     from eigenfed.data.read_options import ReadOptions
 
     options = ReadOptions(
-        _make_dialect(**dialect), exclude, layer=layer, highly_variable=highly_variable
+        _make_dialect(**dialect),
+        exclude,
+        layer=layer,
+        highly_variable=highly_variable,
+        filters=GenotypeFilters(manifest=manifest, ambiguous=ambiguous),
     )
     return Inputs(options, cache, not drop_cache)
 

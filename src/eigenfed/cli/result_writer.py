@@ -110,9 +110,14 @@ class ResultWriter:
         if self.write_back:
             check_annotated(files, force=self.force)
 
-    def compares_sites(self, pca: "FederatedPCA") -> bool:
+    def compares_sites(self, pca: "FederatedPCA", n_sites: int) -> bool:
         """Return whether to request each site's mean scores: for reports of open, exact runs."""
-        return self.out is not None and pca.privacy is None and not pca.secure
+        from eigenfed.estimators.federated_study import prefers_secure
+
+        secure = pca.secure
+        if secure == "auto":
+            secure = prefers_secure(pca.get_params(deep=False), n_sites)
+        return self.out is not None and pca.privacy is None and not secure
 
     def write(
         self,

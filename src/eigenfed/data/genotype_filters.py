@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigenfed.data.genotypes import Flags
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import Argument, DataError, InputError
 
 PathLike = str | os.PathLike[str]
 
@@ -26,6 +26,12 @@ class GenotypeFilters:
         Variants to use, or to leave out: an identifier on each line.
     no_fit : path, optional
         People who are projected and not fitted, such as relatives of others.
+    manifest : path, optional
+        A ``.bim`` file with the variants of a study, to which the file's own are matched by
+        chromosome, position and alleles (`eigenfed.data.harmonise`).
+    ambiguous : {"drop", "keep"}, default="drop"
+        Whether variants with the alleles A and T, or C and G, are left out when matching, or taken
+        as if all sites had read the same strand.
 
     Notes
     -----
@@ -43,12 +49,22 @@ class GenotypeFilters:
     extract: PathLike | None = None
     exclude: PathLike | None = None
     no_fit: PathLike | None = None
+    manifest: PathLike | None = None
+    ambiguous: str = "drop"
+
+    def __post_init__(self) -> None:
+        if self.ambiguous not in ("drop", "keep"):
+            raise InputError(
+                Argument("ambiguous", self.ambiguous),
+                " must be 'drop' or 'keep'",
+                remedy="Pass one of them.",
+            )
 
     @property
-    def given(self) -> dict[str, PathLike]:
-        """The lists that are given, by name."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: path for name, path in found.items() if path is not None}
+    def given(self) -> dict[str, Any]:
+        """The lists that are given, and other settings that are not the default, by name."""
+        found = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
+        return {name: value for name, (value, default) in found.items() if value != default}
 
     def select_people(self, people: Sequence[tuple[str, str]]) -> tuple[Flags, Flags]:
         """Return which people are used, and which of all are not excluded from the fit."""

@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.genotype_codes import COPIES, count_codes, decode_rows, pack_mask
+from eigenfed.data.loci import Loci
+from eigenfed.linalg.genotype_codes import ALL_MISSING, COPIES, count_codes, decode_rows, pack_mask
 from eigenfed.linalg.threads import map_in_order
 
 Places = npt.NDArray[np.int64]
@@ -78,9 +79,12 @@ class Genotypes:
     people : ndarray of int64, shape (n,)
         Positions in the file of the people that are rows, in increasing order.
     places : ndarray of int64, shape (d,)
-        Positions in the file of the variants that are columns, in any order.
+        Positions in the file of the variants that are columns, in any order; -1 for one that the
+        file does not have, which is missing for everybody.
     swapped : ndarray of bool, shape (d,)
         Whether the copies of the other allele are counted.
+    loci : Loci or None
+        Where the variants lie, if that is known.
 
     Examples
     --------
@@ -99,6 +103,7 @@ class Genotypes:
     people: Places
     places: Places
     swapped: Flags
+    loci: Loci | None = None
 
     ndim = 2
     dtype = np.dtype(np.float64)
@@ -143,7 +148,8 @@ class Genotypes:
         flags = self.swapped[chosen]
         if swapped is not None:
             flags = flags ^ np.asarray(swapped, dtype=np.bool_)
-        return replace(self, places=self.places[chosen], swapped=flags)
+        loci = None if self.loci is None else self.loci.take(chosen)
+        return replace(self, places=self.places[chosen], swapped=flags, loci=loci)
 
     def select_people(self, rows: npt.ArrayLike) -> "Genotypes":
         """Return the people at some positions, or where a mask is true, in the file's order."""
@@ -163,6 +169,11 @@ class Genotypes:
     def tile(self, span: slice) -> Packed:
         """Return the packed bytes of some variants: a view where they are adjacent in the file."""
         places = self.places[span]
+        absent = places < 0
+        if absent.any():
+            tile = self.packed[np.where(absent, 0, places)]
+            tile[absent] = ALL_MISSING
+            return tile
         if len(places) and np.array_equal(places, np.arange(places[0], places[0] + len(places))):
             return self.packed[places[0] : places[0] + len(places)]
         return self.packed[places]

@@ -43,18 +43,17 @@ class Loci:
     @classmethod
     def of(cls, chromosome: Iterable[str], position: Places) -> "Loci":
         """Return the loci of chromosomes as they are named in files."""
-        known: dict[str, int] = {}
+        names = list(chromosome)
+        codes: dict[str, int] = {}
         others: dict[str, int] = {}
-        codes = []
-        for name in chromosome:
-            if name not in known:
-                plain = name_chromosome(name)
-                found = int(plain) if plain.isdecimal() else _NAMED.get(plain)
-                if found is None or found >= _FIRST_OTHER:
-                    found = others.setdefault(plain, _FIRST_OTHER + len(others))
-                known[name] = found
-            codes.append(known[name])
-        return cls(np.array(codes, dtype=np.int64), position)
+        for name in dict.fromkeys(names):
+            plain = name_chromosome(name)
+            found = int(plain) if plain.isdecimal() else _NAMED.get(plain)
+            if found is None or found >= _FIRST_OTHER:
+                found = others.setdefault(plain, _FIRST_OTHER + len(others))
+            codes[name] = found
+        by_variant = np.fromiter((codes[name] for name in names), np.int64, len(names))
+        return cls(by_variant, position)
 
     def __len__(self) -> int:
         return len(self.position)

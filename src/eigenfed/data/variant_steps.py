@@ -22,6 +22,22 @@ class VariantStep(PrepareStep):
 
 
 @dataclass(frozen=True)
+class Matched(VariantStep):
+    """Keep the variants that every site has.
+
+    All steps for variants do so; this one does nothing else.
+
+    Examples
+    --------
+    >>> from eigenfed import Matched
+    >>> Matched().text
+    'matched'
+    """
+
+    name, summary = "matched", "keep the variants that every site has"
+
+
+@dataclass(frozen=True)
 class Autosomes(VariantStep):
     """Keep the variants of the chromosomes 1 to 22.
 
@@ -188,6 +204,7 @@ class PruneLd(VariantStep):
 
 
 VARIANT_STEPS: tuple[type[VariantStep], ...] = (
+    Matched,
     Autosomes,
     ExcludeLongRangeLd,
     CallRate,

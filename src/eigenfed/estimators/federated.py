@@ -66,15 +66,17 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         allele over all sites. "auto" is "genotype" for such files, and False otherwise.
     prepare : list of steps or None, default=None
         Steps that prepare the rows before all else, in their order: `NormalizeCounts`, `Log1p`,
-        `SelectVariable` and `Standardize`, as values or as text such as "select:2000". Mean and
+        `SelectVariable` and `Standardize`, as values or as text such as "select:2000"; or steps
+        that filter the variants of genotypes, such as "maf:0.01" and "ld:1000kb:0.1". Mean and
         components are then those of prepared rows, and `transform` prepares new rows alike. With
         `privacy` only steps within a row can be used: `NormalizeCounts` and `Log1p`.
-    secure : bool, default=False
+    secure : bool or "auto", default="auto"
         Secure aggregation: sites mask their replies, so that only sums over all of them can be
         read, and release nothing else but the magnitude of their entries and weights. It requires
         ``split="samples"``, three sites or more, and a method that needs only sums: not "merge",
         nor "power" with local steps. The result is the same to about 1e-12. Here one program owns
-        all sites and sees everything: this shows what would leave.
+        all sites and sees everything: this shows what would leave. "auto" is True where `prepare`
+        filters the variants of genotypes at three sites or more, and False otherwise.
     privacy : Privacy, value of ``eigenfed.protocol.published`` or None, default=None
         Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise with a proven
         guarantee, by default in secure aggregation over three sites or more, with method "auto",
@@ -137,7 +139,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
     noise_variance_ : float
         Mean of the ``min(n_samples_, n_features)`` variances beyond those of the components.
     settings_ : dict
-        The values of `scale`, `tol` and `stop` that were used.
+        The values of `scale`, `tol`, `stop` and `secure` that were used.
     n_components_ : int
         Number of components, also where it was found from the data.
     n_samples_ : int
@@ -194,7 +196,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         center: bool | str = True,
         scale: bool | str = "auto",
         prepare: Sequence[PrepareStep | str] | None = None,
-        secure: bool = False,
+        secure: bool | str = "auto",
         privacy: Privacy | Published | None = None,
         whiten: bool = False,
         transport: Engine | str | None = None,

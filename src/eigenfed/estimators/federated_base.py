@@ -247,7 +247,7 @@ class FederatedEstimator(ResultTable, Projection, BaseEstimator):
             found = replace(found, privacy=state_published_guarantee(truth))
         if isinstance(privacy, Privacy) and privacy.count == "private":
             self.n_samples_ = round(found.n)
-        self.settings_ = {name: parameters[name] for name in ("scale", "tol", "stop")}
+        self.settings_ = {name: parameters[name] for name in ("scale", "tol", "stop", "secure")}
         self._take(found, np.dtype(dtype))
         self._take_sources(sources)
         self._take_account(outcome)

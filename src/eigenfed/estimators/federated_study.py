@@ -6,7 +6,7 @@ from typing import Any
 
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
-from eigenfed.data.steps import as_steps, count_features
+from eigenfed.data.steps import as_steps, count_features, filters_variants
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
 from eigenfed.estimators.in_process import (
     check_by_site,
@@ -21,6 +21,7 @@ from eigenfed.estimators.validation import as_components, check_choice, check_fl
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
@@ -39,7 +40,7 @@ def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> Non
 
 
 def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Replace the parameters scale, tol and stop that are "auto" by what suits the rows.
+    """Replace parameters that are "auto" by what suits the rows: scale, tol, stop and secure.
 
     Parameters
     ----------
@@ -58,8 +59,10 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
             "Some sites have genotypes and others have not, and their features cannot be the same. "
             "Pass .bed files, or tables, for all of them."
         )
-    suits = (GENOTYPE, _GENOTYPE_TOL, "separated") if any(packed) else (False, _TOL, "all")
     found = dict(parameters)
+    if isinstance(found["secure"], str) and found["secure"] == "auto":
+        found["secure"] = prefers_secure(found, len(sources))
+    suits = (GENOTYPE, _GENOTYPE_TOL, "separated") if any(packed) else (False, _TOL, "all")
     for name, value in zip(("scale", "tol", "stop"), suits, strict=True):
         if isinstance(found[name], str) and found[name] == "auto":
             found[name] = value
@@ -76,7 +79,7 @@ def _check_genotypes(parameters: Mapping[str, Any]) -> None:
     """Refuse what genotypes cannot be combined with."""
     conflicts = (
         ("privacy", parameters["privacy"] is not None),
-        ("prepare", bool(parameters.get("prepare"))),
+        ("prepare", not _prepares_variants(parameters)),
         ("split", parameters["split"] != "samples"),
         ("center", parameters["center"] is not True),
     )
@@ -87,6 +90,27 @@ def _check_genotypes(parameters: Mapping[str, Any]) -> None:
                 f", the default for genotypes, cannot be combined with {name}",
                 remedy=("Drop ", Name(name), ", or ", Pass("scale", False), "."),
             )
+
+
+def prefers_secure(parameters: Mapping[str, Any], n_sites: int) -> bool:
+    """Return whether secure aggregation is the default: to filter variants, where it can be used.
+
+    Counts of the genotypes of a site say who is among its people.
+    """
+    method = as_method(parameters["method"])
+    return (
+        filters_variants(as_steps(parameters.get("prepare")))
+        and n_sites >= LEAST_SITES
+        and parameters["privacy"] is None
+        and parameters["split"] == "samples"
+        and (isinstance(method, str) or method.sums_only())
+    )
+
+
+def _prepares_variants(parameters: Mapping[str, Any]) -> bool:
+    """Return whether there are no steps, or only steps for variants."""
+    steps = as_steps(parameters.get("prepare"))
+    return not steps or filters_variants(steps)
 
 
 def make_study(

@@ -79,6 +79,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _project_packed(self, X: Genotypes) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()
+        selected = self._preparation().selected
+        if selected is not None:
+            X = X.select_variants(selected)
         view = view_rows(Source(X), mean, np.ones(len(mean)) if scale is None else scale)
         scores = view.multiply(np.ascontiguousarray(components.T))
         return scores / self._deviations() if self.whiten else scores

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Arrays
 from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError, PrivacyError, ProtocolError, SiteLost
 from eigenfed.estimators.in_process import (
@@ -82,7 +83,8 @@ class Setting:
         """Return the coordinator's half of the run."""
         rows = next(iter(self.sources.values())).n if study.split == "features" else None
         rng = np.random.default_rng(self.seed)
-        return pca(study, rng=rng, total=total_of(roster, run), rows=rows)
+        loci = find_loci(next(iter(self.sources.values())).X)
+        return pca(study, rng=rng, total=total_of(roster, run), rows=rows, loci=loci)
 
 
 @dataclass(frozen=True, eq=False)

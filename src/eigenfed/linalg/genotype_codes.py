@@ -8,6 +8,9 @@ from eigenfed.arrays import Array
 COPIES = np.array([2.0, np.nan, 1.0, 0.0])
 """Copies of the counted allele for each code of two bits; code 1 is missing."""
 
+ALL_MISSING = 0b01010101
+"""Byte of four people whose genotype is missing."""
+
 _WORD = 8
 Packed = npt.NDArray[np.uint8]
 

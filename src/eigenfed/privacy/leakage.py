@@ -21,7 +21,7 @@ import numpy as np
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_products import RevealedProducts, max_abs
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
 _MAX_BASIS_BYTES = 256 << 20
@@ -71,6 +71,8 @@ class Meter:
         Rank of the directions revealed about the same rows prepared in other ways.
     other_variance : float
         Largest fraction of the variance revealed about rows prepared in one of those ways.
+    entries : int
+        How many entries of the scatter off its diagonal were revealed one by one.
     clips : str
         Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
@@ -100,6 +102,7 @@ class Meter:
     other_rank: int = 0
     other_variance: float = 0.0
     clips: str = ""
+    entries: int = 0
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -127,6 +130,8 @@ class Meter:
         if self.whole:
             return self.size
         rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2] + self.other_rank
+        # Single entries count as the directions that reveal as many numbers.
+        rank += RevealedEntries(self.entries).worth(self.size)
         return min(rank, self.size)
 
     @property
@@ -251,23 +256,31 @@ class Meter:
         """At how many different bounds entries were clipped."""
         return len(self.clips.split())
 
-    def count_reply(self, reveals: Reveals, answer: RevealedProducts | None) -> "Meter":
+    def count_reply(
+        self, reveals: Reveals, answer: RevealedProducts | RevealedEntries | None
+    ) -> "Meter":
         """Return the meter after a reply; replies with noise are charged to the ledger instead.
 
         Parameters
         ----------
         reveals : Reveals
             What the operation declares.
-        answer : Answered or None
-            Directions and images; required if the reply reveals directions.
+        answer : RevealedProducts, RevealedEntries or None
+            Directions and images, required if the reply reveals directions; or how many entries.
         """
         match reveals:
             case Reveals.DIRECTIONS:
-                if answer is None:
+                if not isinstance(answer, RevealedProducts):
                     raise InputError("The operation declares directions but provides none.")
                 return self.answered(answer)
             case Reveals.SCATTER:
                 return replace(self, whole=True)
+            case Reveals.ENTRIES:
+                if not isinstance(answer, RevealedEntries):
+                    raise InputError("The operation declares entries but provides none.")
+                return replace(self, entries=self.entries + answer.number)
+            case Reveals.GENOTYPES:
+                return replace(self, diagonal=True, means=True)
             case Reveals.DIAGONAL:
                 return replace(self, diagonal=True)
             case Reveals.MEANS:
@@ -387,6 +400,8 @@ class Meter:
         }
         if self.clips:
             scalars["clips"] = self.clips
+        if self.entries:
+            scalars["entries"] = self.entries
         if self.preparation or self.other_rank or self.other_variance:
             scalars |= {
                 "preparation": self.preparation,

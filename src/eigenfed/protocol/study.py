@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from eigenfed.data.prepare_step import PrepareStep
-from eigenfed.data.steps import as_steps, build_step, count_features
+from eigenfed.data.steps import as_steps, build_step, count_features, filters_variants
 from eigenfed.errors import Argument, DataError, EigenfedError, InputError, Part
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published
@@ -121,12 +121,12 @@ class Study:
         if self.scale == GENOTYPE and (
             self.center is not True
             or self.privacy is not None
-            or self.prepare
+            or (self.prepare and not self.filters_variants)
             or self.split == "features"
         ):
             raise InputError(
                 "scale='genotype' of a study needs rows that are centred at one mean, and cannot "
-                "be combined with privacy, prepare or split features."
+                "be combined with privacy, split features or steps other than those for variants."
             )
         if self.max_rounds < 1 or not self.sites:
             raise InputError("A study must have at least one site and one round.")
@@ -185,8 +185,16 @@ class Study:
             return Argument("center", False), ": 'standardize' subtracts the mean"
         return ()
 
+    @property
+    def filters_variants(self) -> bool:
+        """Whether the preparation filters the variants of genotypes."""
+        return filters_variants(self.prepare)
+
     def width(self, d: int) -> int:
-        """Return the number of features, of d, that rows have after the preparation."""
+        """Return the number of features, of d, that rows have after the preparation.
+
+        If it filters variants, that number depends on the rows, and this is the largest.
+        """
         return count_features(self.prepare, d)
 
     @property

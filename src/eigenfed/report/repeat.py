@@ -4,6 +4,8 @@ import shlex
 from typing import Any
 
 import eigenfed
+from eigenfed.data.steps import as_steps, filters_variants
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.method import AUTO, all_methods, find_method
 from eigenfed.protocol.study import GENOTYPE
 from eigenfed.report.model import Report
@@ -99,6 +101,9 @@ def write_command(facts: dict[str, Any]) -> str | None:
         words += ["--option", f"{option}={_format_option(value)}"]
     flags = {"--secure": facts["secure"], "--scale": facts["scale"] is True}
     words += [flag for flag, given in flags.items() if given]
+    words += ["--no-secure"] if _is_open(facts) else []
+    if any(n for name, n in _list_matches(facts).items() if name != "same"):
+        words += ["--manifest", "manifest.bim"]
     words += [] if facts["center"] is True else ["--center", facts["center"] or "none"]
     for step in _list_steps(facts):
         words += ["--prepare", step]
@@ -123,6 +128,18 @@ def _find_defaults(facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
 def _list_steps(facts: dict[str, Any]) -> list[str]:
     prepare = facts.get("prepare")
     return [] if prepare is None else prepare["steps"]
+
+
+def _list_matches(facts: dict[str, Any]) -> dict[str, int]:
+    """Return how variants were matched to a manifest; nothing for other features."""
+    found: dict[str, int] = (facts.get("prepare") or {}).get("matched", {})
+    return found
+
+
+def _is_open(facts: dict[str, Any]) -> bool:
+    """Return whether secure aggregation was left out where it is the default."""
+    few = len(facts["sites"]) < LEAST_SITES
+    return filters_variants(as_steps(_list_steps(facts))) and not (facts["secure"] or few)
 
 
 def _format_option(value: Any) -> str:
@@ -164,6 +181,7 @@ def write_python(facts: dict[str, Any]) -> str:
     arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
     arguments += [] if facts["center"] is True else [f"center={facts['center']!r}"]
     arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name] is True]
+    arguments += ["secure=False"] if _is_open(facts) else []
     if steps := _list_steps(facts):
         arguments.append(f"prepare={steps!r}")
     if terms is not None:

@@ -1,7 +1,7 @@
 """Scores of the rows of a file, onto a result or a summary; results in a site's ``.h5ad`` file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.study import BY_SITE
-from eigenfed.study.config import SiteFile
+from eigenfed.study.config import SiteFile, StudyFile
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,13 @@ class Rows:
     keep: bool = True
 
     @classmethod
-    def of_site(cls, site: SiteFile) -> "Rows":
-        """Return the rows that a site's file describes."""
-        return cls(
-            site.data, site.id_column, site.where, site.options, site.cache, not site.drop_cache
-        )
+    def of_site(cls, site: SiteFile, study: StudyFile | None = None) -> "Rows":
+        """Return the rows that a site's file describes, with variants matched to the study's."""
+        options = site.options
+        if study is not None and study.matches_variants:
+            filters = replace(options.filters, manifest=study.manifest, ambiguous=study.ambiguous)
+            options = replace(options, filters=filters)
+        return cls(site.data, site.id_column, site.where, options, site.cache, not site.drop_cache)
 
     def table(
         self, columns: Sequence[str] | None = None, n_features: int | None = None

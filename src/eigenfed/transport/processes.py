@@ -29,6 +29,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Container
 from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.threads import one_blas_thread
@@ -321,6 +322,7 @@ def _decode_account(data: bytes) -> SiteAccount:
 
 
 _PACKED = ("packed", "people", "places", "swapped")
+_LOCI = ("chromosome", "position", "matched")
 
 
 def send_source(pipe: Connection, source: Source) -> None:
@@ -332,6 +334,8 @@ def send_source(pipe: Connection, source: Source) -> None:
     arrays: dict[str, npt.NDArray[Any]] = {"X": X.T if turned else X}
     if isinstance(X, Genotypes):
         arrays = {name: getattr(X, name) for name in _PACKED}
+        loci = {name: getattr(X.loci, name, None) for name in _LOCI}
+        arrays |= {name: array for name, array in loci.items() if array is not None}
     if source.is_sparse:
         arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr}
     if source.weights is not None:
@@ -368,7 +372,10 @@ def receive_source(pipe: Connection) -> Source:
             start += len(rows)
     X: Any = arrays.get("X")
     if "packed" in arrays:
-        X = Genotypes(**{name: arrays[name] for name in _PACKED})
+        loci = {name: arrays[name] for name in _LOCI if name in arrays}
+        X = Genotypes(
+            **{name: arrays[name] for name in _PACKED}, loci=Loci(**loci) if loci else None
+        )
     elif X is None:
         stored = (arrays["data"], arrays["indices"], arrays["indptr"])
         X = sparse.csr_array(stored, shape=tuple(described["shape"]))

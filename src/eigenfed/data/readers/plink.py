@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.genotypes import Flags, Genotypes, Samples, Variants
+from eigenfed.data.harmonise import ABSENT, match_variants
+from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
 
@@ -54,7 +56,11 @@ class PlinkFile:
     def source(self) -> Source:
         """The people as rows; those that are not fitted have the weight 0."""
         weights = None if self.fitted.all() else self.fitted.astype(np.float64)
-        return Source(self.genotypes, weights, self.variants.names)
+        genotypes = self.genotypes
+        if genotypes.loci is None:
+            loci = Loci.of(self.variants.chromosome, self.variants.position)
+            genotypes = replace(genotypes, loci=loci)
+        return Source(genotypes, weights, self.variants.names)
 
     @property
     def row_ids(self) -> tuple[str, ...]:
@@ -79,6 +85,24 @@ class PlinkFile:
             genotypes=self.genotypes.select_variants(order, swapped),
             variants=self.variants.take(order, swapped),
         )
+
+    def match(self, manifest: Variants, *, ambiguous: str = "drop") -> "PlinkFile":
+        """Return the variants of a manifest, as far as the file has them; others are missing."""
+        found = match_variants(self.variants, manifest, ambiguous=ambiguous)
+        absent = found.places == ABSENT
+        if absent.all():
+            raise InputError(
+                f"{self.path} has none of the variants of the manifest, by chromosome, position "
+                "and alleles. Check that both refer to the same build of the genome."
+            )
+        table = self.genotypes.select_variants(np.where(absent, 0, found.places), found.swapped)
+        loci = Loci.of(manifest.chromosome, manifest.position)
+        table = replace(
+            table,
+            places=np.where(absent, ABSENT, table.places),
+            loci=replace(loci, matched=found.counts),
+        )
+        return replace(self, genotypes=table, variants=manifest)
 
     def take_named(self, names: Sequence[str]) -> "PlinkFile":
         """Return the variants of these names, in this order."""
@@ -132,11 +156,22 @@ def read_plink(path: str | os.PathLike[str], filters: GenotypeFilters | None = N
             samples=samples.take(kept),
             fitted=fitted[kept],
         )
-    return opened if used.all() else opened.take_variants(np.flatnonzero(used))
+    opened = opened if used.all() else opened.take_variants(np.flatnonzero(used))
+    if filters.manifest is None:
+        return opened
+    return opened.match(read_manifest(filters.manifest), ambiguous=filters.ambiguous)
+
+
+def read_manifest(path: str | os.PathLike[str]) -> Variants:
+    """Read the variants of a study from a ``.bim`` file."""
+    about = _check_file(Path(path))
+    return _load_variants(Path(path), about.st_mtime_ns, about.st_size)
 
 
 def read_variants(path: Path, filters: GenotypeFilters | None = None) -> Variants:
     """Read the variants of a ``.bed`` file that lists leave, from the ``.bim`` file beside it."""
+    if filters is not None and filters.manifest is not None:
+        return read_manifest(filters.manifest)
     beside = path.with_suffix(".bim")
     about = _check_file(beside)
     variants = _load_variants(beside, about.st_mtime_ns, about.st_size)

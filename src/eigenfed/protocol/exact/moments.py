@@ -91,7 +91,8 @@ class MomentsRequest(StageRequest[MomentsReply]):
 
     def begins_stage(self, terms: Terms, state: State) -> bool:
         """Return whether totals were sent before; with secure aggregation `magnitude` begins."""
-        return not terms.parties and state.totals is not None
+        begun = state.totals is not None or state.variants is not None
+        return not terms.parties and begun
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse magnitudes that are missing, below those the site declared, or far above."""

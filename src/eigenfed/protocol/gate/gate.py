@@ -227,7 +227,7 @@ class Site:
         # from before a restart, and would start its script again.
         if not self._records.open_run(message.run, study, self._coordinator):
             raise refusal("restarted")
-        self._runs[message.run] = OpenRun.start(chosen, n=self._source.n, d=self._source.d)
+        self._runs[message.run] = OpenRun.start(chosen, self._source)
         while len(self._runs) > _MOST_OPEN_RUNS:
             self._forget(next(iter(self._runs)))
         return opened

@@ -43,6 +43,7 @@ from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.data.steps import SelectVariable, Standardize, as_steps
+from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger_state import Totals
@@ -352,7 +353,7 @@ def _read_preparation(
         known = Preparation(as_steps(facts["prepare"]["steps"]))
     except InputError:
         raise _unreadable(folder, "result.json") from None
-    if any(isinstance(step, SelectVariable) for step in known.steps):
+    if any(isinstance(step, SelectVariable | VariantStep) for step in known.steps):
         known = known.with_selected(_read_selected(folder, d))
         inputs = tuple(_read_text(folder, "inputs.txt").split("\n")[:-1])
     if any(isinstance(step, Standardize) for step in known.steps):
