@@ -39,7 +39,7 @@ def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> Non
 
 
 def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Replace the parameters scale, tol and stop that are "auto" by what suits the rows.
+    """Replace the parameters scale, tol, stop and method that are "auto" by what suits the rows.
 
     Parameters
     ----------
@@ -58,9 +58,16 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
             "Some sites have genotypes and others have not, and their features cannot be the same. "
             "Pass .bed files, or tables, for all of them."
         )
-    suits = (GENOTYPE, _GENOTYPE_TOL, "separated") if any(packed) else (False, _TOL, "all")
+    suits = {"scale": False, "tol": _TOL, "stop": "all"}
+    if any(packed):
+        suits = {
+            "scale": GENOTYPE,
+            "tol": _GENOTYPE_TOL,
+            "stop": "separated",
+            "method": Krylov.name,
+        }
     found = dict(parameters)
-    for name, value in zip(("scale", "tol", "stop"), suits, strict=True):
+    for name, value in suits.items():
         if isinstance(found[name], str) and found[name] == "auto":
             found[name] = value
     if any(packed) and found["scale"] == GENOTYPE:
