@@ -16,6 +16,7 @@ from eigenfed.protocol.exact.moments import Moments
 _ROUNDOFF = float(np.finfo(float).eps) / 2
 _SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 _STEPS = 10.0
+_MARGIN = 4.0
 _TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
 """Additions in single precision that follow each other over a tile of variants, whose sums are in
 double precision, and people whose genotypes are added together."""
@@ -64,7 +65,7 @@ def _bound_single(moments: Moments, variance: float) -> float:
     in_row = (variance + away * away) / moments.divisor
     terms = _TILE_TERMS + moments.n / _TERM_PEOPLE
     size = math.sqrt(max(variance, 0.0)) * (math.sqrt(2.0) + math.sqrt(in_row))
-    return _STEPS * math.sqrt(terms) * _SINGLE_ROUNDOFF * size
+    return _MARGIN * math.sqrt(terms) * _SINGLE_ROUNDOFF * size
 
 
 def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:
