@@ -229,7 +229,8 @@ def _find_ids(table: "FileTable") -> set[str]:
     import numpy as np
 
     source = table.source
-    if source.names is None or source.is_sparse or source.n < _LEAST_ROWS:
+    is_other = source.is_sparse or table.plink is not None
+    if source.names is None or is_other or source.n < _LEAST_ROWS:
         return set()
     rows = np.asarray(source.X[: max(_LEAST_ROWS, _ENTRIES_LOOKED_AT // source.d)])
     with np.errstate(invalid="ignore"):

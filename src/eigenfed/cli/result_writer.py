@@ -15,6 +15,7 @@ from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
+    from eigenfed.data.genotypes import Variants
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.privacy.ledger.ledger import Totals
     from eigenfed.study.scores import Projected
@@ -166,6 +167,7 @@ class ResultWriter:
                 study=study,
                 command=list_arguments(click.get_current_context()),
                 date=datetime.now(UTC).date().isoformat(),
+                variants=_find_variants(tables),
                 force=self.force,
             )
             if not shared:
@@ -178,6 +180,12 @@ class ResultWriter:
         text = "\n".join([*verdict.problems, fit_text(facts), *lines])
         noise = {} if pca.privacy is None else {"mostly_noise": verdict.mostly_noise}
         return CommandResult(facts | folder | noise, text, NOISE if verdict.mostly_noise else DONE)
+
+
+def _find_variants(tables: "Mapping[str, FileTable]") -> "Variants | None":
+    """Return the variants of genotypes, which are the same at all sites."""
+    first = next(iter(tables.values())).plink
+    return None if first is None else first.variants
 
 
 def _project_tables(

@@ -40,7 +40,7 @@ def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> Non
 
 
 def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
-    """Replace parameters that are "auto" by what suits the rows: scale, tol, stop and secure.
+    """Replace the parameters that are "auto" by what suits the rows.
 
     Parameters
     ----------
@@ -62,8 +62,15 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
     found = dict(parameters)
     if isinstance(found["secure"], str) and found["secure"] == "auto":
         found["secure"] = prefers_secure(found, len(sources))
-    suits = (GENOTYPE, _GENOTYPE_TOL, "separated") if any(packed) else (False, _TOL, "all")
-    for name, value in zip(("scale", "tol", "stop"), suits, strict=True):
+    suits = {"scale": False, "tol": _TOL, "stop": "all"}
+    if any(packed):
+        suits = {
+            "scale": GENOTYPE,
+            "tol": _GENOTYPE_TOL,
+            "stop": "separated",
+            "method": Krylov.name,
+        }
+    for name, value in suits.items():
         if isinstance(found[name], str) and found[name] == "auto":
             found[name] = value
     if any(packed) and found["scale"] == GENOTYPE:

@@ -310,9 +310,13 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
             f"The sites {without} have no feature names and others do. Name the features "
             "everywhere, or nowhere."
         )
-    first, held = next(iter(named.values())), [set(columns) for columns in named.values()]
-    common = [column for column in first if all(column in columns for columns in held)]
-    differing = set().union(*held) - set(common)
+    first = next(iter(named.values()))
+    if all(columns == first for columns in named.values()):
+        return first
+    held = [set(columns) for columns in named.values()]
+    shared = set.intersection(*held)
+    common = [column for column in first if column in shared]
+    differing = set.union(*held) - shared
     if differing and features == "same":
         raise InputError(
             f"The sites differ in {describe_differences(named)}",
