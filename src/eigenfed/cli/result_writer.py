@@ -167,7 +167,7 @@ class ResultWriter:
                 study=study,
                 command=list_arguments(click.get_current_context()),
                 date=datetime.now(UTC).date().isoformat(),
-                variants=_find_variants(tables),
+                variants=_find_variants(pca, tables),
                 force=self.force,
             )
             if not shared:
@@ -182,10 +182,12 @@ class ResultWriter:
         return CommandResult(facts | folder | noise, text, NOISE if verdict.mostly_noise else DONE)
 
 
-def _find_variants(tables: "Mapping[str, FileTable]") -> "Variants | None":
-    """Return the variants of genotypes, which are the same at all sites."""
-    first = next(iter(tables.values())).plink
-    return None if first is None else first.variants
+def _find_variants(pca: "FederatedPCA", tables: "Mapping[str, FileTable]") -> "Variants | None":
+    """Return the variants of the components, which are the same at all sites."""
+    first, selected = next(iter(tables.values())).plink, pca.selected_features_
+    if first is None:
+        return None
+    return first.variants if selected is None else first.variants.take(selected)
 
 
 def _project_tables(

@@ -74,10 +74,10 @@ def _check_left(table: tuple[Attrition, ...], study: Study) -> None:
     if left >= least:
         return
     lines = "\n".join(format_attrition(table))
-    few = "No variant is" if not left else f"Only {left} variants are"
-    raise ProtocolError(
-        f"{few} left for {least} components:\n{lines}\nRelax the step that removes most."
+    few = (
+        "No variant is left" if not left else f"{least} components need more variants than are left"
     )
+    raise ProtocolError(f"{few}:\n{lines}\nRelax the step that removes most.")
 
 
 def _prune(
