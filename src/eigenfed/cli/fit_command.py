@@ -228,8 +228,8 @@ def _open_tables(
                 own = inputs.get_options(sites[site])
                 names[site] = read_feature_names(sites[site], id_column, own)
         known = [found for found in names.values() if found is not None]
-        held = [set(found) for found in known]
-        wanted = [name for name in known[0] if all(name in f for f in held)] if known else None
+        shared = set(known[0]).intersection(*known) if known else set()
+        wanted = [name for name in known[0] if name in shared] if known else None
         differ = wanted is not None and any(len(found) > len(wanted) for found in known)
         if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
             return {

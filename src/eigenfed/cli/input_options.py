@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.options import NEW
+from eigenfed.cli.options import FILE, NEW
 
 if TYPE_CHECKING:
     from eigenfed.data.dialect import Dialect
@@ -55,6 +55,16 @@ _FILES = (
         "--highly-variable",
         is_flag=True,
         help='Use only the features of .h5ad files that var["highly_variable"] marks.',
+    ),
+    *(
+        click.option(f"--{name}", type=FILE, metavar="LIST", help=text)
+        for name, text in (
+            ("keep", "People of .bed files to use: a file with family and person on each line."),
+            ("remove", "People of .bed files to leave out."),
+            ("no-fit", "People of .bed files to project and not to fit, such as relatives."),
+            ("extract", "Variants of .bed files to use: a file with an identifier on each line."),
+            ("exclude-variants", "Variants of .bed files to leave out."),
+        )
     ),
     click.option(
         "--cache",
@@ -121,6 +131,7 @@ def _collect(
     own = ["delimiter", "decimal", "missing", "header"]
     if name == "inputs":
         own += ["exclude", "layer", "highly_variable", "cache", "drop_cache"]
+        own += ["keep", "remove", "no_fit", "extract", "exclude_variants"]
 
     @functools.wraps(function)
     def call(console: Any, **options: Any) -> Any:
@@ -146,12 +157,22 @@ def _make_inputs(
     highly_variable: bool,
     cache: Path | None,
     drop_cache: bool,
+    keep: Path | None,
+    remove: Path | None,
+    no_fit: Path | None,
+    extract: Path | None,
+    exclude_variants: Path | None,
     **dialect: Any,
 ) -> Inputs:
+    from eigenfed.data.genotype_filters import GenotypeFilters
     from eigenfed.data.read_options import ReadOptions
 
     options = ReadOptions(
-        _make_dialect(**dialect), exclude, layer=layer, highly_variable=highly_variable
+        _make_dialect(**dialect),
+        exclude,
+        layer=layer,
+        highly_variable=highly_variable,
+        filters=GenotypeFilters(keep, remove, extract, exclude_variants, no_fit),
     )
     return Inputs(options, cache, not drop_cache)
 
