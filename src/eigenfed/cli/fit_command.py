@@ -31,6 +31,8 @@ _ALLOWED_WITH_STUDY = (
         "Counts of single cells, prepared by the usual recipe:",
         "  eigenfed fit a.h5ad b.h5ad c.h5ad -k 50 --prepare normalize:10000 \\",
         "    --prepare select:2000 --prepare log1p --prepare standardize:10",
+        "Components of ancestry from PLINK files, without relatives, which are projected:",
+        "  eigenfed fit a.bed b.bed c.bed -k 10 --secure --no-fit relatives.txt -o ancestry",
         "Rehearse a study of eigenfed init with the files of its sites:",
         "  eigenfed fit --study study.toml sites/*/site.toml -o result",
     ),
