@@ -47,6 +47,8 @@ def test_variants_can_be_reordered_and_their_alleles_swapped(bed: Path) -> None:
     np.testing.assert_array_equal(part.genotypes[:], turned)
     np.testing.assert_array_equal(part.genotypes.counts.copies, np.nansum(turned, axis=0))
     assert part.variants.names == ("rs7_G", "rs2_A", "rs11_G")
+    named = opened.take_named(part.variants.names)
+    np.testing.assert_array_equal(named.genotypes[:], turned)
     again = part.take_variants([2, 0], [True, False])
     np.testing.assert_array_equal(again.genotypes[:, [0]][:], expected[:, [11]])
     assert again.variants.names == ("rs11_A", "rs7_G")
@@ -58,7 +60,7 @@ def test_lists_select_people_and_variants(bed: Path, tmp_path: Path) -> None:
         "keep": "fp1 p1\nfp5\tp5 more\nfp12 p12\nelse where\n\n",
         "remove": "#FID IID\nfp5 p5\n",
         "extract": "rs3\nrs9 rs4\nrs1000\n",
-        "exclude": "rs4\n",
+        "exclude_variants": "rs4\n",
         "no_fit": "fp12 p12\n",
     }
     for name, text in lists.items():
@@ -126,8 +128,8 @@ def test_lists_that_leave_nothing_are_refused(bed: Path, tmp_path: Path) -> None
         read_plink(bed, GenotypeFilters(keep=listed))
     with pytest.raises(InputError, match="No variants"):
         read_plink(bed, GenotypeFilters(extract=listed))
-    with pytest.raises(InputError, match="lacks 1 of the 1 variants"):
-        read_plink(bed).take_named(["rs0_G"])
+    with pytest.raises(InputError, match="lacks 1 of the 2 variants"):
+        read_plink(bed).take_named(["rs0_G", "rs0_C"])
     with pytest.raises(InputError, match="cannot be read"):
         read_plink(bed, GenotypeFilters(keep=tmp_path / "nowhere"))
     listed.write_bytes(b"\xff")

@@ -31,6 +31,8 @@ _ALLOWED_WITH_STUDY = (
         "Counts of single cells, prepared by the usual recipe:",
         "  eigenfed fit a.h5ad b.h5ad c.h5ad -k 50 --prepare normalize:10000 \\",
         "    --prepare select:2000 --prepare log1p --prepare standardize:10",
+        "Components of ancestry from PLINK files, without relatives, which are projected:",
+        "  eigenfed fit a.bed b.bed c.bed -k 10 --secure --no-fit relatives.txt -o ancestry",
         "Rehearse a study of eigenfed init with the files of its sites:",
         "  eigenfed fit --study study.toml sites/*/site.toml -o result",
     ),
@@ -239,8 +241,8 @@ def _open_tables(
                 own = inputs.get_options(sites[site])
                 names[site] = read_feature_names(sites[site], id_column, own)
         known = [found for found in names.values() if found is not None]
-        held = [set(found) for found in known]
-        wanted = [name for name in known[0] if all(name in f for f in held)] if known else None
+        shared = set(known[0]).intersection(*known) if known else set()
+        wanted = [name for name in known[0] if name in shared] if known else None
         differ = wanted is not None and any(len(found) > len(wanted) for found in known)
         if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
             return {

@@ -56,6 +56,16 @@ _FILES = (
         is_flag=True,
         help='Use only the features of .h5ad files that var["highly_variable"] marks.',
     ),
+    *(
+        click.option(f"--{name}", type=FILE, metavar="LIST", help=text)
+        for name, text in (
+            ("keep", "People of .bed files to use: a file with family and person on each line."),
+            ("remove", "People of .bed files to leave out."),
+            ("no-fit", "People of .bed files to project and not to fit, such as relatives."),
+            ("extract", "Variants of .bed files to use: a file with an identifier on each line."),
+            ("exclude-variants", "Variants of .bed files to leave out."),
+        )
+    ),
     click.option(
         "--manifest",
         type=FILE,
@@ -137,6 +147,7 @@ def _collect(
     if name == "inputs":
         own += ["exclude", "layer", "highly_variable", "cache", "drop_cache"]
         own += ["manifest", "ambiguous"]
+        own += ["keep", "remove", "no_fit", "extract", "exclude_variants"]
 
     @functools.wraps(function)
     def call(console: Any, **options: Any) -> Any:
@@ -164,6 +175,11 @@ def _make_inputs(
     drop_cache: bool,
     manifest: Path | None,
     ambiguous: str,
+    keep: Path | None,
+    remove: Path | None,
+    no_fit: Path | None,
+    extract: Path | None,
+    exclude_variants: Path | None,
     **dialect: Any,
 ) -> Inputs:
     from eigenfed.data.genotype_filters import GenotypeFilters
@@ -174,7 +190,9 @@ def _make_inputs(
         exclude,
         layer=layer,
         highly_variable=highly_variable,
-        filters=GenotypeFilters(manifest=manifest, ambiguous=ambiguous),
+        filters=GenotypeFilters(
+            keep, remove, extract, exclude_variants, no_fit, manifest, ambiguous
+        ),
     )
     return Inputs(options, cache, not drop_cache)
 

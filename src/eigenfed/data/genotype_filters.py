@@ -22,7 +22,7 @@ class GenotypeFilters:
     ----------
     keep, remove : path, optional
         People to use, or to leave out: the first two columns are family and person.
-    extract, exclude : path, optional
+    extract, exclude_variants : path, optional
         Variants to use, or to leave out: an identifier on each line.
     no_fit : path, optional
         People who are projected and not fitted, such as relatives of others.
@@ -47,7 +47,7 @@ class GenotypeFilters:
     keep: PathLike | None = None
     remove: PathLike | None = None
     extract: PathLike | None = None
-    exclude: PathLike | None = None
+    exclude_variants: PathLike | None = None
     no_fit: PathLike | None = None
     manifest: PathLike | None = None
     ambiguous: str = "drop"
@@ -73,7 +73,7 @@ class GenotypeFilters:
 
     def select_variants(self, identifiers: Sequence[str]) -> Flags:
         """Return which variants are used."""
-        return _select_listed(identifiers, self.extract, self.exclude, _read_words)
+        return _select_listed(identifiers, self.extract, self.exclude_variants, _read_words)
 
 
 def _select_listed(

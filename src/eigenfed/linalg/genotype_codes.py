@@ -36,6 +36,27 @@ def pack_mask(people: npt.NDArray[np.int64], width: int) -> Packed:
     return mask
 
 
+def pack_copies(copies: npt.NDArray[np.int8]) -> Packed:
+    """Pack a table of people x variants into bytes of four genotypes, a row for each variant.
+
+    Parameters
+    ----------
+    copies : ndarray of int8, shape (n, d)
+        Copies of the counted allele, 0 to 2; below 0 where the genotype is missing.
+
+    Examples
+    --------
+    >>> pack_copies(np.array([[2], [-1], [1], [0], [2]], dtype=np.int8)).tolist()
+    [[228, 0]]
+    """
+    codes = np.array([3, 2, 0, 1], dtype=np.uint8)[np.where(copies < 0, 3, copies)].T
+    padded = np.pad(codes, ((0, 0), (0, -len(copies) % 4)))
+    packed = np.zeros((len(padded), padded.shape[1] // 4), dtype=np.uint8)
+    for place in range(4):
+        packed |= padded[:, place::4] << np.uint8(2 * place)
+    return packed
+
+
 def count_codes(packed: Packed, mask: Packed) -> npt.NDArray[np.int64]:
     """Count the codes of some people, by variant.
 

@@ -105,17 +105,28 @@ class PlinkFile:
         return replace(self, genotypes=table, variants=manifest)
 
     def take_named(self, names: Sequence[str]) -> "PlinkFile":
-        """Return the variants of these names, in this order."""
+        """Return the variants of these names, in this order.
+
+        Where a name counts the other allele of a variant, its copies are counted.
+        """
         if list(names) == list(self.variants.names):
             return self
         places = {name: place for place, name in enumerate(self.variants.names)}
-        absent = sum(name not in places for name in names)
+        everything = np.arange(len(self.variants))
+        turned = self.variants.take(everything, np.ones(len(everything), np.bool_))
+        others = {name: place for place, name in enumerate(turned.names)}
+        absent = sum(name not in places and name not in others for name in names)
         if absent:
             raise InputError(
-                f"{self.path} lacks {absent} of the {len(names)} variants, or counts the other "
-                "allele of them. Match the sites' variants first."
+                f"{self.path} lacks {absent} of the {len(names)} variants, or has other alleles "
+                "of them. Match the sites' variants first."
             )
-        return self.take_variants(np.array([places[name] for name in names], dtype=np.int64))
+        swapped = [name not in places for name in names]
+        order = [
+            others[name] if other else places[name]
+            for name, other in zip(names, swapped, strict=True)
+        ]
+        return self.take_variants(np.array(order, dtype=np.int64), swapped)
 
 
 def read_plink(path: str | os.PathLike[str], filters: GenotypeFilters | None = None) -> PlinkFile:

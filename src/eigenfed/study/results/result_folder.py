@@ -271,12 +271,13 @@ def _feature_names(pca: FederatedPCA) -> list[str]:
     names = getattr(pca, "feature_names_in_", None)
     if names is None:
         return [f"x{place}" for place in range(pca.n_features_in_)]
-    if any(len(str(name).splitlines()) != 1 for name in names):
+    listed = list(map(str, names))
+    if not all(listed) or len("\n".join(listed).splitlines()) != len(listed):
         raise InputError(
             "The name of a feature is empty or contains a line break, and features.txt holds one "
             "name per line. Rename the feature."
         )
-    return [str(name) for name in names]
+    return listed
 
 
 def _select_names(pca: FederatedPCA, names: list[str]) -> list[str]:
