@@ -93,6 +93,10 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_child_processes_and_other_scales_give_the_components_of_a_table",
         "test_missing_genotypes_differ_from_plink_by_its_divisor_only",
     ),
+    "tests/estimators/test_genotype_qc.py": (
+        "test_filters_keep_what_plink2_keeps",
+        "test_processes_and_people_who_are_not_fitted",
+    ),
     "tests/estimators/test_prepare.py": ("test_privacy_allows_steps_within_a_row_and_no_others",),
     "tests/estimators/test_resumable_run.py": (
         "test_a_path_that_cannot_be_written_is_refused",
@@ -276,6 +280,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_what_no_command_can_say_python_can",
     ),
     "tests/security/test_beyond_the_meter.py": ("test_replies_follow_from_what_the_meter_counted",),
+    "tests/security/test_genotype_lies.py": (
+        "test_what_is_seen_of_a_site_does_not_depend_on_its_genotypes",
+    ),
     "tests/security/test_hostile_files.py": (),
     "tests/security/test_mutation_walk.py": (),
     "tests/study/config/test_study_file.py": (

@@ -1,8 +1,8 @@
 """Regions of the human genome with linkage disequilibrium over millions of bases.
 
-The lists are the usual ones: for GRCh37 that of the University of Michigan, after [Price2008]; for
-GRCh38 its conversion after [Anderson2010]. Fragments below 1000 bases, which are left over from the
-conversion, and those inside another region are left out.
+The lists are the usual ones: for GRCh37 that of the University of Michigan, after Price et al.
+2008; for GRCh38 its conversion after Anderson et al. 2010. Fragments below 1000 bases, which are
+left over from the conversion, and those inside another region are left out.
 """
 
 import numpy as np

@@ -5,7 +5,7 @@ distribution in equilibrium. The ratio of its neighbouring probabilities is a ra
 integers, so that probabilities relative to that of the observed table are products of such ratios:
 no logarithm of a factorial, whose rounding error grows with n, is needed. The p-value is the
 probability of all tables that are less probable than the observed one, plus half of that of those
-which are as probable ([Graffelman2013]).
+which are as probable (Graffelman and Moreno 2013).
 """
 
 import numpy as np
