@@ -21,6 +21,7 @@ from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.data.variant_steps import PruneLd
 from eigenfed.errors import InputError
+from eigenfed.linalg.genotype_codes import decode_rows
 from eigenfed.linalg.ld_pruning import are_sorted, find_window_ends, list_pairs
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries
@@ -42,7 +43,7 @@ from eigenfed.protocol.study import Study
 _TILE_PAIRS = 1 << 20
 """Most products in a reply, unless a single variant has more."""
 _LARGEST_COPIES = 2.0
-_BLOCK = 64
+_BLOCK = 128
 """Variants multiplied at a time with all that follow them in their windows."""
 
 
@@ -162,12 +163,12 @@ def _multiply(
     table: Genotypes, weights: Array | None, mean: Array, ends: Places, start: int, stop: int
 ) -> Iterator[Array]:
     """Yield the products of some variants at a time with all that follow them in their windows."""
-    fitted = slice(None) if weights is None else weights > 0.0
+    people = table.people if weights is None else table.people[weights > 0.0]
+    centred = np.nan_to_num(table.values() - mean[:, None], nan=0.0)
     for first in range(start, stop, _BLOCK):
         last = min(first + _BLOCK, stop)
         reach = slice(first, int(ends[last - 1]))
-        copies = table.dosages(reach)[fitted] - mean[reach]
-        copies[np.isnan(copies)] = 0.0
+        copies = decode_rows(table.tile(reach), centred[reach], people)
         products = copies[:, : last - first].T @ copies
         one, other = list_pairs(ends, first, last)
         yield products[one - first, other - first]
