@@ -79,7 +79,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def _project_packed(self, X: Genotypes) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()
-        view = view_rows(Source(X), mean, np.ones(len(mean)) if scale is None else scale)
+        divisor = np.ones(len(mean)) if scale is None else scale
+        # Seven digits are more than genotypes of one person determine.
+        view = view_rows(Source(X), mean, divisor, single=True)
         scores = view.multiply(np.ascontiguousarray(components.T))
         return scores / self._deviations() if self.whiten else scores
 
