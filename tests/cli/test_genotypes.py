@@ -102,7 +102,7 @@ def test_new_people_are_projected_also_where_the_other_allele_is_counted(folder:
     )
     run = eigenfed("project", out, str(turned), "-o", str(folder / "turned.npy"))
     assert run.exit_code == 0, run.output
-    np.testing.assert_allclose(np.load(folder / "turned.npy"), np.load(scores), atol=1e-9)
+    np.testing.assert_allclose(np.load(folder / "turned.npy"), np.load(scores), atol=1e-4)
     lacking = write_plink(folder / "few.bed", copies[:, :9])
     run = eigenfed("project", out, str(lacking))
     assert run.exit_code != 0

@@ -151,7 +151,8 @@ def test_single_precision_errs_by_less_than_the_certificate_adds(
     copies: npt.NDArray[np.int8], tmp_path: Path
 ) -> None:
     from eigenfed.data.packed_rows import view_rows
-    from eigenfed.protocol.exact.moments import Moments, find_genotype_scale
+    from eigenfed.protocol.exact.frame_checks import find_genotype_scale
+    from eigenfed.protocol.exact.moments import Moments
     from eigenfed.protocol.exact.rounding import bound_rounding
 
     source = read_plink(write_plink(tmp_path / "a.bed", copies)).source
@@ -184,7 +185,7 @@ def test_relatives_are_projected_and_not_fitted(
     scores = np.concatenate(
         [pca.transform_aligned(tables[name].source.X) for name in sorted(tables)]
     )
-    assert len(scores) == len(copies)
+    assert len(scores) == len(copies) == pca.n_samples_ + 4
     assert find_angles(scores[~out], vectors).max() < 0.1
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated_study import check_split, make_study, resolve_auto
@@ -40,6 +41,13 @@ from eigenfed.protocol.study import BY_SITE
 from eigenfed.transport.engine import as_engine
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage
+
+
+def _count_rows(source: Source) -> int:
+    """Return the number of rows, without people who are projected and not fitted."""
+    if source.weights is None or not isinstance(source.X, Genotypes):
+        return source.n
+    return int(np.count_nonzero(source.weights))
 
 
 class FederatedEstimator(ResultTable, Projection, BaseEstimator):
@@ -213,7 +221,7 @@ class FederatedEstimator(ResultTable, Projection, BaseEstimator):
     ) -> Self:
         parameters = resolve_auto(self._study_parameters(), sources)
         privacy, seed = parameters["privacy"], parameters["random_state"]
-        counts = [source.n for source in sources.values()]
+        counts = [_count_rows(source) for source in sources.values()]
         n = sum(counts) if parameters["split"] == "samples" else counts[0]
         n = n if growing is None else growing.n_rows
         conditions.check(sources)

@@ -82,7 +82,9 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         selected = self._preparation().selected
         if selected is not None:
             X = X.select_variants(selected)
-        view = view_rows(Source(X), mean, np.ones(len(mean)) if scale is None else scale)
+        divisor = np.ones(len(mean)) if scale is None else scale
+        # Seven digits are more than genotypes of one person determine.
+        view = view_rows(Source(X), mean, divisor, single=True)
         scores = view.multiply(np.ascontiguousarray(components.T))
         return scores / self._deviations() if self.whiten else scores
 

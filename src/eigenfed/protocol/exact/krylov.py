@@ -76,6 +76,10 @@ class Krylov(Method):
             return products
         return sequence(products, optional("remainder"))
 
+    def keeps_directions(self, study: Study) -> bool:
+        """Whether a site needs the directions later: only for a rigorous certificate."""
+        return study.certify == "rigorous"
+
     def finds_count(self) -> bool:
         """Whether the number of components may depend on the rows: yes."""
         return True
