@@ -35,6 +35,7 @@ from eigenfed.data.cache import (
 )
 from eigenfed.data.column_names import list_features, select_features
 from eigenfed.data.copy_files import read_row_ids
+from eigenfed.data.harmonise import describe_matches
 from eigenfed.data.read_options import CELL_KINDS, NAMED_KINDS, TEXT_KINDS, ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
@@ -210,7 +211,9 @@ def _open_bed(path: Path, columns: Sequence[str] | None, options: ReadOptions) -
     opened = read_plink(path, options.filters)
     if columns is not None:
         opened = opened.take_named(columns)
-    return FileTable(opened.source, path, None, opened.row_ids, plink=opened)
+    loci = opened.genotypes.loci
+    notes = () if loci is None or loci.matched is None else (describe_matches(path, loci.matched),)
+    return FileTable(opened.source, path, None, opened.row_ids, notes, opened)
 
 
 def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:

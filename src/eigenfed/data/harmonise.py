@@ -23,6 +23,7 @@ variants fell into each class, and which ones the site can use (`protocol.exact.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -125,6 +126,19 @@ def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop"
     swapped = np.isin(kinds, (_SWAPPED, _FLIP_SWAPPED))
     counts = np.bincount(kinds, minlength=len(CLASSES))
     return Matches(places, swapped, counts, len(own) - known)
+
+
+def describe_matches(path: Path, counts: Places) -> str:
+    """Return in a sentence how the variants of a file were matched to the manifest.
+
+    Examples
+    --------
+    >>> describe_matches(Path("a.bed"), np.array([7, 2, 0, 0, 0, 0, 0, 1]))
+    'a.bed: of 10 variants of the manifest, 7 same, 2 swapped, 1 absent.'
+    """
+    named = zip(CLASSES, counts.tolist(), strict=True)
+    found = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in named if n)
+    return f"{path.name}: of {int(counts.sum())} variants of the manifest, {found}."
 
 
 def _choose(
