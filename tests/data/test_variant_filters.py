@@ -36,6 +36,9 @@ def test_thresholds_keep_what_is_equal_to_them_and_attrition_adds_up() -> None:
     loci = Loci(np.array([1, 1, 1, 23, 1, 6]), np.array([5, 6, 7, 8, 9, 10]))
     steps = as_steps(["autosomes", "call_rate:0.98", "maf:0.01", "hwe:1e-6", "ld"])
     kept, table = filter_variants(steps, counts, loci)
+    nearby = Loci(np.full(6, 6), 25_000_000 + np.arange(-3, 3))
+    outside, _ = filter_variants(as_steps(["exclude_long_range_ld"]), counts, nearby)
+    assert outside.tolist() == [True, True, True, False, False, False]
     assert kept.tolist() == [True, False, False, False, False, False]
     assert table == (
         Attrition("variants of the study", 0, 6),

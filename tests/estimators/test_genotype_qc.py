@@ -11,15 +11,25 @@ import numpy.typing as npt
 import pytest
 
 from eigenfed import FederatedPCA, Policy
+from eigenfed.arrays import Arrays
 from eigenfed.data.files import FileTable, open_table
 from eigenfed.data.genotype_filters import GenotypeFilters
+from eigenfed.data.loci import Loci
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.plink import PlinkFile, read_plink
+from eigenfed.data.source import Source
+from eigenfed.data.steps import as_steps
 from eigenfed.errors import InputError, ProtocolError, SiteRefused
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.release import Reveals
+from eigenfed.protocol.core import TOTAL, plain_sum
+from eigenfed.protocol.exact.quality_control import collect_variants
+from eigenfed.protocol.exact.variant_counts import VariantCountsRequest
+from eigenfed.protocol.exact.variant_products import VariantProductsRequest
+from eigenfed.protocol.study import Study
 from federation import DATA
 from genotype_files import draw_genotypes, write_plink
+from hostile import Lone
 from oracles import enumerate_midp, prune_plainly
 
 Copies = npt.NDArray[np.int8]
@@ -225,6 +235,37 @@ def test_an_empty_set_is_an_error_with_its_table(copies: Copies, tmp_path: Path)
     with pytest.raises(SiteRefused, match="few people"):
         pca.fit_sites(paths, policies=few)
     assert FederatedPCA(2, prepare=["maf"]).fit_sites(paths, policies=few).settings_["secure"]
+
+
+def test_variants_out_of_order_are_not_pruned(copies: Copies, tmp_path: Path) -> None:
+    for name, path in write_sites(tmp_path, copies).items():
+        lines = path.with_suffix(".bim").read_text().splitlines()
+        lines[3], lines[4] = lines[4], lines[3]
+        path.with_suffix(".bim").write_text("\n".join(lines) + "\n")
+        source = read_plink(path).source
+        with pytest.raises(InputError, match="sorted by chromosome and position"):
+            fit({name: source})
+        assert len(list_kept(fit({name: source}, prepare=["maf:0.1"]))) > 3
+        request = VariantProductsRequest(passed=np.arange(D), mean=np.ones(D))
+        study = Study((name,), 2, "krylov", prepare=as_steps(STEPS))
+        lone = Lone.of(source, study)
+        lone.open()
+        lone.reply(VariantCountsRequest())
+        assert lone.request(request).code == "invalid"
+    with pytest.raises(InputError, match="require genotypes"):
+        next(collect_variants(plain_sum, study, None))
+    protocol = collect_variants(
+        plain_sum, study, Loci(np.ones(1, dtype=int), np.ones(1, dtype=int))
+    )
+    next(protocol)
+    with pytest.raises(ProtocolError, match="other variants than the study"):
+        protocol.send({TOTAL: lone_reply(source, study)})
+
+
+def lone_reply(source: Source, study: Study) -> Arrays:
+    lone = Lone.of(source, study)
+    lone.open()
+    return lone.reply(VariantCountsRequest())
 
 
 def run_plink(*arguments: object) -> None:
