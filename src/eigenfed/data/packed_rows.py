@@ -84,15 +84,15 @@ class PackedRows(Prepared):
         everyone = np.zeros((4 * table.packed.shape[1], sided.shape[1]), dtype=self._dtype)
         everyone[table.people] = weighted
         sums, flags = weighted.sum(axis=0), table.counts.missing > 0
-        signs = np.where(table.swapped, -1.0, 1.0)[:, None]
+        signs = np.where(table.swapped, -1.0, 1.0) / self.scale
+        shifts = (1.0 - self.mean) / self.scale
         found = np.empty((self.source.d, sided.shape[1]))
 
         def add_span(span: slice) -> None:
             over, absent = adjoin_tile(table.tile(span), everyone, flags[span], kernels)
             part = found[span]
-            np.multiply(over, signs[span], out=part)
-            part += (1.0 - self.mean[span, None]) * (sums - absent)
-            part /= self.scale[span, None]
+            np.multiply(over, signs[span, None], out=part)
+            part += shifts[span, None] * (sums - absent if flags[span].any() else sums)
 
         flops = 2.0 * self.source.d * sided.size
         for _ in map_in_order(add_span, self._spans(), flops=flops):

@@ -247,7 +247,7 @@ def _split_fields(path: Path, data: bytes) -> list[list[str]]:
     starts = ~is_space
     starts[1:] &= is_space[:-1]
     # The number of fields that have begun before each end of a line.
-    before = np.cumsum(starts, dtype=np.int64)[codes == ord("\n")]
+    before = np.searchsorted(np.flatnonzero(starts), np.flatnonzero(codes == ord("\n")))
     try:
         fields = data.decode("utf-8").split()
     except UnicodeDecodeError:

@@ -46,6 +46,8 @@ def check_scale(terms: Terms, scale: Array, mean: Array) -> None:
     if not terms.study.scale and (scale != 1.0).any():
         raise InputError("The study does not scale rows, so the scale must be 1.")
     if terms.study.scale == GENOTYPE:
+        if not ((mean >= 0.0) & (mean <= 2.0)).all():
+            raise InputError("The mean number of copies of an allele must be from 0 to 2.")
         rounding = _NARROW if terms.narrow else _SAME
         if not (np.abs(scale / find_genotype_scale(mean) - 1.0) <= rounding).all():
             raise InputError("The scale of genotypes must be the one that follows from the mean.")

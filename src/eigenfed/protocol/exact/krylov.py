@@ -23,6 +23,7 @@ from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import UpperBound
+from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.cost_rates import time_lanczos
@@ -151,7 +152,9 @@ def lanczos(
     """
     d = len(products.moments.mean)
     gaussian = rng.standard_normal((d, _choose_width(k, d, study.certify)))
-    space = BlockLanczos(np.linalg.qr(gaussian).Q)
+    with one_blas_thread:
+        space = BlockLanczos(np.linalg.qr(gaussian).Q)
+        start = math.sqrt(float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1]))
     while True:
         space.take((yield from products.of(space.block)))
         is_known = True
@@ -180,7 +183,6 @@ def lanczos(
     if study.certify:
         if study.split == "features":
             residual, ritz = _map_to_features(products, space, residual, ritz)
-        start = float(np.linalg.norm(gaussian, 2))
         above = yield from _bound_unwanted(products, space, ritz, start, study)
         if len(ritz.values) == k < d:
             # Nothing is known of the next eigenvalue but its bound.
