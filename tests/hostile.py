@@ -7,6 +7,7 @@ from typing import Any
 
 from eigenfed.arrays import Arrays
 from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, observe, run_probed
+from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
@@ -44,7 +45,7 @@ class Lone:
         """Put rows behind the gate of the study's first site, and open a run."""
         site = Site(
             study.sites[0],
-            Source.of(rows),
+            as_source(rows),
             coordinator=COORDINATOR.public,
             policy=policy,
             ledger=ledger,
@@ -86,7 +87,7 @@ def sites_of(
         rules = replace(rules, budget=budget, trusts_coordinator=privacy.trust == "central")
 
     def maker(name: str) -> Callable[[], Site]:
-        source = Source.of(tables[name])
+        source = as_source(tables[name])
         return lambda: Site(
             name,
             source,
@@ -113,8 +114,14 @@ def walk(
         coordinator=COORDINATOR,
         roster=roster_of(tables) if study.masked else None,
         rows=len(next(iter(tables.values()))) if study.split == "features" else None,
+        loci=find_loci(as_source(tables[target]).X),
         check=check,
     )
+
+
+def as_source(rows: Any) -> Source:
+    """Return rows as a source, unless they are one."""
+    return rows if isinstance(rows, Source) else Source.of(rows)
 
 
 def identities_of(names: Iterable[str]) -> dict[str, Identity]:

@@ -1,5 +1,7 @@
 """What pooling all rows would have given, computed the plain way."""
 
+from fractions import Fraction
+from math import factorial
 from typing import NamedTuple
 
 import numpy as np
@@ -32,3 +34,34 @@ def power_law(n: int, d: int, alpha: float, seed: int = 0) -> Array:
     basis = np.linalg.qr(rng.standard_normal((d, d)))[0]
     rows: Array = (rng.standard_normal((n, d)) * np.arange(1, d + 1) ** (-alpha / 2)) @ basis.T
     return rows
+
+
+def enumerate_midp(two: int, one: int, none: int) -> float:
+    """Return the mid-p value from all tables with the same copies of both alleles, in fractions."""
+    n, copies = two + one + none, 2 * two + one
+    found = {}
+    for heterozygotes in range(copies % 2, min(copies, 2 * n - copies) + 1, 2):
+        twos = (copies - heterozygotes) // 2
+        nones = n - heterozygotes - twos
+        ways = factorial(twos) * factorial(heterozygotes) * factorial(nones)
+        found[heterozygotes] = Fraction(factorial(n) * 2**heterozygotes, ways)
+    observed = found[one]
+    less = sum(p for p in found.values() if p < observed)
+    same = sum(p for p in found.values() if p == observed)
+    return float((less + same / 2) / sum(found.values()))
+
+
+def prune_plainly(r2: Array, ends: list[int], frequency: Array, most: float) -> list[bool]:
+    """Go through every window, pair by pair, until none of its pairs is correlated."""
+    kept = [True] * len(ends)
+    for start, end in enumerate(ends):
+        changed = True
+        while changed:
+            changed = False
+            for i in range(start, end):
+                for j in range(i + 1, end):
+                    if kept[i] and kept[j] and r2[i, j] > most:
+                        kept[i if frequency[i] < frequency[j] else j] = False
+                        changed = True
+                        break
+    return kept

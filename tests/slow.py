@@ -42,6 +42,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_demo_says_where_the_result_is_and_keeps_what_is_there",
         "test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one",
     ),
+    "tests/cli/test_genotypes.py": ("test_the_demo_finds_simulated_ancestry",),
     "tests/cli/test_fit.py": (
         "test_a_private_result_has_its_statement_and_no_scores",
         "test_scores_of_a_private_result_are_said_not_to_be_private",
@@ -95,6 +96,15 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/estimators/test_file_sites.py": (
         "test_files_of_every_kind_give_the_result_of_their_tables",
     ),
+    "tests/estimators/test_genotypes.py": (
+        "test_a_thousand_genomes_have_the_components_of_plink2_however_they_are_split",
+        "test_child_processes_and_other_scales_give_the_components_of_a_table",
+        "test_missing_genotypes_differ_from_plink_by_its_divisor_only",
+    ),
+    "tests/estimators/test_genotype_qc.py": (
+        "test_filters_keep_what_plink2_keeps",
+        "test_processes_and_people_who_are_not_fitted",
+    ),
     "tests/estimators/test_prepare.py": ("test_privacy_allows_steps_within_a_row_and_no_others",),
     "tests/estimators/test_resumable_run.py": (
         "test_a_path_that_cannot_be_written_is_refused",
@@ -116,6 +126,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_command_line_has_both_options",
     ),
     "tests/linalg/test_compress.py": (),
+    "tests/linalg/test_genotype.py": ("test_what_numba_compiles_afresh_is_what_it_has_cached",),
     "tests/linalg/test_lanczos.py": ("test_the_basis_stays_orthonormal_and_residuals_are_true",),
     "tests/linalg/test_spiked.py": (
         "test_a_strange_direction_mixes_with_those_it_comes_near",
@@ -278,6 +289,9 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_what_no_command_can_say_python_can",
     ),
     "tests/security/test_beyond_the_meter.py": ("test_replies_follow_from_what_the_meter_counted",),
+    "tests/security/test_genotype_lies.py": (
+        "test_what_is_seen_of_a_site_does_not_depend_on_its_genotypes",
+    ),
     "tests/security/test_hostile_files.py": (),
     "tests/security/test_mutation_walk.py": (),
     "tests/study/config/test_study_file.py": (
@@ -327,6 +341,8 @@ SLOW: dict[str, tuple[str, ...]] = {
 
 
 MEASURED: dict[str, tuple[str, ...]] = {
+    "tests/linalg/test_genotype.py": (),
+    "tests/cli/test_genotypes.py": (),
     "src/eigenfed/study/planning/noise_forecast.py": (),
     "tests/audit/test_hostile_coordinator.py": (
         "test_the_command_tells_on_one_page_what_a_liar_gets",

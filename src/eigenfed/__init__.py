@@ -22,6 +22,15 @@ from eigenfed.errors import (
 
 if TYPE_CHECKING:
     from eigenfed.data.steps import Log1p, NormalizeCounts, SelectVariable, Standardize
+    from eigenfed.data.variant_steps import (
+        Autosomes,
+        CallRate,
+        ExcludeLongRangeLd,
+        HardyWeinberg,
+        Matched,
+        MinorAlleleFrequency,
+        PruneLd,
+    )
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.estimators.federated_svd import FederatedSVD
     from eigenfed.estimators.streaming import StreamingPCA
@@ -46,18 +55,24 @@ if TYPE_CHECKING:
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 
 __all__ = [
+    "Autosomes",
     "Budget",
     "BudgetExceeded",
+    "CallRate",
     "Covariance",
     "DataError",
     "EigenfedError",
+    "ExcludeLongRangeLd",
     "Factors",
     "FederatedPCA",
     "FederatedSVD",
+    "HardyWeinberg",
     "InputError",
     "Krylov",
     "Log1p",
+    "Matched",
     "Merge",
+    "MinorAlleleFrequency",
     "NoiseWarning",
     "NormalizeCounts",
     "Policy",
@@ -65,6 +80,7 @@ __all__ = [
     "Privacy",
     "PrivacyError",
     "ProtocolError",
+    "PruneLd",
     "Randomized",
     "Region",
     "RegionReport",
@@ -82,6 +98,13 @@ __all__ = [
 _HOMES = {
     "Log1p": "data.steps",
     "NormalizeCounts": "data.steps",
+    "Autosomes": "data.variant_steps",
+    "CallRate": "data.variant_steps",
+    "ExcludeLongRangeLd": "data.variant_steps",
+    "HardyWeinberg": "data.variant_steps",
+    "Matched": "data.variant_steps",
+    "MinorAlleleFrequency": "data.variant_steps",
+    "PruneLd": "data.variant_steps",
     "SelectVariable": "data.steps",
     "Standardize": "data.steps",
     "FederatedPCA": "estimators.federated",

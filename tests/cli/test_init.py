@@ -25,7 +25,7 @@ def test_what_is_written_holds_as_it_is(tmp_path: Path) -> None:
         assert not site.data.exists()
         assert site.ledger is not None
         assert not site.share_scores
-        assert site.policy == Policy(min_rows=10)
+        assert site.policy == Policy(min_rows=10, min_counted=100)
 
 
 def test_a_private_study_has_its_terms_and_every_site_a_budget(tmp_path: Path) -> None:

@@ -2,11 +2,11 @@
 
 import pytest
 
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.steps import (
     STEPS,
     Log1p,
     NormalizeCounts,
-    PrepareStep,
     SelectVariable,
     Standardize,
     as_steps,

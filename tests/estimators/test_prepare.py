@@ -21,7 +21,7 @@ from eigenfed import (
 )
 from eigenfed.arrays import Array
 from eigenfed.data import prepared_rows
-from eigenfed.data.steps import PrepareStep
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.errors import InputError, PrivacyError, SiteRefused
 from eigenfed.linalg.dispersion import select_variable
 from eigenfed.privacy.policy import Policy

@@ -25,6 +25,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.audit.lies import generate_lies
+from eigenfed.data.loci import Loci
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
@@ -162,6 +163,7 @@ def run_probed(
     coordinator: Identity,
     roster: Roster | None = None,
     rows: int | None = None,
+    loci: Loci | None = None,
     check: Check | None = None,
 ) -> list[Step]:
     """Run a study with one site probed at every message.
@@ -179,6 +181,8 @@ def run_probed(
         The sites, for secure aggregation.
     rows : int, optional
         Number of rows, if the features are split over the sites.
+    loci : Loci, optional
+        Where the variants of genotypes lie.
     check : callable, optional
         Called with the copy, the request and the reply if a lie was answered.
     """
@@ -186,7 +190,7 @@ def run_probed(
     sites: dict[str, Answering] = {
         name: probe if name == target else make() for name, make in makers.items()
     }
-    _run(study, study, sites, coordinator, roster, rows)
+    _run(study, study, sites, coordinator, roster, rows, loci)
     return probe.steps
 
 
@@ -206,12 +210,14 @@ def _run(
     coordinator: Identity,
     roster: Roster | None,
     rows: int | None,
+    loci: Loci | None = None,
 ) -> None:
     """Run `study` at sites at which `opened` was opened, which may be another study."""
     transport = LocalTransport(sites, run=_RUN, workers=1)
     transport.open_with(open_message(_RUN, opened, opened.method, coordinator))
     total = plain_sum if roster is None else SecureSum(roster, run=_RUN)
-    drive(pca(study, rng=np.random.default_rng(0), total=total, rows=rows), transport)
+    rng = np.random.default_rng(0)
+    drive(pca(study, rng=rng, total=total, rows=rows, loci=loci), transport)
 
 
 @dataclass(frozen=True)

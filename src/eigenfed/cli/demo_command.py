@@ -16,7 +16,7 @@ _METHODS = ("covariance", "krylov", "merge")
 
 
 @click.command(
-    epilog=example("eigenfed demo -o eigenfed-demo"),
+    epilog=example("eigenfed demo -o eigenfed-demo", "eigenfed demo --gwas -o ancestry"),
     short_help="Run a complete study on generated data.",
 )
 @click.option(
@@ -34,14 +34,20 @@ _METHODS = ("covariance", "krylov", "merge")
     show_default=True,
     help="Seed of the generated rows and of the public random start.",
 )
+@click.option(
+    "--gwas", is_flag=True, help="Use genotypes of three cohorts; needs eigenfed[genotypes]."
+)
 @options.force
 @print_result
-def demo(console: Console, out: Path, seed: int, force: bool) -> CommandResult:
+def demo(console: Console, out: Path, seed: int, gwas: bool, force: bool) -> CommandResult:
     """Compute one PCA over three simulated hospitals, and compare it with the pooled PCA.
 
     The hospitals differ in their numbers of rows and in their means, and have missing entries. No
-    row leaves a hospital. The result folder is like that of eigenfed fit.
+    row leaves a hospital. The result folder is like that of eigenfed fit. With --gwas the sites are
+    cohorts with shared ancestry, and the components are those of ancestry.
     """
+    if gwas:
+        return _show_ancestry(console, out, seed, force)
     import numpy as np
 
     from eigenfed.estimators.federated import FederatedPCA
@@ -82,6 +88,72 @@ def demo(console: Console, out: Path, seed: int, force: bool) -> CommandResult:
     data = {"folder": str(out), "methods": found, "averaged_angle": averaged, "result": facts}
     data["report"] = str(pages.shared)
     return CommandResult(data, _format_page(data))
+
+
+def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> CommandResult:
+    """Find the components of ancestry of three simulated cohorts, by secure aggregation."""
+    import numpy as np
+
+    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.report.html import write_pages
+    from eigenfed.study.demo_genotypes import (
+        K,
+        explain_ancestry,
+        find_pooled_vectors,
+        list_variants,
+        simulate_cohorts,
+    )
+    from eigenfed.study.results.result_folder import check_free, write_result
+    from eigenfed.study.scores import Projected
+
+    check_free(out, force=force)
+    cohorts = simulate_cohorts(np.random.default_rng(seed))
+    console.note(f"Running krylov over {', '.join(cohorts)}, by secure aggregation.")
+    sources = {name: cohort.source for name, cohort in cohorts.items()}
+    pca = FederatedPCA(K, secure=True, random_state=seed).fit_sites(sources)
+    rows = {
+        name: Projected(
+            pca.transform_aligned(source.X), tuple(f"{name} p{i}" for i in range(source.n))
+        )
+        for name, source in sources.items()
+    }
+    # Everybody is simulated, so that the shared report may show single people.
+    facts = write_result(
+        out,
+        pca,
+        sites=sources,
+        rows=rows,
+        share_scores=list(rows),
+        variants=list_variants(),
+        force=force,
+    )
+    pages = write_pages(out)
+    clear = int(np.count_nonzero(pca.certificate_.converged)) if pca.certificate_ else 0
+    scores = np.concatenate([rows[name].scores for name in cohorts])[:, :clear]
+    pooled = find_pooled_vectors(cohorts, clear)
+    units = scores / np.linalg.norm(scores, axis=0)
+    cosines = np.minimum(np.abs(np.sum(units * pooled, axis=0)), 1.0)
+    data: dict[str, Any] = {
+        "folder": str(out),
+        "report": str(pages.shared),
+        "converged": clear,
+        "angle": float(np.arccos(cosines).max(initial=0.0)),
+        "ancestry": explain_ancestry(cohorts, rows),
+        "result": facts,
+    }
+    lines = [
+        f"{len(facts['sites'])} cohorts, {facts['n']} people x {facts['d']} variants; no "
+        "number about a person left a cohort",
+        "",
+        f"components clear of noise     {clear} of {facts['k']}",
+        f"largest angle to the pooled   {degrees(data['angle'])}",
+        f"ancestry they explain         {data['ancestry']:.0%} of its variance",
+        f"rounds, sent up               {facts['rounds']}, {size(facts['bytes_up'])}",
+        "",
+        f"covariates: {out}/scores/<cohort>.eigenvec, for each cohort's own regression",
+        f"report: {data['report']}",
+    ]
+    return CommandResult(data, "\n".join(lines))
 
 
 def _format_page(data: dict[str, Any]) -> str:

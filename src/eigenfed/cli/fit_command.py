@@ -31,6 +31,8 @@ _ALLOWED_WITH_STUDY = (
         "Counts of single cells, prepared by the usual recipe:",
         "  eigenfed fit a.h5ad b.h5ad c.h5ad -k 50 --prepare normalize:10000 \\",
         "    --prepare select:2000 --prepare log1p --prepare standardize:10",
+        "Components of ancestry from PLINK files, without relatives, which are projected:",
+        "  eigenfed fit a.bed b.bed c.bed -k 10 --secure --no-fit relatives.txt -o ancestry",
         "Rehearse a study of eigenfed init with the files of its sites:",
         "  eigenfed fit --study study.toml sites/*/site.toml -o result",
     ),
@@ -108,7 +110,7 @@ def fit(
     out: Path | None,
     method: str | None,
     method_options: tuple[str, ...],
-    secure: bool,
+    secure: bool | None,
     epsilon: float | None,
     delta: float | None,
     clip: float | None,
@@ -125,7 +127,7 @@ def fit(
     features: str,
     column: tuple[str, ...],
     id_column: str | None,
-    tol: float,
+    tol: float | None,
     certify: str,
     seed: int | None,
     transport: str | None,
@@ -174,27 +176,28 @@ def fit(
 
     writer.check(sites.values())
     inputs.check(list(sites.values()))
+    prepare = _match_at_least(prepare, inputs)
     pca = FederatedPCA(
         k,
         method=chosen,
         center=options.CENTERS[center],
-        scale=scale,
+        scale=scale or "auto",
         prepare=prepare or None,
-        secure=secure,
+        secure="auto" if secure is None else secure,
         privacy=privacy,
         transport=transport,
         transcript=transcript,
-        tol=tol,
+        tol="auto" if tol is None else tol,
         certify=certify if certify != "no" else False,
         random_state=seed,
     )
-    with _without_warning(), console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(tol or _find_tol(sites)) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
         _note_tables(console, tables, prepared=bool(prepare))
         pca.fit_sites(
             tables,
             features=features,
-            by_site=writer.compares_sites(pca),
+            by_site=writer.compares_sites(pca, len(sites)),
             callback=callback,
         )
     labels = {} if color_by is None else _read_labels(tables, color_by, plain)
@@ -226,6 +229,21 @@ def _check_shared(
         raise click.UsageError("--share-scores requires -o. Name a folder.")
 
 
+def _match_at_least(prepare: tuple[str, ...], inputs: Inputs) -> tuple[str, ...]:
+    """Return the steps, with one that keeps the variants of a manifest that every site has."""
+    from eigenfed.data.steps import as_steps, filters_variants
+
+    is_needed = inputs.options.filters.manifest is not None
+    return (
+        prepare if not is_needed or filters_variants(as_steps(prepare)) else (*prepare, "matched")
+    )
+
+
+def _find_tol(sites: dict[str, Path]) -> float:
+    """Return the default tolerance for files of this kind, towards which progress is shown."""
+    return 0.05 if all(path.suffix.lower() == ".bed" for path in sites.values()) else 1e-4
+
+
 def _open_tables(
     sites: dict[str, Path],
     columns: tuple[str, ...],
@@ -248,7 +266,8 @@ def _open_tables(
                 own = inputs.get_options(sites[site])
                 names[site] = read_feature_names(sites[site], id_column, own)
         known = [found for found in names.values() if found is not None]
-        wanted = [name for name in known[0] if all(name in f for f in known)] if known else None
+        shared = set(known[0]).intersection(*known) if known else set()
+        wanted = [name for name in known[0] if name in shared] if known else None
         differ = wanted is not None and any(len(found) > len(wanted) for found in known)
         if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
             return {
@@ -350,7 +369,7 @@ def _rehearse(
     if rehearsal.absent:
         console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator().set_params(**running)
-    with _without_warning(), console.rounds(pca.tol) as callback:
+    with _without_warning(), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))
     return writer.write(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenfed.cli.options import NEW
+from eigenfed.cli.options import FILE, NEW
 
 if TYPE_CHECKING:
     from eigenfed.data.dialect import Dialect
@@ -55,6 +55,31 @@ _FILES = (
         "--highly-variable",
         is_flag=True,
         help='Use only the features of .h5ad files that var["highly_variable"] marks.',
+    ),
+    *(
+        click.option(f"--{name}", type=FILE, metavar="LIST", help=text)
+        for name, text in (
+            ("keep", "People of .bed files to use: a file with family and person on each line."),
+            ("remove", "People of .bed files to leave out."),
+            ("no-fit", "People of .bed files to project and not to fit, such as relatives."),
+            ("extract", "Variants of .bed files to use: a file with an identifier on each line."),
+            ("exclude-variants", "Variants of .bed files to leave out."),
+        )
+    ),
+    click.option(
+        "--manifest",
+        type=FILE,
+        metavar="FILE",
+        help="A .bim file with the variants of the study, to which those of .bed files are matched "
+        "by chromosome, position and alleles.",
+    ),
+    click.option(
+        "--ambiguous",
+        type=click.Choice(("drop", "keep")),
+        default="drop",
+        show_default=True,
+        help="With --manifest: leave out variants with the alleles A and T, or C and G, or take "
+        "them as if all sites had read the same strand.",
     ),
     click.option(
         "--cache",
@@ -126,6 +151,8 @@ def _collect(
     own = ["delimiter", "decimal", "missing", "header"]
     if name == "inputs":
         own += ["exclude", "layer", "highly_variable", "cache", "drop_cache"]
+        own += ["manifest", "ambiguous"]
+        own += ["keep", "remove", "no_fit", "extract", "exclude_variants"]
 
     @functools.wraps(function)
     def call(console: Any, **options: Any) -> Any:
@@ -151,12 +178,26 @@ def _make_inputs(
     highly_variable: bool,
     cache: Path | None,
     drop_cache: bool,
+    manifest: Path | None,
+    ambiguous: str,
+    keep: Path | None,
+    remove: Path | None,
+    no_fit: Path | None,
+    extract: Path | None,
+    exclude_variants: Path | None,
     **dialect: Any,
 ) -> Inputs:
+    from eigenfed.data.genotype_filters import GenotypeFilters
     from eigenfed.data.read_options import ReadOptions
 
     options = ReadOptions(
-        _make_dialect(**dialect), exclude, layer=layer, highly_variable=highly_variable
+        _make_dialect(**dialect),
+        exclude,
+        layer=layer,
+        highly_variable=highly_variable,
+        filters=GenotypeFilters(
+            keep, remove, extract, exclude_variants, no_fit, manifest, ambiguous
+        ),
     )
     return Inputs(options, cache, not drop_cache)
 
@@ -211,7 +252,8 @@ def _find_ids(table: "FileTable") -> set[str]:
     import numpy as np
 
     source = table.source
-    if source.names is None or source.is_sparse or source.n < _LEAST_ROWS:
+    is_other = source.is_sparse or table.plink is not None
+    if source.names is None or is_other or source.n < _LEAST_ROWS:
         return set()
     rows = np.asarray(source.X[: max(_LEAST_ROWS, _ENTRIES_LOOKED_AT // source.d)])
     with np.errstate(invalid="ignore"):

@@ -155,9 +155,11 @@ trust: _Decorator = click.option(
     "site on its own, or by a trusted coordinator.  [default: secure_sum]",
 )
 secure: _Decorator = click.option(
-    "--secure",
-    is_flag=True,
-    help="Use secure aggregation: the coordinator sees sums over all sites only.",
+    "--secure/--no-secure",
+    "secure",
+    default=None,
+    help="Use secure aggregation: the coordinator sees sums over all sites only. By default only "
+    "to filter variants of genotypes, at three sites or more.",
 )
 scale: _Decorator = click.option(
     "--scale",
@@ -170,7 +172,8 @@ prepare: _Decorator = click.option(
     multiple=True,
     metavar="STEP",
     help="A step that prepares the rows: normalize:10000, log1p, select:2000 or standardize:10, "
-    "for example; may be repeated, in the order of the steps.",
+    "for example; for genotypes autosomes, exclude_long_range_ld:GRCh37, call_rate:0.98, maf:0.01, "
+    "hwe:1e-6, ld:1000kb:0.1 or matched. May be repeated, in the order of the steps.",
 )
 CENTERS: dict[str, bool | str] = {"all": True, "site": "site", "none": False}
 center: _Decorator = click.option(
@@ -194,9 +197,8 @@ write_back: _Decorator = click.option(
 tol: _Decorator = click.option(
     "--tol",
     type=click.FloatRange(0.0, 90.0, min_open=True, max_open=True),
-    default=1e-4,
-    show_default=True,
-    help="Largest angle of a component to the eigenvector that it approximates, in degrees.",
+    help="Largest angle of a component to the eigenvector that it approximates, in degrees.  "
+    "[default: 0.0001; 0.05 for genotypes]",
 )
 certify: _Decorator = click.option(
     "--certify",

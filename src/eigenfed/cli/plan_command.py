@@ -86,7 +86,7 @@ def plan(
     k: int | float | str | None,
     method: str | None,
     method_options: tuple[str, ...],
-    secure: bool,
+    secure: bool | None,
     epsilon: float | None,
     delta: float | None,
     clip: float | None,
@@ -135,7 +135,7 @@ def plan(
         "features": features,
         "components": k,
         "method": _parse_method(file, method, method_options),
-        "secure": secure or None,
+        "secure": secure,
         "privacy": _parse_privacy(file, epsilon, delta, terms),
         "scale": scale or None,
         "prepare": prepare or None,
@@ -320,6 +320,11 @@ def _write_notes(found: "Forecast") -> list[str]:
         notes.append(
             f"Rows are prepared by {steps}; the eigenvalues are those of prepared rows. The rounds "
             "of the preparation are included."
+        )
+    if any(step.name == "ld" for step in question.prepare):
+        notes.append(
+            "How many products of neighbouring variants the step ld sums depends on where the "
+            "variants lie. They are not included."
         )
     if _depends_on_spectrum(found):
         notes.append(

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
         "  eigenfed project result newcomers.csv --id-column patient -o scores.csv",
         "Project a sensor's readings onto the merged summary of all sensors:",
         "  eigenfed project all.summary readings.csv -k 3",
+        "Project people who were genotyped later:",
+        "  eigenfed project ancestry newcomers.bed -o newcomers.csv",
     ),
     short_help="Project new records onto a result.",
 )
@@ -76,6 +78,11 @@ def project(
     for note in table.notes:
         console.note(note)
     scores = projected.scores
+    if table.plink is not None:
+        console.note(
+            "Scores of people who were not fitted are closer to 0 than those of fitted people, the "
+            "more so the later the component."
+        )
     if private:
         console.note("These scores are not private; only the components are.")
     shape = {"n": scores.shape[0], "k": scores.shape[1]}

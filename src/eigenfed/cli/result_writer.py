@@ -15,6 +15,7 @@ from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
+    from eigenfed.data.genotypes import Variants
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.privacy.ledger.ledger import Totals
     from eigenfed.study.scores import Projected
@@ -110,9 +111,14 @@ class ResultWriter:
         if self.write_back:
             check_annotated(files, force=self.force)
 
-    def compares_sites(self, pca: "FederatedPCA") -> bool:
+    def compares_sites(self, pca: "FederatedPCA", n_sites: int) -> bool:
         """Return whether to request each site's mean scores: for reports of open, exact runs."""
-        return self.out is not None and pca.privacy is None and not pca.secure
+        from eigenfed.estimators.federated_study import prefers_secure
+
+        secure = pca.secure
+        if secure == "auto":
+            secure = prefers_secure(pca.get_params(deep=False), n_sites)
+        return self.out is not None and pca.privacy is None and not secure
 
     def write(
         self,
@@ -165,6 +171,7 @@ class ResultWriter:
                 study=study,
                 command=list_arguments(click.get_current_context()),
                 date=datetime.now(UTC).date().isoformat(),
+                variants=_find_variants(pca, tables),
                 force=self.force,
             )
             if not shared:
@@ -177,6 +184,14 @@ class ResultWriter:
         text = "\n".join([*verdict.problems, fit_text(facts), *lines])
         noise = {} if pca.privacy is None else {"mostly_noise": verdict.mostly_noise}
         return CommandResult(facts | folder | noise, text, NOISE if verdict.mostly_noise else DONE)
+
+
+def _find_variants(pca: "FederatedPCA", tables: "Mapping[str, FileTable]") -> "Variants | None":
+    """Return the variants of the components, which are the same at all sites."""
+    first, selected = next(iter(tables.values())).plink, pca.selected_features_
+    if first is None:
+        return None
+    return first.variants if selected is None else first.variants.take(selected)
 
 
 def _project_tables(

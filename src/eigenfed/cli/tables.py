@@ -38,7 +38,7 @@ def fit_text(facts: dict[str, Any]) -> str:
         f"privacy      {_describe_privacy(facts)}",
     ]
     if facts["prepare"] is not None:
-        lines.insert(-5, f"prepared     {_describe_preparation(facts)}")
+        lines[-5:-5] = [f"prepared     {_describe_preparation(facts)}", *_list_attrition(facts)]
     if facts["by_site"] is not None and len(facts["sites"]) > 1:
         lines.insert(-2, f"sites        {_describe_sites(facts['by_site']['explained'])}")
     if facts["privacy"] is not None:
@@ -74,6 +74,16 @@ def _describe_preparation(facts: dict[str, Any]) -> str:
     steps, features = facts["prepare"]["steps"], facts["prepare"]["features"]
     kept = f"; {facts['d']} of {features} features kept" if features != facts["d"] else ""
     return ", ".join(steps) + kept
+
+
+def _list_attrition(facts: dict[str, Any]) -> list[str]:
+    """List how many variants each step has removed, if steps filter variants."""
+    if "attrition" not in facts["prepare"]:
+        return []
+    from eigenfed.data.variant_filters import Attrition, format_attrition
+
+    table = [Attrition(**row) for row in facts["prepare"]["attrition"]]
+    return [f"             {line}" for line in format_attrition(table)]
 
 
 def _describe_signal(signal: list[float] | None) -> str:

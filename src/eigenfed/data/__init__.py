@@ -1,9 +1,17 @@
 """How a site's records become blocks and products. The only reader of data files.
 
 - `source`: rows as blocks, dense or sparse.
+- `prepare_step`: the base class of steps that prepare rows.
 - `steps`: the steps that prepare rows, as values: normalise, logarithm, select, standardise.
+- `variant_steps`: the steps that filter the variants of genotypes, as values.
 - `prepared_rows`: rows after those steps, block by block or sparse.
 - `prepared`: products with rows that are centred and scaled on the way.
+- `genotypes`: packed genotypes as a table that is decoded where it is used.
+- `genotype_filters`: lists of people and variants to use.
+- `loci`, `long_range_ld`: where variants lie, and regions that are left out.
+- `harmonise`: a site's variants matched to the manifest of a study.
+- `variant_filters`: which variants the steps keep, from counts over all sites.
+- `packed_rows`: products with genotypes, tile by tile.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.

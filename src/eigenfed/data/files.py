@@ -9,6 +9,7 @@
 ``.parquet``
 ``.h5ad``           the table X of anndata, dense or sparse; needs ``eigenfed[anndata]``
 ``.svm``            rows in the format of libsvm; labels are left out
+``.bed``            genotypes of PLINK 1, mapped; the ``.bim`` and ``.fam`` files lie beside it
 ==================  ============================================================================
 
 Tables that are not mapped directly become float64: in memory up to 64 MB, beyond that in a parsed
@@ -40,6 +41,7 @@ from eigenfed.data.cache import (
 )
 from eigenfed.data.column_names import list_features, select_features
 from eigenfed.data.copy_files import read_row_ids
+from eigenfed.data.harmonise import describe_matches
 from eigenfed.data.read_options import CELL_KINDS, NAMED_KINDS, TEXT_KINDS, ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
@@ -57,6 +59,7 @@ from eigenfed.data.readers.parquet import (
     read_parquet_header,
 )
 from eigenfed.data.readers.parquet_rows import ParquetRows, can_stay
+from eigenfed.data.readers.plink import PlinkFile, read_plink, read_variants
 from eigenfed.data.readers.svm import read_svm_blocks
 from eigenfed.data.readers.xlsx import XlsxHeader, read_xlsx_blocks, read_xlsx_header
 from eigenfed.data.row_filter import Condition, check_columns, parse_conditions, read_filtered
@@ -92,6 +95,8 @@ class FileTable:
         The folder of the parsed copy that is kept; None if there is none.
     notes : tuple of str
         What was detected about the file that its user should know.
+    plink : PlinkFile or None
+        The people and variants of a ``.bed`` file.
     """
 
     source: Source
@@ -99,6 +104,7 @@ class FileTable:
     cache: Path | None
     _ids: tuple[str, ...] | Path | None
     notes: tuple[str, ...] = ()
+    plink: PlinkFile | None = None
 
     @cached_property
     def row_ids(self) -> tuple[str, ...] | None:
@@ -177,6 +183,8 @@ def open_table(
         X = open_npy(path)
         if is_ready(X):
             return FileTable(_check_mapped(path, X), path, None, None)
+    if kind == ".bed":
+        return _open_bed(path, columns, options)
     header, features = None, None
     if kind in _HEADERS:
         header = _HEADERS[kind](path, options)
@@ -231,6 +239,15 @@ def _leave_in_file(
         return rows
 
     return ParquetRows(slot.path, header, features, store_late, slot.check_state)
+
+
+def _open_bed(path: Path, columns: Sequence[str] | None, options: ReadOptions) -> FileTable:
+    opened = read_plink(path, options.filters)
+    if columns is not None:
+        opened = opened.take_named(columns)
+    loci = opened.genotypes.loci
+    notes = () if loci is None or loci.matched is None else (describe_matches(path, loci.matched),)
+    return FileTable(opened.source, path, None, opened.row_ids, notes, opened)
 
 
 def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:
@@ -329,6 +346,8 @@ def column_names(path: PathLike, options: ReadOptions | None = None) -> tuple[st
     path, options = Path(path), options or ReadOptions()
     kind = find_kind(path)
     options.check_kind(path, kind)
+    if kind == ".bed":
+        return read_variants(path, options.filters).names
     if kind not in _HEADERS:
         return None
     return options.rename_all(_HEADERS[kind](path, options).names)
@@ -347,6 +366,8 @@ def read_feature_names(
     path, options = Path(path), options or ReadOptions()
     kind = find_kind(path)
     options.check_kind(path, kind)
+    if kind == ".bed":
+        return list(read_variants(path, options.filters).names)
     if kind not in _HEADERS:
         return None
     header = _HEADERS[kind](path, options)
@@ -363,7 +384,7 @@ _HEADERS: dict[str, Callable[[Path, ReadOptions], Header]] = {
     ".h5ad": lambda path, options: read_h5ad_header(path, options.highly_variable),
 }
 _WITH_IDS = (*CELL_KINDS, ".parquet")
-KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm")
+KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm", ".bed")
 
 
 def find_kind(path: Path) -> str:
@@ -395,7 +416,7 @@ def _check_options(
             " must be a list of names",
             remedy=f"Pass [{columns!r}].",
         )
-    if columns is not None and kind not in _HEADERS:
+    if columns is not None and kind not in (*_HEADERS, ".bed"):
         raise InputError(
             f"{path} does not name its columns, and ",
             Name("columns"),

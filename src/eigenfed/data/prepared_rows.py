@@ -21,16 +21,20 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import Source, split_entries, stored
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
-    PrepareStep,
     SelectVariable,
     Standardize,
     count_features,
+    filters_variants,
     write_steps,
 )
+from eigenfed.data.variant_filters import Attrition
+from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import InputError, Name
 
 _BLOCK_BYTES = 12 << 20
@@ -51,6 +55,11 @@ class Preparation:
         Positions of the features that are kept, in increasing order.
     center, spread : ndarray of shape (d,) or None
         Means and standard deviations for the last step.
+    attrition : tuple of Attrition
+        How many variants of genotypes each step has removed, as far as that is known.
+    matched : ndarray of int64 or None
+        How variants were matched to the study's manifest, over all sites, in the order of
+        `eigenfed.data.harmonise.CLASSES`.
 
     Examples
     --------
@@ -63,12 +72,14 @@ class Preparation:
     selected: Indices | None = None
     center: Array | None = None
     spread: Array | None = None
+    attrition: tuple[Attrition, ...] = ()
+    matched: Indices | None = None
 
     @property
     def missing(self) -> PrepareStep | None:
         """The first step whose figures are not known; None if all are."""
         for step in self.steps:
-            if isinstance(step, SelectVariable) and self.selected is None:
+            if isinstance(step, SelectVariable | VariantStep) and self.selected is None:
                 return step
             if isinstance(step, Standardize) and self.center is None:
                 return step
@@ -76,8 +87,19 @@ class Preparation:
 
     @property
     def key(self) -> str:
-        """Text that tells preparations apart; empty without steps."""
-        return " ".join(write_steps(self.steps))
+        """Text that tells preparations apart; empty without steps.
+
+        Which variants of genotypes are kept is not fixed by the steps alone, and so is part of it.
+        """
+        steps = write_steps(self.steps)
+        if self.filters_variants and self.selected is not None:
+            steps.append(sha256(self.selected.tobytes()).hexdigest())
+        return " ".join(steps)
+
+    @property
+    def filters_variants(self) -> bool:
+        """Whether the steps filter the variants of genotypes."""
+        return filters_variants(self.steps)
 
     @property
     def clip(self) -> float | None:
@@ -95,7 +117,9 @@ class Preparation:
 
     def width(self, d: int) -> int:
         """Return the number of features, of d, that rows have as far as figures are known."""
-        return d if self.selected is None else count_features(self.steps, d)
+        if self.selected is None:
+            return d
+        return len(self.selected) if self.filters_variants else count_features(self.steps, d)
 
     def with_selected(self, selected: Indices) -> "Preparation":
         """Return the preparation with the features to keep."""
@@ -110,6 +134,8 @@ class Preparation:
         """The steps that can be applied, a selection before logarithms: the result is the same."""
         stop = len(self.steps) if self.missing is None else self.steps.index(self.missing)
         found = list(self.steps[:stop])
+        if self.filters_variants:
+            return tuple(found[-1:])  # together they make one selection
         place = next((i for i, s in enumerate(found) if isinstance(s, SelectVariable)), 0)
         while place and isinstance(found[place - 1], Log1p):
             found[place - 1 : place + 1] = found[place], found[place - 1]
@@ -142,7 +168,7 @@ class Preparation:
                     found = found / np.where(total > 0.0, total, target)[:, None] * target
                 case Log1p():
                     found = _log1p(found)
-                case SelectVariable():
+                case SelectVariable() | VariantStep():
                     found = found[:, self.selected]
                 case Standardize():
                     zero = self._standardize(0.0, *self._moments)
@@ -171,7 +197,7 @@ class Preparation:
                     values = values / np.repeat(by_row, np.diff(found.indptr)) * target
                 case Log1p():
                     values = _log1p(values)
-                case SelectVariable():
+                case SelectVariable() | VariantStep():
                     found = found[:, self.selected]
                     continue
                 case Standardize():
@@ -250,6 +276,8 @@ def prepare_source(source: Source, preparation: Preparation) -> Source:
     names = source.names
     if names is not None and preparation.selected is not None:
         names = tuple(names[place] for place in preparation.selected)
+    if isinstance(source.X, Genotypes):
+        return Source(source.X[:, preparation.selected], source.weights, names)
     if source.is_sparse:
         return Source(preparation.apply_sparse(source.X), source.weights, names)
     table = PreparedTable(source.X, preparation)

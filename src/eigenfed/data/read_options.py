@@ -11,6 +11,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.column_names import find_repeated, quote_names
 from eigenfed.data.dialect import Dialect
+from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.source import Block
 from eigenfed.errors import InputError, Name
 
@@ -39,6 +40,8 @@ class ReadOptions:
     highly_variable : bool, default=False
         Whether to use only the features of a ``.h5ad`` file that are marked in
         ``var["highly_variable"]``.
+    filters : GenotypeFilters
+        Lists of the people and variants of a ``.bed`` file to use.
 
     Examples
     --------
@@ -53,6 +56,7 @@ class ReadOptions:
     units: Mapping[str, float] = field(default_factory=dict)
     layer: str | None = None
     highly_variable: bool = False
+    filters: GenotypeFilters = field(default_factory=GenotypeFilters)
 
     def __post_init__(self) -> None:
         if isinstance(self.exclude, str):
@@ -88,6 +92,7 @@ class ReadOptions:
             ("units", bool(self.units), NAMED_KINDS),
             ("layer", self.layer is not None, (".h5ad",)),
             ("highly_variable", self.highly_variable, (".h5ad",)),
+            *((name, True, (".bed",)) for name in self.filters.given),
         )
         for name, is_given, kinds in applies:
             if is_given and kind not in kinds:
@@ -107,6 +112,8 @@ class ReadOptions:
         for name in ("exclude", "rename", "units", "layer", "highly_variable"):
             if getattr(self, name):
                 yield replace(none, **{name: getattr(self, name)})
+        for name, path in self.filters.given.items():
+            yield replace(none, filters=GenotypeFilters(**{name: path}))
 
     def restrict_to(self, kind: str) -> "ReadOptions":
         """Return the options that apply to a kind of file, for a command on several files."""
@@ -116,10 +123,12 @@ class ReadOptions:
             header = dialect.header if kind in CELL_KINDS else None
             dialect = Dialect(missing=tuple(codes), header=header)
         if kind not in NAMED_KINDS:
-            return ReadOptions()
+            return ReadOptions(filters=self.filters) if kind == ".bed" else ReadOptions()
         if kind == ".h5ad":
-            return replace(self, dialect=dialect)
-        return replace(self, dialect=dialect, layer=None, highly_variable=False)
+            return replace(self, dialect=dialect, filters=GenotypeFilters())
+        return replace(
+            self, dialect=dialect, layer=None, highly_variable=False, filters=GenotypeFilters()
+        )
 
     def rename_all(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return names after renaming."""

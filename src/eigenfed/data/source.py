@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.genotypes import GenotypeCounts, Genotypes
 from eigenfed.errors import DataError, EigenfedError, InputError
 from eigenfed.linalg.checks import as_real_array, check_weights
 
@@ -176,11 +177,11 @@ _BLOCKS = 32
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source:
-    """Rows of one site, dense or sparse, with optional weights and feature names.
+    """Rows of one site, dense, sparse or packed, with optional weights and feature names.
 
     Attributes
     ----------
-    X : ndarray or csr_array of shape (n, d)
+    X : ndarray, csr_array or Genotypes of shape (n, d)
         float64 or float32; NaN marks a missing entry.
     weights : ndarray of shape (n,) or None
     names : tuple of str or None
@@ -286,6 +287,10 @@ class Source:
 
     def totals(self) -> tuple[float, Array, Array]:
         """Return the total weight, and by feature the observed weight and the sum, (d,) each."""
+        if self.counts is not None:
+            n = float(self.n if self.weights is None else self.weights.sum())
+            observed, copies = self.counts.observed, self.counts.copies
+            return n, observed.astype(np.float64), copies.astype(np.float64)
         if self.is_sparse:
             return self._sparse_totals()
         if self.weights is None and not self.has_missing:
@@ -316,6 +321,8 @@ class Source:
     def largest(self) -> float:
         """Return the largest magnitude of an entry; 0 without one."""
         found = 0.0
+        if isinstance(self.X, Genotypes):
+            return 2.0
         for part in split_entries(stored(self.X)):
             low, high = np.nanmin(part, initial=0.0), np.nanmax(part, initial=0.0)
             found = max(found, -float(low), float(high))
@@ -331,8 +338,20 @@ class Source:
             yield X.data[part].astype(np.float64, copy=False), X.indices[part], by_entry
 
     @cached_property
+    def counts(self) -> GenotypeCounts | None:
+        """Counts of genotypes over rows of weight 1; None for other rows or other weights."""
+        if not isinstance(self.X, Genotypes):
+            return None
+        if self.weights is None:
+            return self.X.counts
+        is_mask = bool(np.isin(self.weights, (0.0, 1.0)).all())
+        return self.X.count(self.weights > 0.0) if is_mask else None
+
+    @cached_property
     def has_missing(self) -> bool:
         """Whether any entry is NaN."""
+        if isinstance(self.X, Genotypes):
+            return bool(self.X.counts.missing.any())
         # A NaN makes its feature's total NaN, and the totals are needed anyway.
         if not self.is_sparse and not np.isnan(self._dense_totals).any():
             return False

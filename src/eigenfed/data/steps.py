@@ -5,61 +5,17 @@ A step is a frozen dataclass whose fields are its options. The same step is writ
 on the command line. `eigenfed.data.prepared_rows` applies steps to rows.
 """
 
-import math
-from abc import ABC
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, ClassVar, get_type_hints
+from dataclasses import dataclass, fields
+from typing import Any, get_type_hints
 
+from eigenfed.data.prepare_step import PrepareStep, check_number, make_option_error
+from eigenfed.data.variant_steps import VARIANT_STEPS, PruneLd, VariantStep
 from eigenfed.errors import Argument, Aside, InputError
 from eigenfed.linalg.dispersion import FLAVORS
 
 MOST_STEPS = 16
 """Largest number of steps in a list."""
-
-
-@dataclass(frozen=True)
-class PrepareStep(ABC):
-    """A step in the preparation of rows.
-
-    Attributes
-    ----------
-    name : str
-        Name in study files and on the command line.
-    summary : str
-        What it does, in one line.
-    federated : bool
-        Whether it needs figures about the rows of all sites, and so rounds of the protocol.
-    counts : bool
-        Whether it is meant for entries of at least 0.
-    """
-
-    name: ClassVar[str]
-    summary: ClassVar[str]
-    federated: ClassVar[bool] = False
-    counts: ClassVar[bool] = False
-
-    @property
-    def text(self) -> str:
-        """The step as text, for example ``"select:2000:variance"``.
-
-        Options after the first are left out if they have their defaults.
-        """
-        values = [getattr(self, field.name) for field in fields(self)]
-        defaults = [field.default for field in fields(self)]
-        while len(values) > 1 and values[-1] == defaults[len(values) - 1]:
-            values.pop()
-        return ":".join([self.name, *(_write(value) for value in values)])
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """All options by name."""
-        return asdict(self)
-
-    @property
-    def needs_counts(self) -> bool:
-        """Whether entries must be at least 0."""
-        return self.counts
 
 
 @dataclass(frozen=True)
@@ -88,7 +44,7 @@ class NormalizeCounts(PrepareStep):
     name, summary, counts = "normalize", "divide each row by its total, times a target", True
 
     def __post_init__(self) -> None:
-        _check_number(self, "target", 1e4)
+        check_number(self, "target", 1e4)
 
 
 @dataclass(frozen=True)
@@ -148,10 +104,10 @@ class SelectVariable(PrepareStep):
 
     def __post_init__(self) -> None:
         if type(self.n_features) is not int or self.n_features < 1:
-            raise _option_error(self, "n_features", "an integer of at least 1", 2000)
+            raise make_option_error(self, "n_features", "an integer of at least 1", 2000)
         if self.flavor not in FLAVORS:
             listed = "one of " + ", ".join(map(repr, FLAVORS))
-            raise _option_error(self, "flavor", listed, "seurat")
+            raise make_option_error(self, "flavor", listed, "seurat")
 
     @property
     def needs_counts(self) -> bool:
@@ -191,14 +147,19 @@ class Standardize(PrepareStep):
     name, summary, federated = "standardize", "standardise features and clip them", True
 
     def __post_init__(self) -> None:
-        _check_number(self, "clip", 10.0)
+        check_number(self, "clip", 10.0)
         if type(self.ddof) is not int or self.ddof not in (0, 1):
-            raise _option_error(self, "ddof", "0 or 1", 0)
+            raise make_option_error(self, "ddof", "0 or 1", 0)
 
 
-STEPS: dict[str, type[PrepareStep]] = {
-    step.name: step for step in (NormalizeCounts, Log1p, SelectVariable, Standardize)
-}
+_ALL: tuple[type[PrepareStep], ...] = (
+    NormalizeCounts,
+    Log1p,
+    SelectVariable,
+    Standardize,
+    *VARIANT_STEPS,
+)
+STEPS: dict[str, type[PrepareStep]] = {step.name: step for step in _ALL}
 """All steps by name."""
 
 
@@ -298,7 +259,7 @@ def write_steps(steps: Sequence[PrepareStep]) -> list[str]:
 
 
 def count_features(steps: Sequence[PrepareStep], d: int) -> int:
-    """Return the number of features that d features become."""
+    """Return the number of features that d features become: at most, if variants are filtered."""
     chosen = [step.n_features for step in steps if isinstance(step, SelectVariable)]
     return min([d, *chosen])
 
@@ -317,6 +278,35 @@ def _check_order(steps: tuple[PrepareStep, ...]) -> None:
             "prepare has a step after 'standardize', which must come last",
             remedy="Move it to the end.",
         )
+    _check_variant_steps(steps)
+
+
+def filters_variants(steps: Sequence[PrepareStep]) -> bool:
+    """Return whether some step filters the variants of genotypes."""
+    return any(isinstance(step, VariantStep) for step in steps)
+
+
+def _check_variant_steps(steps: tuple[PrepareStep, ...]) -> None:
+    if not filters_variants(steps):
+        return
+    other = next((step for step in steps if not isinstance(step, VariantStep)), None)
+    if other is not None:
+        raise InputError(
+            f"prepare has the step {other.name!r} and steps for the variants of genotypes, which "
+            "have no other steps beside them",
+            remedy="Drop one or the other.",
+        )
+    names = [step.name for step in steps]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"prepare has the step {repeated!r} more than once", remedy="Keep one of them."
+        )
+    if any(isinstance(step, PruneLd) for step in steps[:-1]):
+        raise InputError(
+            f"prepare has a step after {PruneLd.name!r}, which must come last",
+            remedy="Move it to the end.",
+        )
 
 
 def _read(kind: type[Any], text: str) -> Any:
@@ -328,26 +318,3 @@ def _read(kind: type[Any], text: str) -> Any:
     if kind is int:
         return int(number) if number.is_integer() else number
     return number if kind is float else text
-
-
-def _write(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
-    return str(value)
-
-
-def _check_number(step: PrepareStep, option: str, example: float) -> None:
-    """Refuse what is not a positive finite number, and keep it as a float."""
-    value = getattr(step, option)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 1e-100 < value < 1e100 or not math.isfinite(value):
-        raise _option_error(step, option, "a positive number", example)
-    object.__setattr__(step, option, float(value))
-
-
-def _option_error(step: PrepareStep, option: str, rule: str, example: Any) -> InputError:
-    value = getattr(step, option)
-    return InputError(
-        f"{option}={value!r} of the step {step.name!r} must be {rule}",
-        remedy=f"For example, {example!r}.",
-    )

@@ -9,9 +9,9 @@ import numpy.typing as npt
 from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
-from eigenfed.data.steps import PrepareStep
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
 from eigenfed.estimators.growing_sites import GrowingSites, check_complete, check_growable
@@ -60,19 +60,23 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         their instruments. No mean leaves a site then; `at_site` projects the rows of a site. It
         cannot be combined with `privacy`, for which the sensitivity is not proven, nor with
         ``split="features"``.
-    scale : bool, default=False
-        Divide by the standard deviation of each feature over all sites.
+    scale : {"auto", False, True, "genotype"}, default="auto"
+        True divides by the standard deviation of each feature over all sites. "genotype" is for
+        ``.bed`` files: it divides by ``sqrt(2 p (1 - p))``, with p the frequency of the counted
+        allele over all sites. "auto" is "genotype" for such files, and False otherwise.
     prepare : list of steps or None, default=None
         Steps that prepare the rows before all else, in their order: `NormalizeCounts`, `Log1p`,
-        `SelectVariable` and `Standardize`, as values or as text such as "select:2000". Mean and
+        `SelectVariable` and `Standardize`, as values or as text such as "select:2000"; or steps
+        that filter the variants of genotypes, such as "maf:0.01" and "ld:1000kb:0.1". Mean and
         components are then those of prepared rows, and `transform` prepares new rows alike. With
         `privacy` only steps within a row can be used: `NormalizeCounts` and `Log1p`.
-    secure : bool, default=False
+    secure : bool or "auto", default="auto"
         Secure aggregation: sites mask their replies, so that only sums over all of them can be
         read, and release nothing else but the magnitude of their entries and weights. It requires
         ``split="samples"``, three sites or more, and a method that needs only sums: not "merge",
         nor "power" with local steps. The result is the same to about 1e-12. Here one program owns
-        all sites and sees everything: this shows what would leave.
+        all sites and sees everything: this shows what would leave. "auto" is True where `prepare`
+        filters the variants of genotypes at three sites or more, and False otherwise.
     privacy : Privacy, value of ``eigenfed.protocol.published`` or None, default=None
         Differential privacy: ``Privacy(epsilon=1.0, delta=1e-6)`` adds noise with a proven
         guarantee, by default in secure aggregation over three sites or more, with method "auto",
@@ -92,11 +96,13 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         of the same study, that run is resumed and ends with the result that it would have had, bit
         for bit; see Notes. The file holds what the coordinator has received: keep it as
         confidential as that, and delete it when it has served.
-    tol : float, default=1e-4
+    tol : float or "auto", default="auto"
         Largest angle between a component and the eigenvector that it approximates, in degrees. It
         is estimated from the component's residual and the distance to the neighbouring eigenvalues.
-    stop : {"all", "separated"}, default="all"
-        Which components must meet it: all, or those clearly above the next.
+        "auto" is 0.05 for genotypes, which are multiplied in single precision, and 1e-4 otherwise.
+    stop : {"auto", "all", "separated"}, default="auto"
+        Which components must meet it: all, or those clearly above the next. "auto" is "separated"
+        for genotypes, whose later components mostly lie within noise, and "all" otherwise.
     max_rounds : int, default=50
         Most rounds of products.
     certify : {"auto", "rigorous", False}, default="auto"
@@ -132,6 +138,8 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         With ``center="site"``, the mean of each site, computed where its rows are.
     noise_variance_ : float
         Mean of the ``min(n_samples_, n_features)`` variances beyond those of the components.
+    settings_ : dict
+        The values of `scale`, `tol`, `stop` and `secure` that were used.
     n_components_ : int
         Number of components, also where it was found from the data.
     n_samples_ : int
@@ -186,15 +194,15 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         method: Method | str = "auto",
         split: str = "samples",
         center: bool | str = True,
-        scale: bool = False,
+        scale: bool | str = "auto",
         prepare: Sequence[PrepareStep | str] | None = None,
-        secure: bool = False,
+        secure: bool | str = "auto",
         privacy: Privacy | Published | None = None,
         whiten: bool = False,
         transport: Engine | str | None = None,
         transcript: str | os.PathLike[str] | None = None,
-        tol: float = 1e-4,
-        stop: str = "all",
+        tol: float | str = "auto",
+        stop: str = "auto",
         max_rounds: int = 50,
         certify: str | bool = "auto",
         random_state: Any = None,
@@ -319,7 +327,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         return self.preparation_
 
     def _projection(self) -> tuple[Array, Array, Array | None]:
-        is_scaled = self.scale or getattr(self.privacy, "public_scale", None) is not None
+        is_scaled = bool((self.scale_ != 1.0).any())
         return self.components_, self.mean_, self.scale_ if is_scaled else None
 
     def __sklearn_tags__(self) -> Tags:

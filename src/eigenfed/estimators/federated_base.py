@@ -12,9 +12,10 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.estimators.federated_study import check_split, make_study
+from eigenfed.estimators.federated_study import check_split, make_study, resolve_auto
 from eigenfed.estimators.growing_sites import GrowingSites
 from eigenfed.estimators.in_process import Conditions, without_digests
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, group_rows
@@ -40,6 +41,13 @@ from eigenfed.protocol.study import BY_SITE
 from eigenfed.transport.engine import as_engine
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage
+
+
+def _count_rows(source: Source) -> int:
+    """Return the number of rows, without people who are projected and not fitted."""
+    if source.weights is None or not isinstance(source.X, Genotypes):
+        return source.n
+    return int(np.count_nonzero(source.weights))
 
 
 class FederatedEstimator(ResultTable, Projection, BaseEstimator):
@@ -211,9 +219,9 @@ class FederatedEstimator(ResultTable, Projection, BaseEstimator):
         by_site: bool = False,
         growing: GrowingSites | None = None,
     ) -> Self:
-        parameters = self._study_parameters()
+        parameters = resolve_auto(self._study_parameters(), sources)
         privacy, seed = parameters["privacy"], parameters["random_state"]
-        counts = [source.n for source in sources.values()]
+        counts = [_count_rows(source) for source in sources.values()]
         n = sum(counts) if parameters["split"] == "samples" else counts[0]
         n = n if growing is None else growing.n_rows
         conditions.check(sources)
@@ -240,13 +248,14 @@ class FederatedEstimator(ResultTable, Projection, BaseEstimator):
             outcome = run_recorded(setting, parameters["transcript"])
         found, self.n_samples_, self._growing = outcome.found, n, growing
         if growing is not None:
-            by_own, scale = study.centers_by_site, study.scale
+            by_own, scale = study.centers_by_site, bool(study.scale)
             found = growing.correct(found, by_site=by_own, scale=scale)
         if isinstance(privacy, Published):
             truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=bool(study.center))
             found = replace(found, privacy=state_published_guarantee(truth))
         if isinstance(privacy, Privacy) and privacy.count == "private":
             self.n_samples_ = round(found.n)
+        self.settings_ = {name: parameters[name] for name in ("scale", "tol", "stop", "secure")}
         self._take(found, np.dtype(dtype))
         self._take_sources(sources)
         self._take_account(outcome)

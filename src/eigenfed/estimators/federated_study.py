@@ -4,8 +4,9 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
-from eigenfed.data.steps import as_steps, count_features
+from eigenfed.data.steps import as_steps, count_features, filters_variants
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
 from eigenfed.estimators.in_process import (
     check_by_site,
@@ -20,10 +21,13 @@ from eigenfed.estimators.validation import as_components, check_choice, check_fl
 from eigenfed.linalg.checks import check_count
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
-from eigenfed.protocol.study import BY_SITE, Study
+from eigenfed.protocol.study import BY_SITE, GENOTYPE, Study
+
+_TOL, _GENOTYPE_TOL = 1e-4, 0.05
 
 
 def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> None:
@@ -33,6 +37,87 @@ def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> Non
         raise InputError("keys requires split='features', which matches rows. Drop keys.")
     if by_columns and (sample_weight is not None or features != "same"):
         raise InputError("sample_weight and features require split='samples'. Drop them.")
+
+
+def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -> dict[str, Any]:
+    """Replace the parameters that are "auto" by what suits the rows.
+
+    Parameters
+    ----------
+    parameters : mapping
+        Those of `FederatedPCA`, by name.
+    sources : mapping of str to Source
+
+    Raises
+    ------
+    InputError
+        If only some sources hold genotypes, or if the scale of genotypes is asked of other rows.
+    """
+    packed = [isinstance(source.X, Genotypes) for source in sources.values()]
+    if any(packed) and not all(packed):
+        raise InputError(
+            "Some sites have genotypes and others have not, and their features cannot be the same. "
+            "Pass .bed files, or tables, for all of them."
+        )
+    found = dict(parameters)
+    if isinstance(found["secure"], str) and found["secure"] == "auto":
+        found["secure"] = prefers_secure(found, len(sources))
+    suits = {"scale": False, "tol": _TOL, "stop": "all"}
+    if any(packed):
+        suits = {
+            "scale": GENOTYPE,
+            "tol": _GENOTYPE_TOL,
+            "stop": "separated",
+            "method": Krylov.name,
+        }
+    for name, value in suits.items():
+        if isinstance(found[name], str) and found[name] == "auto":
+            found[name] = value
+    if any(packed) and found["scale"] == GENOTYPE:
+        _check_genotypes(found)
+    elif found["scale"] == GENOTYPE:
+        raise InputError(
+            Argument("scale", GENOTYPE), " is for genotypes", remedy="Pass .bed files, or True."
+        )
+    return found
+
+
+def _check_genotypes(parameters: Mapping[str, Any]) -> None:
+    """Refuse what genotypes cannot be combined with."""
+    conflicts = (
+        ("privacy", parameters["privacy"] is not None),
+        ("prepare", not _prepares_variants(parameters)),
+        ("split", parameters["split"] != "samples"),
+        ("center", parameters["center"] is not True),
+    )
+    for name, is_given in conflicts:
+        if is_given:
+            raise InputError(
+                Argument("scale", GENOTYPE),
+                f", the default for genotypes, cannot be combined with {name}",
+                remedy=("Drop ", Name(name), ", or ", Pass("scale", False), "."),
+            )
+
+
+def prefers_secure(parameters: Mapping[str, Any], n_sites: int) -> bool:
+    """Return whether secure aggregation is the default: to filter variants, where it can be used.
+
+    Counts of the genotypes of a site say who is among its people.
+    """
+    method = as_method(parameters["method"])
+    return (
+        filters_variants(as_steps(parameters.get("prepare")))
+        and n_sites >= LEAST_SITES
+        and parameters["privacy"] is None
+        and parameters["split"] == "samples"
+        and (isinstance(method, str) or method.sums_only())
+    )
+
+
+def _prepares_variants(parameters: Mapping[str, Any]) -> bool:
+    """Return whether there are no steps, or only steps for variants."""
+    steps = as_steps(parameters.get("prepare"))
+    return not steps or filters_variants(steps)
 
 
 def make_study(
@@ -175,8 +260,10 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             "Pass one of them."
         )
     _check_center(parameters)
-    for name in ("scale", "secure", "whiten"):
+    for name in ("secure", "whiten"):
         check_flag(name, parameters[name])
+    if parameters["scale"] != GENOTYPE:
+        check_flag("scale", parameters["scale"])
     if not isinstance(parameters["certify"], bool):
         check_choice("certify", parameters["certify"], ("auto", "rigorous"))
     tol = parameters["tol"]

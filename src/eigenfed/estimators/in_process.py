@@ -9,6 +9,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import is_negative, make_count_error
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
@@ -160,6 +163,20 @@ def check_prepared(study: Study, sources: Mapping[str, Source]) -> None:
             setting,
             reason,
             remedy="Change one of them.",
+        )
+    lacking = any((getattr(s.X, "places", np.zeros(1)) < 0).any() for s in sources.values())
+    if lacking and not study.filters_variants:
+        raise InputError(
+            "Some sites lack variants of the manifest, and ",
+            Name("prepare"),
+            " has no step for variants",
+            remedy="Add the step 'matched', which keeps the variants that every site has.",
+        )
+    if study.filters_variants and any(find_loci(s.X) is None for s in sources.values()):
+        raise InputError(
+            Name("prepare"),
+            f" has the step {study.prepare[0].name!r}, which is for genotypes",
+            remedy="Pass .bed files, or drop it.",
         )
     if study.privacy is not None:
         return  # no refusal may depend on the rows; steps are defined for all entries

@@ -311,8 +311,12 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
             "everywhere, or nowhere."
         )
     first = next(iter(named.values()))
-    common = [column for column in first if all(column in columns for columns in named.values())]
-    differing = {column for columns in named.values() for column in columns} - set(common)
+    if all(columns == first for columns in named.values()):
+        return first
+    held = [set(columns) for columns in named.values()]
+    shared = set.intersection(*held)
+    common = [column for column in first if column in shared]
+    differing = set.union(*held) - shared
     if differing and features == "same":
         raise InputError(
             f"The sites differ in {describe_differences(named)}",

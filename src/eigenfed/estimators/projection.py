@@ -12,7 +12,10 @@ from sklearn.utils import Tags, check_array
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared_rows import Preparation, is_negative, make_count_error
+from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.validation import validate_aligned_rows, validate_rows
 
@@ -63,14 +66,27 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
         Parameters
         ----------
-        X : ndarray or sparse matrix of shape (n_samples, n_features)
+        X : ndarray, sparse matrix or Genotypes of shape (n_samples, n_features)
 
         Returns
         -------
         ndarray of shape (n_samples, n_components_)
         """
         self._check_centre()
+        if isinstance(X, Genotypes):
+            return self._project_packed(X)
         return self._project(validate_aligned_rows(self, X))
+
+    def _project_packed(self, X: Genotypes) -> npt.NDArray[Any]:
+        components, mean, scale = self._projection()
+        selected = self._preparation().selected
+        if selected is not None:
+            X = X.select_variants(selected)
+        divisor = np.ones(len(mean)) if scale is None else scale
+        # Seven digits are more than genotypes of one person determine.
+        view = view_rows(Source(X), mean, divisor, single=True)
+        scores = view.multiply(np.ascontiguousarray(components.T))
+        return scores / self._deviations() if self.whiten else scores
 
     def _project(self, X: Any) -> npt.NDArray[Any]:
         components, mean, scale = self._projection()

@@ -25,6 +25,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError, PrivacyError, ProtocolError, SiteLost
 from eigenfed.estimators.in_process import (
@@ -81,7 +83,8 @@ class Setting:
         """Return the coordinator's half of the run."""
         rows = next(iter(self.sources.values())).n if study.split == "features" else None
         rng = np.random.default_rng(self.seed)
-        return pca(study, rng=rng, total=total_of(roster, run), rows=rows)
+        loci = find_loci(next(iter(self.sources.values())).X)
+        return pca(study, rng=rng, total=total_of(roster, run), rows=rows, loci=loci)
 
 
 @dataclass(frozen=True, eq=False)
@@ -371,6 +374,8 @@ def _are_same_rows(one: Source, other: Source) -> bool:
 
 def _stored(source: Source) -> tuple[npt.NDArray[Any] | None, ...]:
     X = source.X
+    if isinstance(X, Genotypes):
+        return X.packed, X.people, X.places, X.swapped, source.weights
     parts = (X.data, X.indices, X.indptr) if source.is_sparse else (X, None, None)
     return (*parts, source.weights)
 

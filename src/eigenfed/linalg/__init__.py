@@ -4,8 +4,12 @@
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `dispersion`: features ranked by how much they vary.
 - `eigen`: leading eigenpairs of symmetric matrices.
+- `genotype`: products of packed genotypes with a few directions.
+- `genotype_codes`: genotypes of two bits counted and decoded.
+- `hardy_weinberg`: the exact test of Hardy-Weinberg equilibrium of many variants.
 - `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
 - `lanczos`: block Lanczos with full reorthogonalisation.
+- `ld_pruning`: correlated variants in windows, of which one is kept.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
 - `remainder`: the largest eigenvalue outside known directions, bounded from above.
 - `sampling`: components above noise, and how far another sample would turn them.
@@ -15,4 +19,5 @@
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
 - `summary_format`: its bytes, and the rules that they obey.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
+- `vector_rows`: operations on rows of 64 bytes, for kernels that numba compiles.
 """

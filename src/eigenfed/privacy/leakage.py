@@ -21,7 +21,7 @@ import numpy as np
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_products import RevealedProducts, max_abs
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
 _MAX_BASIS_BYTES = 256 << 20
@@ -71,6 +71,8 @@ class Meter:
         Rank of the directions revealed about the same rows prepared in other ways.
     other_variance : float
         Largest fraction of the variance revealed about rows prepared in one of those ways.
+    entries : int
+        How many entries of the scatter off its diagonal were revealed one by one.
     clips : str
         Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
@@ -100,6 +102,7 @@ class Meter:
     other_rank: int = 0
     other_variance: float = 0.0
     clips: str = ""
+    entries: int = 0
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -127,6 +130,8 @@ class Meter:
         if self.whole:
             return self.size
         rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2] + self.other_rank
+        # Single entries count as the directions that reveal as many numbers.
+        rank += RevealedEntries(self.entries).worth(self.size)
         return min(rank, self.size)
 
     @property
@@ -213,7 +218,9 @@ class Meter:
         if not answer.is_finite:
             raise InputError("The requested directions must be finite. Pass unit vectors.")
         added, trace = 2 * answer.directions.nbytes, answer.trace
-        if self._held_bytes + added > _MAX_BASIS_BYTES and self.pending:
+        # One reply alone takes no less memory once it is merged.
+        can_shrink = len(self.pending) > 1 or (self.pending and self.settled_basis.shape[1])
+        if self._held_bytes + added > _MAX_BASIS_BYTES and can_shrink:
             return self.settled().answered(answer)
         if self._held_bytes + added > _MAX_BASIS_BYTES:
             count = self.uncounted + answer.directions.shape[1]
@@ -251,23 +258,31 @@ class Meter:
         """At how many different bounds entries were clipped."""
         return len(self.clips.split())
 
-    def count_reply(self, reveals: Reveals, answer: RevealedProducts | None) -> "Meter":
+    def count_reply(
+        self, reveals: Reveals, answer: RevealedProducts | RevealedEntries | None
+    ) -> "Meter":
         """Return the meter after a reply; replies with noise are charged to the ledger instead.
 
         Parameters
         ----------
         reveals : Reveals
             What the operation declares.
-        answer : Answered or None
-            Directions and images; required if the reply reveals directions.
+        answer : RevealedProducts, RevealedEntries or None
+            Directions and images, required if the reply reveals directions; or how many entries.
         """
         match reveals:
             case Reveals.DIRECTIONS:
-                if answer is None:
+                if not isinstance(answer, RevealedProducts):
                     raise InputError("The operation declares directions but provides none.")
                 return self.answered(answer)
             case Reveals.SCATTER:
                 return replace(self, whole=True)
+            case Reveals.ENTRIES:
+                if not isinstance(answer, RevealedEntries):
+                    raise InputError("The operation declares entries but provides none.")
+                return replace(self, entries=self.entries + answer.number)
+            case Reveals.GENOTYPES:
+                return replace(self, diagonal=True, means=True)
             case Reveals.DIAGONAL:
                 return replace(self, diagonal=True)
             case Reveals.MEANS:
@@ -346,6 +361,17 @@ class Meter:
     def _held_bytes(self) -> int:
         return 2 * (self.settled_basis.nbytes + sum(a.directions.nbytes for a in self.pending))
 
+    @property
+    def _repeats_directions(self) -> bool:
+        """Whether directions of the last pending reply nearly lie in the span of those before."""
+        before = np.hstack([answer.directions for answer in self.pending[:-1]])
+        last = self.pending[-1].directions
+        if len(before) != len(last):
+            return True
+        together = np.hstack([before, last])
+        values = np.linalg.eigvalsh(together.T @ together)
+        return bool(values[0] <= _WELL_CONDITIONED * values[-1])
+
     @cached_property
     def _settled(self) -> tuple[Array, Array, int]:
         """Merge pending replies; return the basis, its images and the number of faint directions.
@@ -355,6 +381,11 @@ class Meter:
         """
         if not self.pending:
             return self.settled_basis, self.settled_images, self.settled_faint
+        if len(self.pending) > 1 and self._repeats_directions:
+            # A few columns at a time: an orthonormal basis of all of them takes much longer where
+            # some depend on the others.
+            before = replace(self, pending=self.pending[:-1]).settled()
+            return replace(before, pending=self.pending[-1:])._settled
         own = [answer.in_rows_units() for answer in self.pending]
         directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
         units, unit_images = _normalise_columns(directions, images)
@@ -387,6 +418,8 @@ class Meter:
         }
         if self.clips:
             scalars["clips"] = self.clips
+        if self.entries:
+            scalars["entries"] = self.entries
         if self.preparation or self.other_rank or self.other_variance:
             scalars |= {
                 "preparation": self.preparation,

@@ -23,6 +23,9 @@ class Policy:
     min_rows : int
         Fewest rows with which the site takes part: the totals of one row are that row. A site
         file must state it; the default is for sites within one process.
+    min_counted : int
+        Fewest people with whom a site sends counts of genotypes of its own, outside secure
+        aggregation: the counts of few people tell who is among them.
     methods : frozenset of str or None
         The methods that the site takes part in; None allows all of them.
     steps : frozenset of str or None
@@ -59,6 +62,7 @@ class Policy:
     max_variance_fraction: float = 1.0
     max_rounds: int | None = None
     min_rows: int = 1
+    min_counted: int = 1
     methods: frozenset[str] | None = None
     steps: frozenset[str] | None = None
     max_clips: int = 8

@@ -9,6 +9,34 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 
 
+class RevealedEntries(NamedTuple):
+    """Single entries of the scatter that a reply revealed, off its diagonal.
+
+    Attributes
+    ----------
+    number : int
+    """
+
+    number: int
+
+    def worth(self, d: int) -> int:
+        """Return how many directions reveal as many numbers about a scatter of d features.
+
+        The products of a symmetric matrix with r directions are ``r d - r (r - 1) / 2`` independent
+        numbers.
+
+        Examples
+        --------
+        >>> RevealedEntries(4).worth(4), RevealedEntries(5).worth(4), RevealedEntries(99).worth(4)
+        (1, 2, 4)
+        """
+        within = (2 * d + 1) ** 2 - 8 * self.number
+        if within <= 0:
+            return d
+        found = (2 * d + 1 - math.sqrt(within)) / 2
+        return min(math.ceil(found - 1e-9), d)
+
+
 class RevealedProducts(NamedTuple):
     """Requested directions and the products that a reply revealed, as the coordinator saw them.
 

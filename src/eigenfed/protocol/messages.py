@@ -180,6 +180,8 @@ REFUSAL_TEXTS: dict[str, str] = {
     "weights": "The rows have weights, which a private study does not support.",
     "no_identity": "The site has no identity and no roster; secure aggregation requires both.",
     "few_rows": "The site has fewer rows than its policy requires.",
+    "few_counted": "The site has too few people to send counts of their genotypes outside secure "
+    "aggregation.",
     "held": "Too many runs on these rows were aborted. Someone at the site must release them: "
     "eigenfed ledger release.",
     "script": "The study's method does not send this request at this point.",

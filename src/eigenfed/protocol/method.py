@@ -194,6 +194,10 @@ class Method(ABC):
         """Return whether a site should keep its whole scatter when it first reads its rows."""
         return False
 
+    def keeps_directions(self, study: "Study") -> bool:
+        """Return whether a site should keep the directions of products, for a certificate."""
+        return True
+
     @property
     def options(self) -> dict[str, Any]:
         """The options that differ from their defaults, by name."""

@@ -12,7 +12,7 @@ from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.cost_rates import time_messages
-from eigenfed.protocol.exact import by_site, moments, own_means, stages, vertical
+from eigenfed.protocol.exact import by_site, moments, own_means, quality_control, stages, vertical
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.exact.factors import Factors
 from eigenfed.protocol.exact.krylov import Krylov
@@ -65,7 +65,8 @@ def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
     elif study.split == "features":
         found = vertical.OPS
     else:
-        found = (*moments.OPS, *own_means.OPS, *study.chosen.ops, *by_site.OPS)
+        first = (*moments.OPS, *quality_control.OPS, *own_means.OPS)
+        found = (*first, *study.chosen.ops, *by_site.OPS)
     return {op.name: op for op in found}
 
 
@@ -74,6 +75,7 @@ def all_operations() -> dict[str, Op[Any, Any]]:
     shared: tuple[Op[Any, Any], ...] = (
         *moments.OPS,
         *own_means.OPS,
+        *quality_control.OPS,
         *vertical.OPS,
         *by_site.OPS,
         *private_site.OPS,

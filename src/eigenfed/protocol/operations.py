@@ -12,15 +12,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_type_hints
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.data.loci import Loci
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.release import Release
-from eigenfed.privacy.revealed_products import RevealedProducts
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.component_count import bound_count, count_per_request
 
@@ -100,6 +102,25 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class VariantState:
+    """How far the quality control of variants has come at one site.
+
+    Attributes
+    ----------
+    passed : ndarray of int64 or None
+        Variants that passed the filters, whose products are sent next.
+    mean : ndarray or None
+        Their mean numbers of copies over all sites.
+    start : int
+        Place, among those that passed, of the first variant whose products were not sent yet.
+    """
+
+    passed: npt.NDArray[np.int64] | None = None
+    mean: Array | None = None
+    start: int = 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class State:
     """State of a site between the rounds of one run.
 
@@ -107,6 +128,8 @@ class State:
     ----------
     preparation : Preparation
         The steps of the study, with the figures received so far.
+    variants : VariantState or None
+        What the quality control of variants has settled, once their counts were sent.
     totals : tuple or None
         Reply to `moments`: weight, observed weight and total of each feature.
     scatter : OwnScatter or None
@@ -117,6 +140,8 @@ class State:
         Limits that the sites have agreed on.
     sent : tuple of ndarray, or None
         The run's mean and scale, once they were received.
+    single : bool
+        Whether genotypes are multiplied in single precision.
     frame : Frame or None
         What follows from them at this site, once it was computed.
     blocks : tuple of ndarray
@@ -126,11 +151,13 @@ class State:
     """
 
     preparation: Preparation = field(default_factory=Preparation)
+    variants: VariantState | None = None
     totals: tuple[float, Array, Array] | None = None
     scatter: OwnScatter | None = None
     declared: tuple[int, int] | None = None
     limits: Limits | None = None
     sent: tuple[Array, Array] | None = None
+    single: bool = False
     frame: Frame | None = None
     blocks: tuple[Array, ...] = ()
     own: object = None
@@ -166,6 +193,8 @@ class Terms:
         Number of sites in secure aggregation; 0 without it.
     narrow : bool
         Whether floats are sent in single precision.
+    loci : Loci or None
+        Where the variants of genotypes lie; None for other rows.
     """
 
     study: "Study"
@@ -173,6 +202,7 @@ class Terms:
     d: int
     parties: int = 0
     narrow: bool = False
+    loci: Loci | None = None
 
     @property
     def k(self) -> int:
@@ -296,13 +326,16 @@ class Answer(Generic[R]):
         The reply, before the gate adds noise or masks.
     state : State
         State for later rounds of the same run.
-    revealed : Answered or None
+    revealed : RevealedProducts or None
         What the leakage meter counts, if the reply reveals the scatter along some directions.
+    entries : RevealedEntries or None
+        The same, if it reveals single entries of the scatter.
     """
 
     reply: R
     state: State
     revealed: RevealedProducts | None = None
+    entries: RevealedEntries | None = None
 
 
 Run = Callable[[Source, Q, State, Terms], Answer[R]]

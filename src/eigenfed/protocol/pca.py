@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from eigenfed.data.loci import Loci
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.privacy_terms import Privacy
@@ -46,6 +47,7 @@ def pca(
     rng: np.random.Generator,
     total: Total = plain_sum,
     rows: int | None = None,
+    loci: Loci | None = None,
 ) -> Protocol[Decomposition]:
     """Return the coordinator's half of a study.
 
@@ -59,6 +61,8 @@ def pca(
         How sums over sites are computed.
     rows : int, optional
         Number of rows, if the sites hold different features of the same rows.
+    loci : Loci, optional
+        Where the variants of genotypes lie, if the study filters them.
 
     Examples
     --------
@@ -75,14 +79,16 @@ def pca(
             raise InputError("split='features' requires the number of rows. Pass rows.")
         return (yield from features_pca(study, rows, rng, total))
     else:
-        found = yield from _exact_pca(study, rng, total)
+        found = yield from _exact_pca(study, rng, total, loci)
     return replace(found, method=study.chosen.name)
 
 
-def _exact_pca(study: Study, rng: np.random.Generator, total: Total) -> Protocol[Decomposition]:
+def _exact_pca(
+    study: Study, rng: np.random.Generator, total: Total, loci: Loci | None
+) -> Protocol[Decomposition]:
     if total.bounded:
         check_summable(study.chosen)
-    known, figures = yield from collect_preparation(total, study)
+    known, figures = yield from collect_preparation(total, study, loci)
     request = WeightsRequest if study.centers_by_site else MomentsRequest
     moments = yield from collect_moments(total, study, figures, request)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.data.steps import PrepareStep, as_steps, build_step, count_features
+from eigenfed.data.prepare_step import PrepareStep
+from eigenfed.data.steps import as_steps, build_step, count_features, filters_variants
 from eigenfed.errors import Argument, DataError, EigenfedError, InputError, Part
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import PUBLISHED, Published
@@ -26,6 +27,8 @@ from eigenfed.protocol.component_count import Components, check_components
 from eigenfed.protocol.messages import Bytes, Message, pack
 from eigenfed.protocol.method import AUTO, Method, as_method, find_method
 
+GENOTYPE = "genotype"
+"""Scaling by the standard deviation that follows from the frequency of an allele."""
 BY_SITE = "site"
 """Centring by which each site subtracts its own mean."""
 _FORMAT = 1
@@ -48,7 +51,9 @@ class Study:
     split : {"samples", "features"}
     center : bool or "site"
         Whether rows are centred: at the mean of all rows, not, or each at the mean of its site.
-    scale : bool
+    scale : bool or "genotype"
+        Whether features are divided by their standard deviations, or by those that genotypes have
+        at the frequency of their alleles over all sites.
     secure : bool
         Whether replies leave only inside secure aggregation.
     by_site : bool
@@ -81,7 +86,7 @@ class Study:
     name: str = "study"
     split: str = "samples"
     center: bool | str = True
-    scale: bool = False
+    scale: bool | str = False
     secure: bool = False
     by_site: bool = False
     privacy: Privacy | Published | None = None
@@ -111,6 +116,18 @@ class Study:
             raise InputError(
                 "center='site' of a study cannot be combined with privacy or split features."
             )
+        if type(self.scale) is not bool and self.scale != GENOTYPE:
+            raise InputError("scale of a study must be True, False or 'genotype'.")
+        if self.scale == GENOTYPE and (
+            self.center is not True
+            or self.privacy is not None
+            or (self.prepare and not self.filters_variants)
+            or self.split == "features"
+        ):
+            raise InputError(
+                "scale='genotype' of a study needs rows that are centred at one mean, and cannot "
+                "be combined with privacy, split features or steps other than those for variants."
+            )
         if self.max_rounds < 1 or not self.sites:
             raise InputError("A study must have at least one site and one round.")
         if self.split == "features" and not isinstance(self.components, int):
@@ -137,6 +154,11 @@ class Study:
     def centers_by_site(self) -> bool:
         """Whether each site centres its rows by its own mean."""
         return self.center == BY_SITE
+
+    @property
+    def is_single(self) -> bool:
+        """Whether sites multiply in single precision: genotypes, unless all must be rigorous."""
+        return self.scale == GENOTYPE and self.certify != "rigorous"
 
     @property
     def federated_steps(self) -> tuple[PrepareStep, ...]:
@@ -168,8 +190,16 @@ class Study:
             return Argument("center", False), ": 'standardize' subtracts the mean"
         return ()
 
+    @property
+    def filters_variants(self) -> bool:
+        """Whether the preparation filters the variants of genotypes."""
+        return filters_variants(self.prepare)
+
     def width(self, d: int) -> int:
-        """Return the number of features, of d, that rows have after the preparation."""
+        """Return the number of features, of d, that rows have after the preparation.
+
+        If it filters variants, that number depends on the rows, and this is the largest.
+        """
         return count_features(self.prepare, d)
 
     @property
@@ -258,7 +288,7 @@ def _parse_study(data: bytes) -> Study:
 
 _TYPES: dict[type[Any], tuple[str, ...]] = {
     int: ("max_rounds",),
-    bool: ("scale", "secure", "by_site"),
+    bool: ("secure", "by_site"),
     str: ("name", "split", "stop", "wire", "features"),
     tuple: ("sites",),
 }

@@ -12,6 +12,8 @@ _REVEALS = {
     "size": "the numbers of rows and features, which count as public",
     "means": "sums by feature: with the number of rows, the mean of each feature",
     "diagonal": "the variance of each feature",
+    "genotype counts": "counts of genotypes by variant",
+    "entries": "covariances of neighbouring variants",
     "directions": "the covariance along the requested directions",
     "scatter": "the full covariance",
     "bound": "one number about all rows, such as a bound on the remaining variance",

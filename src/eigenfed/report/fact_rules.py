@@ -134,6 +134,16 @@ def _terms(value: Any) -> bool:
     )
 
 
+def _is_preparation(value: Any) -> bool:
+    """Return whether these are steps, with what they removed if they filter variants."""
+    row = _list(_table(step=_text, removed=_count, left=_count))
+    return (
+        _table(steps=_list(_text, least=1), features=_count)(value)
+        and row(value.get("attrition", []))
+        and _by_name(_count)(value.get("matched", {}))
+    )
+
+
 def _list_rules(k: int) -> dict[str, Rule]:
     by_component = _list(_number, k)
     known = _maybe(_number)
@@ -144,7 +154,7 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "sites": _list(_text, least=1),
         "n": _number,
         "secure": _flag,
-        "prepare": _maybe(_table(steps=_list(_text, least=1), features=_count)),
+        "prepare": _maybe(_is_preparation),
         "split": _text,
         "engine": _text,
         "seed": _maybe(_count),

@@ -2,22 +2,42 @@
 
 from typing import Any
 
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
-    PrepareStep,
     SelectVariable,
     Standardize,
     as_steps,
 )
+from eigenfed.data.variant_steps import (
+    CallRate,
+    ExcludeLongRangeLd,
+    HardyWeinberg,
+    MinorAlleleFrequency,
+    PruneLd,
+    VariantStep,
+)
 from eigenfed.report.model import Report
 from eigenfed.report.page_elements import PageTable, Section
-from eigenfed.report.wording import things
+from eigenfed.report.wording import count, things
 
 _FLAVORS = {
     "variance": "by variance",
     "seurat": "by dispersion among features of similar mean (seurat)",
     "cell_ranger": "by dispersion among features of similar mean (cell_ranger)",
+}
+
+
+_MATCHES = {
+    "same": "the same alleles, the same one counted",
+    "swapped": "the same alleles, the other one counted: turned",
+    "flipped": "the alleles of the other strand: turned",
+    "flip_swapped": "the other strand and the other allele: turned twice",
+    "ambiguous": "A and T, or C and G, of which the strand is not known: left out",
+    "other_alleles": "other alleles at the same position: left out",
+    "duplicate": "several variants of a site match: left out",
+    "absent": "no variant of a site at that position: left out",
 }
 
 
@@ -35,7 +55,12 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
         words.append(
             f"{facts['d']} of {things(before, 'feature')} were selected; features.txt names them."
         )
-    if any(step.federated for step in steps):
+    if any(isinstance(step, VariantStep) for step in steps):
+        words.append(
+            "Variants were filtered by counts of genotypes over all sites, and pruned by sums of "
+            "products of neighbouring variants, which left the sites as listed below."
+        )
+    elif any(step.federated for step in steps):
         words.append(
             "Steps over all sites use sums and sums of squares by feature, which left the sites as "
             "listed below."
@@ -46,7 +71,34 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
         ("step", "what it does", "computed from"),
         tuple((step.text, _explain(step), _place(step)) for step in steps),
     )
-    return (Section("preparation", "How the rows were prepared", tuple(words), (table,)),)
+    more = show_variants(facts["prepare"])
+    return (Section("preparation", "How the rows were prepared", tuple(words), (table, *more)),)
+
+
+def show_variants(prepare: dict[str, Any]) -> tuple[PageTable, ...]:
+    """Show how many variants each step removed, and how they were matched to the manifest."""
+    tables = []
+    if prepare.get("attrition"):
+        rows = prepare["attrition"]
+        tables.append(
+            PageTable(
+                "attrition-table",
+                "Variants removed by each step, in their order",
+                ("variants", "removed", "left"),
+                tuple((row["step"], count(row["removed"]), count(row["left"])) for row in rows),
+            )
+        )
+    matched = {name: n for name, n in prepare.get("matched", {}).items() if n}
+    if set(matched) - {"same"}:
+        tables.append(
+            PageTable(
+                "matched-table",
+                "Variants of the manifest by how they were matched, added up over the sites",
+                ("match", "what it means", "variants"),
+                tuple((name, _MATCHES.get(name, ""), count(n)) for name, n in matched.items()),
+            )
+        )
+    return tuple(tables)
 
 
 def is_scaled(facts: dict[str, Any]) -> bool:
@@ -69,6 +121,17 @@ def _explain(step: PrepareStep) -> str:
                 "subtracts the mean, divides by the standard deviation, and clips entries beyond "
                 f"{clip:g} standard deviations"
             )
+        case CallRate(least=least):
+            return f"keeps variants that are known for at least {least:.6g} of all people"
+        case MinorAlleleFrequency(least=least):
+            return f"keeps variants whose rarer allele has a frequency of at least {least:.6g}"
+        case HardyWeinberg(p=p):
+            return f"leaves out variants whose mid-p value of the exact test is below {p:.6g}"
+        case ExcludeLongRangeLd(build=build):
+            return f"leaves out regions of long-range linkage disequilibrium ({build})"
+        case PruneLd(window=window, r2=r2):
+            unit = "" if window.endswith("kb") else " variants"
+            return f"of variants within {window}{unit} with r^2 above {r2:.6g}, keeps one"
         case _:
             return step.summary
 

@@ -4,11 +4,15 @@ import shlex
 from typing import Any
 
 import eigenfed
+from eigenfed.data.steps import as_steps, filters_variants
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.method import AUTO, all_methods, find_method
+from eigenfed.protocol.study import GENOTYPE
 from eigenfed.report.model import Report
 from eigenfed.report.page_elements import Code, PageTable, Part, Section
 
 _DEFAULTS = {"tol": 1e-4, "stop": "all", "max_rounds": 50, "certify": "auto"}
+_GENOTYPE_DEFAULTS = _DEFAULTS | {"tol": 0.05, "stop": "separated"}
 _TERMS = {
     "relation": "replace_one",
     "clip": None,
@@ -78,18 +82,28 @@ def write_command(facts: dict[str, Any]) -> str | None:
     'eigenfed fit a.csv b.csv -k 2 --method power --option decay=false --seed 7 -o result'
     """
     asked, terms = facts["asked"], facts["asked"]["privacy"]
-    if any(asked[name] != _DEFAULTS[name] for name in ("stop", "max_rounds")):
+    defaults, suffix = _find_defaults(facts)
+    if any(asked[name] != defaults[name] for name in ("stop", "max_rounds")):
         return None
     if facts["split"] != "samples":
         return None
     if terms is not None and (terms["name"] != "Privacy" or _needs_python(terms)):
         return None
-    words = ["eigenfed", "fit", *(f"{site}.csv" for site in facts["sites"]), "-k", str(facts["k"])]
+    words = [
+        "eigenfed",
+        "fit",
+        *(f"{site}{suffix}" for site in facts["sites"]),
+        "-k",
+        str(facts["k"]),
+    ]
     words += [] if asked["method"] == AUTO else ["--method", asked["method"]]
     for option, value in asked["options"].items():
         words += ["--option", f"{option}={_format_option(value)}"]
-    flags = {"--secure": facts["secure"], "--scale": facts["scale"]}
+    flags = {"--secure": facts["secure"], "--scale": facts["scale"] is True}
     words += [flag for flag, given in flags.items() if given]
+    words += ["--no-secure"] if _is_open(facts) else []
+    if any(n for name, n in _list_matches(facts).items() if name != "same"):
+        words += ["--manifest", "manifest.bim"]
     words += [] if facts["center"] is True else ["--center", facts["center"] or "none"]
     for step in _list_steps(facts):
         words += ["--prepare", step]
@@ -98,16 +112,34 @@ def write_command(facts: dict[str, Any]) -> str | None:
         for name, option in _OPTIONS.items():
             if terms[name] != _TERMS[name]:
                 words += [option, str(terms[name])]
-    words += [] if asked["tol"] == _DEFAULTS["tol"] else ["--tol", f"{asked['tol']:g}"]
-    if asked["certify"] != _DEFAULTS["certify"]:
+    words += [] if asked["tol"] == defaults["tol"] else ["--tol", f"{asked['tol']:g}"]
+    if asked["certify"] != defaults["certify"]:
         words += ["--certify", asked["certify"] or "no"]
     words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
     return shlex.join([*words, "-o", "result"])
 
 
+def _find_defaults(facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """Return the defaults for the kind of rows, and the suffix of their files."""
+    is_packed = facts["scale"] == GENOTYPE
+    return (_GENOTYPE_DEFAULTS, ".bed") if is_packed else (_DEFAULTS, ".csv")
+
+
 def _list_steps(facts: dict[str, Any]) -> list[str]:
     prepare = facts.get("prepare")
     return [] if prepare is None else prepare["steps"]
+
+
+def _list_matches(facts: dict[str, Any]) -> dict[str, int]:
+    """Return how variants were matched to a manifest; nothing for other features."""
+    found: dict[str, int] = (facts.get("prepare") or {}).get("matched", {})
+    return found
+
+
+def _is_open(facts: dict[str, Any]) -> bool:
+    """Return whether secure aggregation was left out where it is the default."""
+    few = len(facts["sites"]) < LEAST_SITES
+    return filters_variants(as_steps(_list_steps(facts))) and not (facts["secure"] or few)
 
 
 def _format_option(value: Any) -> str:
@@ -148,7 +180,8 @@ def write_python(facts: dict[str, Any]) -> str:
         arguments.append(f'method="{name}"')
     arguments += [f'split="{facts["split"]}"'] if facts["split"] != "samples" else []
     arguments += [] if facts["center"] is True else [f"center={facts['center']!r}"]
-    arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name]]
+    arguments += [f"{name}=True" for name in ("scale", "secure") if facts[name] is True]
+    arguments += ["secure=False"] if _is_open(facts) else []
     if steps := _list_steps(facts):
         arguments.append(f"prepare={steps!r}")
     if terms is not None:
@@ -159,7 +192,9 @@ def write_python(facts: dict[str, Any]) -> str:
             names.append("Privacy")
         else:
             lines.append(f"from eigenfed.protocol.published import {terms['name']}")
-    arguments += [f"{n}={asked[n]!r}" for n, value in _DEFAULTS.items() if asked[n] != value]
+    arguments += [
+        f"{n}={asked[n]!r}" for n, value in _find_defaults(facts)[0].items() if asked[n] != value
+    ]
     arguments += [] if facts["seed"] is None else [f"random_state={facts['seed']}"]
     sites = ", ".join(f"{_quote(site)}: ..." for site in facts["sites"])
     return "\n".join(

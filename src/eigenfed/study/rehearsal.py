@@ -48,7 +48,7 @@ class Rehearsal:
     @property
     def records(self) -> dict[str, Rows]:
         """The data file of each site, and which of its rows are used."""
-        return {name: Rows.of_site(site) for name, site in self.sites.items()}
+        return {name: Rows.of_site(site, self.study) for name, site in self.sites.items()}
 
     @property
     def sharing(self) -> frozenset[str]:

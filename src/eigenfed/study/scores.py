@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.exact.vertical import compute_own_moments
 from eigenfed.protocol.study import BY_SITE
-from eigenfed.study.config import SiteFile
+from eigenfed.study.config import SiteFile, StudyFile
 
 MEANS_KEPT = 20
 """Features whose mean at a site is kept for its own page: those that differ most."""
@@ -54,11 +54,13 @@ class Rows:
     keep: bool = True
 
     @classmethod
-    def of_site(cls, site: SiteFile) -> "Rows":
-        """Return the rows that a site's file describes."""
-        return cls(
-            site.data, site.id_column, site.where, site.options, site.cache, not site.drop_cache
-        )
+    def of_site(cls, site: SiteFile, study: StudyFile | None = None) -> "Rows":
+        """Return the rows that a site's file describes, with variants matched to the study's."""
+        options = site.options
+        if study is not None and study.matches_variants:
+            filters = replace(options.filters, manifest=study.manifest, ambiguous=study.ambiguous)
+            options = replace(options, filters=filters)
+        return cls(site.data, site.id_column, site.where, options, site.cache, not site.drop_cache)
 
     def table(
         self, columns: Sequence[str] | None = None, n_features: int | None = None
@@ -274,7 +276,7 @@ def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
     """
     params: dict[str, bool | str] = {
         "zero_center": bool(pca.center),
-        "scale": bool(pca.scale),
+        "scale": bool((pca.scale_ != 1.0).any()),
         "method": str(pca.method_),
         "program": "eigenfed",
     }

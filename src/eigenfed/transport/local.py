@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import stored
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.checks import check_count
@@ -309,6 +310,9 @@ class Local(Engine):
 
     @staticmethod
     def _count_workers(setups: Mapping[str, SiteSetup]) -> int | None:
+        # Products of genotypes use all processors themselves, tile by tile.
+        if all(isinstance(setup.source.X, Genotypes) for setup in setups.values()):
+            return 1
         largest = max((stored(setup.source.X).size for setup in setups.values()), default=0)
         return 1 if largest < _FEW_ENTRIES else None
 

@@ -28,6 +28,8 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Container
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.threads import one_blas_thread
@@ -319,12 +321,21 @@ def _decode_account(data: bytes) -> SiteAccount:
     return SiteAccount(egress, Meter.from_bytes(arrays["meter"].tobytes()))
 
 
+_PACKED = ("packed", "people", "places", "swapped")
+_LOCI = ("chromosome", "position", "matched")
+
+
 def send_source(pipe: Connection, source: Source) -> None:
-    """Send a source in parts, each a `Container`: dense or sparse, with weights and names."""
+    """Send a source in parts, each a `Container`: rows of any kind, with weights and names."""
     X = source.X
     # Rows in the other memory order would take other BLAS kernels, with other last bits.
-    turned = not source.is_sparse and X.flags.f_contiguous and not X.flags.c_contiguous
+    is_plain = not source.is_sparse and not isinstance(X, Genotypes)
+    turned = is_plain and X.flags.f_contiguous and not X.flags.c_contiguous
     arrays: dict[str, npt.NDArray[Any]] = {"X": X.T if turned else X}
+    if isinstance(X, Genotypes):
+        arrays = {name: getattr(X, name) for name in _PACKED}
+        loci = {name: getattr(X.loci, name, None) for name in _LOCI}
+        arrays |= {name: array for name, array in loci.items() if array is not None}
     if source.is_sparse:
         arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr}
     if source.weights is not None:
@@ -341,7 +352,8 @@ def send_source(pipe: Connection, source: Source) -> None:
         step = max(1, _PART_BYTES // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
             part = array[start : start + step]
-            sent = part if part.dtype.kind == "f" else part.astype(np.int64)
+            is_sendable = part.dtype.kind == "f" or part.dtype == np.uint8
+            sent = part if is_sendable else part.astype(np.int64)
             pipe.send_bytes(Container("part", _VERSION, {}, {"part": sent}).to_bytes())
 
 
@@ -359,7 +371,12 @@ def receive_source(pipe: Connection) -> Source:
             array[start : start + len(rows)] = rows
             start += len(rows)
     X: Any = arrays.get("X")
-    if X is None:
+    if "packed" in arrays:
+        loci = {name: arrays[name] for name in _LOCI if name in arrays}
+        X = Genotypes(
+            **{name: arrays[name] for name in _PACKED}, loci=Loci(**loci) if loci else None
+        )
+    elif X is None:
         stored = (arrays["data"], arrays["indices"], arrays["indptr"])
         X = sparse.csr_array(stored, shape=tuple(described["shape"]))
     names = described["names"]

@@ -27,7 +27,7 @@ def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
     assert site.data == tmp_path / "rows/north.csv"
     assert (site.id_column, site.where, site.ledger) == (None, (), None)
     assert (site.dataset, site.share_scores, site.approved) == ("data", False, None)
-    assert site.policy == Policy(min_rows=20)
+    assert site.policy == Policy(min_rows=20, min_counted=100)
     assert (site.network, site.drop) == (tmp_path / "network", None)
 
 
@@ -51,7 +51,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         'id_column = ""\nwhere = ["age >= 18", "cohort == 2"]\nledger = "/books/north.ledger"\n'
         f'dataset = "visits 2026"\napproved = ["{DIGEST}"]\nshare_scores = true\n[policy]\n'
         "max_rank_fraction = 0.5\nmax_variance_fraction = 0.9\nmax_rounds = 30\nmin_rows = 20\n"
-        'max_runs = 7\nmethods = ["krylov", "merge"]\nsecure_only = true\n'
+        'min_counted = 50\nmax_runs = 7\nmethods = ["krylov", "merge"]\nsecure_only = true\n'
         "least_roster_change = 2\nsound_only = true\ncolluders = 1\ntrusts_coordinator = true\n"
         "[policy.budget]\nepsilon = 2\ndelta = 1e-6\n"
         'relation = "zero_out"\n'
@@ -66,6 +66,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         max_variance_fraction=0.9,
         max_rounds=30,
         min_rows=20,
+        min_counted=50,
         max_runs=7,
         methods=frozenset({"krylov", "merge"}),
         secure_only=True,

@@ -35,7 +35,7 @@ def test_a_result_that_is_read_projects_as_the_one_that_was_fitted(tmp_path: Pat
         result = read_result(tmp_path / name)
         again = result.estimator()
         np.testing.assert_array_equal(again.transform(X), pca.transform(X))
-        assert (result.scale is None) == (not pca.scale)
+        assert (result.scale is None) == (not pca.settings_["scale"])
         assert result.names is None
         assert again.get_params()["center"] == pca.center
 

@@ -4,5 +4,6 @@
 - `csv_stream`: rows of csv that arrive over time.
 - `csv_cells`: what both of them share.
 - `parquet_rows`: rows that stay in a parquet file as long as one pass over them is enough.
+- `plink`: genotypes in ``.bed``, ``.bim`` and ``.fam`` files.
 - `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """

@@ -3,7 +3,11 @@
 - `moments`: counts, means and variances over all sites, which every method starts with.
 - `own_means`: weights alone, where each site centres its rows by its own mean.
 - `preparation`: figures for steps that prepare rows: features to select, means and deviations.
+- `quality_control`: which variants of genotypes the steps of a study keep.
+- `variant_counts`: counts of genotypes by variant over all sites.
+- `variant_products`: sums of products of neighbouring variants, for their correlations.
 - `stages`: how requests bring those figures to the sites.
+- `frame_checks`: the mean and scale of a run as a site checks them.
 - `magnitude`: the magnitude of a site's numbers, for secure sums.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
 - `certificate`: Rayleigh-Ritz on a basis, and bounds on the eigenvalues outside it.

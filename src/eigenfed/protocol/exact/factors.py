@@ -26,6 +26,7 @@ from typing import ClassVar
 import numpy as np
 
 from eigenfed.arrays import Array, Arrays
+from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
@@ -75,7 +76,7 @@ def scatter_factor(
     source: Source, request: ScatterFactorRequest, state: State, terms: Terms
 ) -> Answer[ScatterFactorReply]:
     """Return a factor of the site's scatter about the mean of all sites."""
-    view = Prepared(source, *state.sent_frame)
+    view = view_rows(source, *state.sent_frame)
     return Answer(ScatterFactorReply(factor=factorise(view)), state)
 
 

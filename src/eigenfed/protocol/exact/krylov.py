@@ -32,6 +32,7 @@ from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import UpperBound
+from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.cost_rates import time_lanczos
@@ -52,6 +53,9 @@ from eigenfed.protocol.study import Study
 _LEAST_BLOCK = 8
 _NEARLY_FINAL = 0.01
 """Relative residual at which an eigenvalue can be compared with the edge of noise."""
+_APART = 1.05
+_RESOLVED = 0.2
+"""Relative residual of a Ritz value at which it shows whether it is apart from its neighbours."""
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 10
@@ -105,6 +109,10 @@ class Krylov(Method):
         if study.certify != "rigorous":
             return products
         return sequence(products, optional("remainder"))
+
+    def keeps_directions(self, study: Study) -> bool:
+        """Whether a site needs the directions later: only for a rigorous certificate."""
+        return study.certify == "rigorous"
 
     def finds_count(self) -> bool:
         """Whether the number of components may depend on the rows: yes."""
@@ -287,8 +295,10 @@ def _iterate(
         If the start is narrow, random directions that join it when rounds run short. The run then
         also waits some rounds for a bound that sets the components apart.
     """
-    d, start = len(gaussian), float(np.linalg.norm(gaussian, 2))
-    space = BlockLanczos(np.linalg.qr(gaussian).Q)
+    d = len(gaussian)
+    with one_blas_thread:
+        space = BlockLanczos(np.linalg.qr(gaussian).Q)
+        start = math.sqrt(float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1]))
     patience = 0 if more is None else _PATIENCE
     while True:
         space.take((yield from products.of(space.block)))
@@ -309,7 +319,10 @@ def _iterate(
         products.angle = ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
         has_next = len(values) > k or k == d
-        is_final = has_next and is_known and ritz.reaches(study.tol, required)
+        # Of a component that need not converge it must be known that it lies within the bulk.
+        rough = ritz.norms[:k][~required] > _RESOLVED * values[:k][~required]
+        can_stop = has_next and is_known and not rough.any()
+        is_final = can_stop and ritz.reaches(study.tol, required)
         if is_final and patience and not found.is_apart:
             is_final, patience = False, patience - 1
         if is_final or not space.room:
@@ -449,10 +462,12 @@ def _bound_unwanted(
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
     """Return which of the first k components must converge.
 
-    With ``stop="separated"``, those at least 5 % above the next Ritz value: within the bulk of the
-    spectrum single components are not determined and would never converge.
+    With ``stop="separated"``, those at least 5 % apart from the Ritz values before and after them:
+    within the bulk of the spectrum single components are not determined and would take very many
+    rounds to converge.
     """
     if stop == "all" or len(values) <= k:
         return np.ones(k, dtype=bool)
-    clear: npt.NDArray[np.bool_] = values[:k] > 1.05 * values[k]
-    return clear
+    above = values[:k] > _APART * values[1 : k + 1]
+    apart: npt.NDArray[np.bool_] = above & np.append(True, above[:-1])
+    return apart

@@ -21,6 +21,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
+from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
@@ -28,6 +29,12 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
+from eigenfed.protocol.exact.frame_checks import (
+    check_mean,
+    check_reach,
+    check_scale,
+    find_genotype_scale,
+)
 from eigenfed.protocol.exact.magnitude import (
     LARGEST_POWER,
     NO_ENTRY,
@@ -36,7 +43,7 @@ from eigenfed.protocol.exact.magnitude import (
     compute_limits,
     magnitude,
 )
-from eigenfed.protocol.exact.stages import LEAST_SCALE, Figures, StageRequest, find_scale
+from eigenfed.protocol.exact.stages import Figures, StageRequest, find_scale
 from eigenfed.protocol.operations import (
     Answer,
     Frame,
@@ -48,11 +55,10 @@ from eigenfed.protocol.operations import (
     check_integer,
     op,
 )
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import GENOTYPE, Study
 
 _FINE = 1e-13
 """Relative fixed-point error up to which sums of squares are not requested a second time."""
-_ROUNDED = 1.01
 _COARSEST = 40
 """By how many powers of two the agreed magnitudes may exceed those this site declared. More would
 round the site's numbers so coarsely that a sum of them shows where single ones are rounded."""
@@ -85,7 +91,8 @@ class MomentsRequest(StageRequest[MomentsReply]):
 
     def begins_stage(self, terms: Terms, state: State) -> bool:
         """Return whether totals were sent before; with secure aggregation `magnitude` begins."""
-        return not terms.parties and state.totals is not None
+        begun = state.totals is not None or state.variants is not None
+        return not terms.parties and begun
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse magnitudes that are missing, below those the site declared, or far above."""
@@ -170,7 +177,7 @@ class SquaresRequest(Request[SquaresReply]):
             check_mean(terms, self.mean, state.limits)
         else:
             # Steps of a preparation need variances, also of rows that are not centred later.
-            _check_reach(terms, self.mean, state.limits)
+            check_reach(terms, self.mean, state.limits)
         if self.found is None:
             return
         check_finite("found", self.found, (terms.d,), largest=math.inf)
@@ -195,7 +202,7 @@ def squares(
     mean = state.own_mean if terms.study.centers_by_site else request.mean
     if state.scatter is not None:
         return Answer(SquaresReply(squares=state.scatter.squares(mean)), state)
-    prepared = Prepared(source, mean, np.ones(source.d))
+    prepared = view_rows(source, mean, np.ones(source.d))
     return Answer(SquaresReply(squares=prepared.squares()), state)
 
 
@@ -223,7 +230,7 @@ class FramedRequest(Request[Any]):
             raise InputError("The mean and scale of a run are sent once, with the first request.")
         if self.mean is not None and self.scale is not None:
             check_mean(terms, self.mean, state.limits)
-            check_scale(terms, self.scale)
+            check_scale(terms, self.scale, self.mean)
         elif given:
             raise InputError("The mean and scale of a run are sent together.")
         self._check_most(terms, state)
@@ -250,7 +257,7 @@ class FramedRequest(Request[Any]):
         """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
             mean = state.own_mean if terms.study.centers_by_site else self.mean
-            state = replace(state, sent=(mean, self.scale))
+            state = replace(state, sent=(mean, self.scale), single=terms.study.is_single)
         if self.most is not None and state.limits is not None:
             state = replace(state, limits=replace(state.limits, most=self.most))
         return state
@@ -262,7 +269,8 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     if frame is None:
         frame = _compute_frame(source, state)
         state = replace(state, frame=frame)
-    return Prepared(source, frame.mean, frame.scale, near=frame.near), frame, state
+    view = view_rows(source, frame.mean, frame.scale, near=frame.near, single=state.single)
+    return view, frame, state
 
 
 def _compute_frame(source: Source, state: State) -> Frame:
@@ -274,39 +282,12 @@ def _compute_frame(source: Source, state: State) -> Frame:
     mean, scale = state.sent_frame
     n, count, total = source.totals() if state.totals is None else state.totals
     own_mean = total / np.where(count > 0, count, 1.0)
-    raw = Prepared(source, own_mean, np.ones(source.d)).squares()
+    raw = view_rows(source, own_mean, np.ones(source.d)).squares()
     away = own_mean - mean
     inside = (raw + count * away**2) / scale**2
     trace = float(inside.sum())
     near = n * float(np.sum((mean / scale) ** 2)) <= trace
     return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near)
-
-
-def check_mean(terms: Terms, mean: Array, limits: Limits | None = None) -> None:
-    """Refuse a mean of another shape, or one other than 0 if rows are not centred."""
-    _check_reach(terms, mean, limits)
-    if terms.study.center is not True and mean.any():
-        raise InputError("The study does not centre rows at one mean, so the mean must be 0.")
-
-
-def _check_reach(terms: Terms, mean: Array, limits: Limits | None) -> None:
-    """Refuse a mean of another shape, or out of reach.
-
-    With secure aggregation the mean must lie within the agreed magnitudes: with any other mean,
-    whether a reply exceeds its bounds would reveal something about the rows.
-    """
-    terms.check_vector("mean", mean)
-    if limits is not None and np.abs(mean).max() > _ROUNDED * limits.entry / REACH:
-        raise InputError("mean must lie within the largest entry that a site has declared.")
-
-
-def check_scale(terms: Terms, scale: Array) -> None:
-    """Refuse a scale of another shape or not above 0, or other than 1 if rows are not scaled."""
-    terms.check_vector("scale", scale)
-    if not (scale > LEAST_SCALE).all():
-        raise InputError("scale must be above 0.")
-    if not terms.study.scale and (scale != 1.0).any():
-        raise InputError("The study does not scale rows, so the scale must be 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -355,12 +336,15 @@ class Moments:
         Over observed entries; zeros where rows are not centred.
     scale : ndarray of shape (d,)
         Standard deviations over observed entries, divided by their weight; 1 where a feature is
-        constant or never observed, and everywhere if rows are not scaled.
+        constant or never observed, and everywhere if rows are not scaled. For genotypes, those
+        that follow from the mean.
     most : float
         Upper bound on the total sum of squares of all rows, and so on every entry of a scatter;
         infinite with plain sums, which need no bounds.
     wire : {"float64", "float32"}
         Precision of the floats in messages, which limits what a certificate can prove.
+    single : bool
+        Whether sites multiply in single precision, which limits it too.
     sent : bool
         Whether the sites already have the mean and the scale.
     average : ndarray of shape (d,), or None
@@ -374,6 +358,7 @@ class Moments:
     scale: Array
     most: float = math.inf
     wire: str = "float64"
+    single: bool = False
     sent: bool = False
     average: Array | None = None
     scale_error: float = 0.0
@@ -417,16 +402,26 @@ def collect_moments(
     mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
     scale, sums, error = np.ones_like(mean), np.full_like(mean, math.inf), 0.0
-    if study.scale:
+    if study.scale == GENOTYPE:
+        scale = find_genotype_scale(mean)
+    elif study.scale:
         sums, errors = yield from request_squares(total, center_at, limits)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
         ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
         error = float(ratios.max())
     n = first.n
-    result = Moments(n, center_at, scale, wire=study.wire, average=mean, scale_error=error)
+    result = Moments(
+        n,
+        center_at,
+        scale,
+        wire=study.wire,
+        single=study.is_single,
+        average=mean,
+        scale_error=error,
+    )
     if limits is None:
         return result
-    result = yield from _add_bound(total, result, limits, sums if study.scale else None)
+    result = yield from _add_bound(total, result, limits, sums if study.scale is True else None)
     total.agree(replace(limits, most=result.most))
     return result
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.loci import Loci
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.steps import SelectVariable, Standardize
 from eigenfed.errors import InputError, ProtocolError
@@ -25,6 +26,7 @@ from eigenfed.protocol.exact.moments import (
     request_squares,
     request_totals,
 )
+from eigenfed.protocol.exact.quality_control import collect_variants
 from eigenfed.protocol.exact.stages import Figures, find_scale
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.study import Study
@@ -53,7 +55,9 @@ def collect_stage(total: Total, study: Study, figures: Figures) -> Protocol[Stag
     return StageMoments(first.count, mean, np.maximum(squares, 0.0))
 
 
-def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparation, Figures]]:
+def collect_preparation(
+    total: Total, study: Study, loci: Loci | None = None
+) -> Protocol[tuple[Preparation, Figures]]:
     """Collect the figures of all steps of a study.
 
     Parameters
@@ -61,6 +65,8 @@ def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparatio
     total : Total
         How sums over sites are made.
     study : Study
+    loci : Loci or None
+        Where the variants of genotypes lie.
 
     Returns
     -------
@@ -69,6 +75,9 @@ def collect_preparation(total: Total, study: Study) -> Protocol[tuple[Preparatio
     figures : dict
         Those of the last step, which the next request must bring to the sites.
     """
+    if study.filters_variants:
+        known = yield from collect_variants(total, study, loci)
+        return known, {"selected": known.selected}
     known, figures = Preparation(study.prepare), Figures()
     while (step := known.missing) is not None:
         moments = yield from collect_stage(total, study, figures)

@@ -67,7 +67,8 @@ def product(
     """Return the site's scatter times the directions, and its trace."""
     view, frame, state = prepare_rows(source, state)
     images = view.product(request.basis)
-    state = replace(state, blocks=(*state.blocks, request.basis))
+    if terms.study.chosen.keeps_directions(terms.study):
+        state = replace(state, blocks=(*state.blocks, request.basis))
     reply = ProductReply(product=images, trace=frame.trace)
     return Answer(reply, state, frame.answered(request.basis, images))
 

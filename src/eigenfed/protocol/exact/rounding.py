@@ -14,18 +14,24 @@ from eigenfed.protocol.core import Total
 from eigenfed.protocol.exact.moments import Moments
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
+_SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 _STEPS = 10.0
 _LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
+_MARGIN = 4.0
+_TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
+"""Additions in single precision that follow each other over a tile of variants, whose sums are in
+double precision, and people whose genotypes are added together."""
 
 
 def bound_rounding(moments: Moments, variance: float) -> float:
-    """Bound the error of the covariance due to arithmetic in double precision.
+    """Bound the error of the covariance due to arithmetic.
 
     With u the unit roundoff, a sum of n products is off by at most about ``sqrt(n) u`` times the
     sum of their sizes: rounding errors behave as independent ones (Higham and Mary 2019). The sizes
     add up to the mean square of the rows about zero, not about the mean: sparse rows are centred
     after they were multiplied, and rows far from zero are known to that precision only. Scales are
-    roots of such sums, and their error changes the covariance as much again.
+    roots of such sums, and their error changes the covariance as much again. Sites that multiply
+    genotypes in single precision add short sums with a larger u.
 
     Parameters
     ----------
@@ -44,9 +50,27 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     away = float(column_norms((moments.mean / moments.scale)[:, None])[0])
     squares = variance + moments.n / moments.divisor * away * away
     steps = _STEPS + math.sqrt(moments.n)
+    error = steps * _ROUNDOFF * squares
     if (moments.scale != 1.0).any():
-        return 2.0 * steps * _ROUNDOFF * squares + moments.scale_error * variance
-    return steps * _ROUNDOFF * squares
+        error = 2.0 * error + moments.scale_error * variance
+    return error + (_bound_single(moments, variance) if moments.single else 0.0)
+
+
+def _bound_single(moments: Moments, variance: float) -> float:
+    """Bound the error of products with genotypes in single precision.
+
+    Rounding errors of different entries are independent as well, so that they add up as the norms
+    of vectors do. With t additions after each other and x an entry of D: the error of ``y = D q``
+    has the norm ``sqrt(t) u |x q|``, at most that of a column of D, and is multiplied by D' then;
+    the error of ``D'y`` has the norm ``sqrt(t) u |x y|``, at most that of a row of D times y. The
+    norm of D is at most the root of the trace. Of a column the mean square is at most 2, and in a
+    row copies minus one are added up, which are centred afterwards.
+    """
+    away = float(column_norms(((moments.mean - 1.0) / moments.scale)[:, None])[0])
+    in_row = (variance + away * away) / moments.divisor
+    terms = _TILE_TERMS + moments.n / _TERM_PEOPLE
+    size = math.sqrt(max(variance, 0.0)) * (math.sqrt(2.0) + math.sqrt(in_row))
+    return _MARGIN * math.sqrt(terms) * _SINGLE_ROUNDOFF * size
 
 
 def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:

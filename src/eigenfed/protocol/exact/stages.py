@@ -13,6 +13,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
+from eigenfed.data.variant_steps import PruneLd, VariantStep
 from eigenfed.errors import InputError
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.messages import Integers
@@ -22,6 +23,8 @@ from eigenfed.protocol.study import Study
 Figures = dict[str, Any]
 """Fields of a request that bring the figures of a preparation."""
 
+_MOST_TILES = 1 << 20
+"""More requests for products of variants than any site has tiles: it refuses those beyond."""
 LEAST_SCALE = 1e-153
 """Least divisor of features: squares of smaller numbers would vanish."""
 
@@ -49,11 +52,17 @@ class StageRequest(Request[R]):
     def check(self, terms: Terms, state: State) -> None:
         """Refuse figures unless they are due, and those that the study does not allow."""
         due = state.preparation.missing if self.begins_stage(terms, state) else None
-        selects, standardizes = isinstance(due, SelectVariable), isinstance(due, Standardize)
+        selects = isinstance(due, SelectVariable | VariantStep)
+        standardizes = isinstance(due, Standardize)
         given = self.center is not None, self.spread is not None
         if (self.selected is not None) != selects or given != (standardizes, standardizes):
             raise InputError("Figures are sent once, by the first request that relies on them.")
-        if self.selected is not None:
+        if isinstance(due, VariantStep) and self.selected is not None:
+            check_subset("selected", self.selected, terms.d)
+            passed = None if state.variants is None else state.variants.passed
+            if passed is not None and not np.isin(self.selected, passed).all():
+                raise InputError("selected must be among the variants whose products were sent.")
+        elif self.selected is not None:
             _check_selected(terms, self.selected)
         if self.center is not None and self.spread is not None:
             terms.check_vector("center", self.center)
@@ -75,10 +84,17 @@ def _check_selected(terms: Terms, selected: Integers) -> None:
     count = count_features(terms.study.prepare, terms.d)
     if selected.shape != (count,):
         raise InputError(f"selected must name {count} features.")
+    check_subset("selected", selected, terms.d)
+
+
+def check_subset(name: str, places: Integers, d: int) -> None:
+    """Refuse what is not a list of distinct features in increasing order."""
+    if places.ndim != 1 or not 1 <= len(places) <= d:
+        raise InputError(f"{name} must name 1 to {d} features.")
     # All entries are compared with the range first: differences of others could overflow.
-    in_range = selected.min() >= 0 and selected.max() < terms.d
-    if not in_range or not (np.diff(selected) > 0).all():
-        raise InputError("selected must be distinct features in increasing order.")
+    in_range = places.min() >= 0 and places.max() < d
+    if not in_range or not (np.diff(places) > 0).all():
+        raise InputError(f"{name} must be distinct features in increasing order.")
 
 
 def find_scale(mean: Array, variance: Array) -> Array:
@@ -96,13 +112,23 @@ def moments_script(study: Study) -> Script:
     Each step of the preparation that needs figures over all sites has a stage of its own.
     """
     stages = [_stage_script(study)] * len(study.federated_steps)
+    if study.filters_variants:
+        stages = [_variants_script(study)]
     first = "weights" if study.centers_by_site else "moments"
     if not study.masked:
-        last = sequence(first, optional("squares") if study.scale else sequence())
+        last = sequence(first, optional("squares") if study.scale is True else sequence())
     else:
-        sums = repeat("squares", 1, 2) if study.scale else sequence("spread")
+        sums = repeat("squares", 1, 2) if study.scale is True else sequence("spread")
         last = sequence("magnitude", first, sums)
     return sequence(*stages, last)
+
+
+def _variants_script(study: Study) -> Script:
+    """Return the requests from which all filters of variants are decided together."""
+    first = sequence("magnitude") if study.masked else sequence()
+    prunes = any(isinstance(step, PruneLd) for step in study.prepare)
+    products = repeat("variant_products", 0, _MOST_TILES) if prunes else sequence()
+    return sequence(first, "variant_counts", products)
 
 
 def _stage_script(study: Study) -> Script:

@@ -60,7 +60,9 @@ def _prepare_columns(source: Source, state: State, terms: Terms) -> tuple[Prepar
     own = state.own
     if not isinstance(own, Columns):
         study = terms.study
-        mean, scale = compute_own_moments(source, center=bool(study.center), scale=study.scale)
+        mean, scale = compute_own_moments(
+            source, center=bool(study.center), scale=bool(study.scale)
+        )
         trace = float(Prepared(source, mean, scale).squares().sum())
         own = Columns(mean, scale, trace)
         state = replace(state, own=own)

@@ -6,6 +6,7 @@ on how many rows there are and whether they have weights.
 
 from functools import lru_cache
 
+from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError, PrivacyError
 from eigenfed.privacy.policy import Policy
@@ -104,6 +105,8 @@ def check_study(
     chosen = _check_method(study, method, policy)
     if not policy.allows_steps(step.name for step in study.prepare) or study.step_conflict:
         raise refusal("prepare")
+    if study.filters_variants:
+        _check_genotypes(study, source, policy)
     if source.n < policy.min_rows and not _hides_number(study, filtered):
         raise refusal("few_rows")
     if policy.secure_only and not study.masked:
@@ -140,6 +143,15 @@ def check_budget(study: Study, policy: Policy, records: Records) -> None:
         raise refusal("exact_left")
     if not records.affords(study.privacy):
         raise refusal("budget")
+
+
+def _check_genotypes(study: Study, source: Source, policy: Policy) -> None:
+    """Refuse to filter the variants of what are not genotypes, or of few people in the open."""
+    if find_loci(source.X) is None:
+        raise refusal("prepare")
+    people = source.n if source.weights is None else int((source.weights > 0.0).sum())
+    if people < policy.min_counted and not study.masked:
+        raise refusal("few_counted")
 
 
 def _hides_number(study: Study, filtered: bool) -> bool:

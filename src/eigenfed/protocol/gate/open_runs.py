@@ -174,7 +174,7 @@ class OpenRuns:
         )
 
     def _keep(self, name: str, study: Study, secret: bytes) -> OpenRun:
-        run = OpenRun.start(study, n=self._source.n, d=self._source.d)
+        run = OpenRun.start(study, self._source)
         run.secret = secret
         self._runs[name] = run
         while len(self._runs) > _MOST_OPEN_RUNS:

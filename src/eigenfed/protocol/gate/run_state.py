@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from eigenfed.arrays import Arrays
+from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.privacy_terms import Privacy
-from eigenfed.privacy.revealed_products import RevealedProducts
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations
 from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
@@ -105,22 +106,29 @@ class OpenRun:
     _prepared: tuple[Preparation, Source] | None = None
 
     @classmethod
-    def start(cls, study: Study, *, n: int, d: int) -> "OpenRun":
-        """Return the run of a study, with its method, at a site with n rows and d features."""
+    def start(cls, study: Study, source: Source) -> "OpenRun":
+        """Return the run of a study, with its method, at a site with these rows."""
+        n, d = source.n, source.d
         parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
         plan = _plan_run(study, d)
-        terms = Terms(study, n, d, parties, narrow)
+        terms = Terms(study, n, d, parties, narrow, find_loci(source.X))
         return cls(terms, plan.script, plan.ops, plan.spends, plan.state)
 
     def terms_at(self, state: State) -> Terms:
         """Return the terms with the number of features that rows have in this state."""
-        d = state.preparation.width(self.terms.d)
-        return self.terms if d == self.terms.d else replace(self.terms, d=d)
+        d, selected = state.preparation.width(self.terms.d), state.preparation.selected
+        if selected is None or d == self.terms.d:
+            return self.terms
+        loci = None if self.terms.loci is None else self.terms.loci.take(selected)
+        return replace(self.terms, d=d, loci=loci)
 
     def meter_of(self, meter: Meter) -> Meter:
         """Return the leakage meter of a data set for rows as this run prepares them."""
         prepare, d = self.state.preparation, self.terms.d
-        return meter.about(prepare.key, self.terms.study.width(d)) if meter.d == d else meter
+        if meter.d != d or (prepare.filters_variants and prepare.selected is None):
+            return meter  # which rows the directions will be about is not known yet
+        width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
+        return meter.about(prepare.key, width)
 
     def rows_at(self, state: State, source: Source) -> Source:
         """Return the rows as far as this state prepares them; they are kept for later requests."""
@@ -129,11 +137,11 @@ class OpenRun:
         return self._prepared[1]
 
 
-def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | None:
+def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | RevealedEntries | None:
     """Return what a reply reveals about all d features, where rows have only selected ones."""
     found, selected = answer.revealed, answer.state.preparation.selected
     if found is None or selected is None:
-        return found
+        return found or answer.entries
     return found._replace(selected=selected, size=d)
 
 

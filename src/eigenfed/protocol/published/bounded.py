@@ -27,7 +27,8 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.moments import check_mean, collect_moments
+from eigenfed.protocol.exact.frame_checks import check_mean
+from eigenfed.protocol.exact.moments import collect_moments
 from eigenfed.protocol.messages import Bytes
 from eigenfed.protocol.operations import LARGEST, Answer, Request, State, Terms, op
 from eigenfed.protocol.published.continuous_noise import Bits, derive_bits

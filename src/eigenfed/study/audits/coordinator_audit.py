@@ -6,7 +6,7 @@ from pathlib import Path
 from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, attack_site
 from eigenfed.data.source import Source
 from eigenfed.data.steps import Standardize
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.guarantee import epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
@@ -72,6 +72,11 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
             "a study in which the site takes part."
         )
     check_approved(agreed, site)
+    if agreed.study.filters_variants:
+        raise InputError(
+            f"{agreed.path}: prepare filters variants, and the attack has no model of genotypes. "
+            "Audit the study without those steps."
+        )
     with speaking_of_keys(f"{site.path}: "):
         wanted = None if isinstance(agreed.features, str) else list(agreed.features)
         source = Rows.of_site(site).table(wanted).source

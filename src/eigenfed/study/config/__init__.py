@@ -2,13 +2,13 @@
 
 - `study_file`, `site_file`: the models of ``study.toml`` and ``site.toml``.
 - `network_table`: the table ``[network]`` of a study file.
-- `listed_files`: files that a study file names, with one entry per line.
+- `named_files`: features, variants and eigenvalues in files that a study names.
 - `fields`: the types of values that both use.
 - `toml_text`: reading and writing TOML; `toml_errors`: errors with file, line, key and remedy.
 - `templates`: the commented files of ``eigenfed init``, and the JSON schemas.
 """
 
-from eigenfed.study.config.listed_files import read_spectrum
+from eigenfed.study.config.named_files import read_spectrum
 from eigenfed.study.config.site_file import SiteFile, read_site
 from eigenfed.study.config.study_file import Expected, StudyFile, read_study
 from eigenfed.study.config.templates import schema_of, start_study

@@ -34,7 +34,8 @@ from pydantic import (
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
-from eigenfed.data.steps import MOST_STEPS, STEPS, PrepareStep, as_steps
+from eigenfed.data.prepare_step import PrepareStep
+from eigenfed.data.steps import MOST_STEPS, STEPS, as_steps
 from eigenfed.protocol.method import AUTO, Method, all_methods, find_method, option_types
 from eigenfed.study.config.toml_text import KeyPath, format_value
 

@@ -33,6 +33,7 @@ from eigenfed.study.config.toml_errors import validate
 from eigenfed.study.config.toml_text import read_document
 
 _OPEN = Policy()
+_LEAST_COUNTED = 100
 _DIGEST = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
 
@@ -119,6 +120,10 @@ class PolicyTable(TomlTable, title="[policy]"):
     min_rows: AtLeastTwo = Field(examples=[20])
     """Smallest number of rows with which the site takes part. Sums over very few rows reveal those
     rows.
+    """
+    min_counted: Positive = Field(default=_LEAST_COUNTED, examples=[100])
+    """Smallest number of people with whom the site sends counts of their genotypes by itself.
+    Within secure aggregation it sends them with min_rows people already.
     """
     max_runs: Positive = Field(default=_OPEN.max_runs, examples=[100])
     """Largest number of runs on the rows, as counted by the ledger."""

@@ -1,6 +1,5 @@
 """The study file: its keys, what cannot be combined, and the files that it names."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from eigenfed.data.steps import filters_variants
 from eigenfed.errors import PrivacyError
 from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, PUBLIC, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
@@ -37,7 +37,13 @@ from eigenfed.study.config.fields import (
     TomlTable,
     read_as,
 )
-from eigenfed.study.config.listed_files import read_manifest, read_spectrum
+from eigenfed.study.config.named_files import (
+    digest_names,
+    digest_variants,
+    read_names,
+    read_spectrum,
+    read_variant_names,
+)
 from eigenfed.study.config.network_table import (
     Engine,
     NetworkSettings,
@@ -235,11 +241,12 @@ class StudyFile(TomlFile, title="study.toml"):
     """Steps that prepare the rows before all else, in this order. normalize:10000 divides each row
     by its total, times 10000; log1p takes log(1 + x) of each entry; select:2000 keeps the features
     that vary most over all sites; standardize:10 comes last, standardises features over all sites
-    and clips them at 10 standard deviations.
+    and clips them at 10 standard deviations. Variants of genotypes are filtered by autosomes,
+    exclude_long_range_ld:GRCh37, call_rate:0.98, maf:0.01, hwe:1e-6, ld:1000kb:0.1 or matched.
     """
-    secure: Flag = False
+    secure: Flag = Field(default_factory=lambda data: _prefers_secure(data), examples=[False])
     """Whether to use secure aggregation: the coordinator sees sums over sites and no reply of a
-    single site.
+    single site. By default only if prepare filters variants of genotypes, at three sites or more.
     """
     features: Literal["same", "common"] | NonEmptyList[FeatureName] = Field(
         default="same", title='"same", "common", or a list of names, each once'
@@ -248,8 +255,13 @@ class StudyFile(TomlFile, title="study.toml"):
     that all sites have, or a list of names.
     """
     manifest: FilePath | None = Field(default=None, examples=["features.txt"])
-    """File with the name of one feature per line, in place of features. The path is relative to
-    this file.
+    """File with the name of one feature per line, in place of features; or a .bim file with the
+    variants of the study, to which sites match theirs by chromosome, position and alleles. The
+    path is relative to this file.
+    """
+    ambiguous: Literal["drop", "keep"] = Field(default="drop", examples=["drop"])
+    """With a manifest of variants: whether those with the alleles A and T, or C and G, are left
+    out, or taken as if all sites had read the same strand.
     """
     by_site: Flag = Field(default=False, examples=[True])
     """Whether each site reports the mean and the variance of its own rows along the components."""
@@ -286,7 +298,6 @@ class StudyFile(TomlFile, title="study.toml"):
     @property
     def study(self) -> Study:
         """What the sites approve; people compare its digest."""
-        names = () if isinstance(self.features, str) else self.features
         return Study(
             tuple(sorted(self.sites)),
             self.components,
@@ -300,8 +311,22 @@ class StudyFile(TomlFile, title="study.toml"):
             prepare=self.prepare,
             tol=self.tol,
             certify=self.certify,
-            features=hashlib.sha256("\n".join(names).encode()).hexdigest() if names else "",
+            features=self._features_digest,
         )
+
+    @property
+    def matches_variants(self) -> bool:
+        """Whether the manifest holds variants, to which sites match theirs."""
+        return self.manifest is not None and self.manifest.suffix == ".bim"
+
+    @property
+    def _features_digest(self) -> str:
+        """Digest of what identifies the features; empty if they are not agreed on."""
+        if isinstance(self.features, str):
+            return ""
+        if self.matches_variants and self.manifest is not None:
+            return digest_variants(self.manifest, self.ambiguous)
+        return digest_names(self.features)
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
@@ -317,6 +342,13 @@ class StudyFile(TomlFile, title="study.toml"):
         has_options = isinstance(data.get("method"), Mapping) and len(data["method"]) > 1
         if "manifest" in data and "features" in data:
             yield "manifest and features both select the features. Keep one of them."
+        if self.matches_variants and not self.study.filters_variants:
+            yield (
+                "manifest has variants, of which sites may lack some, and prepare has no step for "
+                'variants. Add a step, at least "matched".'
+            )
+        if self.ambiguous == "keep" and not self.matches_variants:
+            yield "ambiguous requires a manifest of variants, a .bim file. Drop it, or add one."
         if self.by_site and self.secure:
             yield (
                 "by_site = true cannot be combined with secure = true: it reports statistics of "
@@ -418,6 +450,12 @@ class StudyFile(TomlFile, title="study.toml"):
             yield error.worded(STUDY_KEYS)
 
 
+def _prefers_secure(data: Mapping[str, Any]) -> bool:
+    """Return the default of secure: whether counts of genotypes should not leave sites alone."""
+    steps, sites = data.get("prepare", ()), data.get("sites", ())
+    return filters_variants(steps) and len(sites) >= LEAST_SITES
+
+
 def read_study(path: str | Path) -> StudyFile:
     r"""Read the file of a study and the files that it names.
 
@@ -450,7 +488,8 @@ def read_study(path: str | Path) -> StudyFile:
     study = validate(StudyFile, read_document(Path(path)))
     values: dict[str, Any] = {}
     if study.manifest is not None:
-        values["features"] = read_manifest(study.manifest)
+        read = read_variant_names if study.matches_variants else read_names
+        values["features"] = read(study.manifest)
     if study.expected is not None and isinstance(study.expected.spectrum, Path):
         spectrum = read_spectrum(study.expected.spectrum)
         values["expected"] = replace(study.expected, spectrum=spectrum)

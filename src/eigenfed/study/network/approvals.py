@@ -6,7 +6,8 @@ the run's study, which somebody at the site has put there.
 ::
 
     network/approved/<digest>.toml      the study file, complete
-    network/approved/<digest>.txt       the names of its features, if it has a manifest
+    network/approved/<digest>.txt       the names of its features, if it has a manifest, or
+    network/approved/<digest>.bim       its variants
     network/approvals.jsonl             who approved or withdrew which study, and when
 """
 
@@ -110,7 +111,10 @@ def approve_study(study: StudyFile, site: SiteFile, *, by: str = "", clock: Cloc
     create_private_folder(folder)
     record = _describe_by(by)
     keys = {key: value for key, value in _read_keys(study).items() if key not in _LEFT_OUT}
-    if study.manifest is not None:
+    if study.manifest is not None and study.matches_variants:
+        keys["manifest"] = f"{digest}.bim"
+        write_at_once(folder / f"{digest}.bim", study.manifest.read_bytes())
+    elif study.manifest is not None:
         keys["manifest"] = f"{digest}.txt"
         write_at_once(folder / f"{digest}.txt", "\n".join(study.features).encode())
     elif not isinstance(study.features, str):
@@ -219,7 +223,7 @@ def _read_keys(study: StudyFile) -> Mapping[str, Any]:
 
 
 def _remove(site: SiteFile, digest: str) -> None:
-    for suffix in ("toml", "txt"):
+    for suffix in ("toml", "txt", "bim"):
         (site.network / APPROVED / f"{digest}.{suffix}").unlink(missing_ok=True)
 
 

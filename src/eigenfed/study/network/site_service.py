@@ -174,7 +174,7 @@ class SiteService:
         site = self._file
         if isinstance(study.features, str):
             raise InputError(f"{study.path}: list the features, or set manifest.")
-        table = Rows.of_site(site).table(list(study.features))
+        table = Rows.of_site(site, study).table(list(study.features))
         asked = study.study
         gate = Site(
             site.name,

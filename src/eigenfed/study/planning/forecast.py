@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import Source
-from eigenfed.data.steps import PrepareStep, as_steps, count_features
+from eigenfed.data.steps import as_steps, count_features
 from eigenfed.errors import Argument, InputError, Name
 from eigenfed.estimators.in_process import (
     check_prepared,

@@ -15,6 +15,8 @@ import numpy as np
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import Loci, find_loci
 from eigenfed.data.source import Source
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.privacy.leakage import Meter
@@ -184,6 +186,8 @@ def simulate_preparation(
         Number of features of the model, before the preparation.
     """
     rng = np.random.default_rng(0)
+    if study.filters_variants:
+        return _run(study, {name: _draw_genotypes(features, rng) for name in sites}, real)
     # Features differ in scale, as they mostly do: secure sums then request small ones again.
     scales = np.logspace(0.0, -8.0, features)
     sources = {name: Source(rng.uniform(0.0, scales, (8, features))) for name in sites}
@@ -219,7 +223,8 @@ def _run(study: Study, sources: dict[str, Source], real: Mapping[int, int]) -> T
     transport = LocalTransport(measured, run=run.transport.run)
     transport.open_with(run.opening)
     rng = np.random.default_rng(0)
-    found = drive(pca(run.study, rng=rng, total=run.total), transport)
+    loci = find_loci(next(iter(sources.values())).X)
+    found = drive(pca(run.study, rng=rng, total=run.total, loci=loci), transport)
     directions, fraction = _measure_leakage(site.meter for site in run.sites.values())
     return TrafficTrace(tuple(exchanges), found.products, directions, fraction)
 
@@ -228,6 +233,12 @@ def _measure_leakage(meters: Iterable[Meter]) -> tuple[int, float]:
     """Return the largest number of directions and fraction of variance that a site revealed."""
     read = [(round(meter.rank_fraction * meter.d), meter.variance_fraction) for meter in meters]
     return max(rank for rank, _ in read), max(fraction for _, fraction in read)
+
+
+def _draw_genotypes(features: int, rng: np.random.Generator) -> Source:
+    packed = rng.integers(0, 256, (features, 2), dtype=np.uint8)
+    loci = Loci(np.ones(features, dtype=np.int64), np.arange(features))
+    return Source(replace(Genotypes.of(packed, 8), loci=loci))
 
 
 def _make_source(values: Array, n: int) -> Source:

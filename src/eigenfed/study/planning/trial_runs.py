@@ -3,7 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.steps import SelectVariable
+from eigenfed.data.variant_steps import Matched
 from eigenfed.protocol.exact.covariance import Covariance
 from eigenfed.protocol.secure.aggregation import AHEAD
 from eigenfed.protocol.study import Study
@@ -163,7 +165,8 @@ def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
     """Forecast what the preparation of rows adds to the traffic of a run.
 
     It is the difference between model runs with and without the steps over all sites. Steps within
-    a row cause no traffic.
+    a row cause no traffic. Products of neighbouring variants are left out: how many there are
+    follows from where variants lie.
 
     Parameters
     ----------
@@ -184,12 +187,14 @@ def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
     width, features = study.width(d), _choose_features(d, _FEW_FEATURES)
     # Primes again, and fewer than before the selection.
     kept = features if width == d else _choose_features(width, features // 2)
-    steps = tuple(
+    steps: tuple[PrepareStep, ...] = tuple(
         replace(step, n_features=kept, flavor="variance")
         if isinstance(step, SelectVariable)
         else step
         for step in study.federated_steps
     )
+    if study.filters_variants:
+        steps = (Matched(),)  # all counts are sent at once, whatever is decided from them
     # The covariance of one component is the shortest run.
     bare = replace(study, method=Covariance(), components=1, scale=False, by_site=False, prepare=())
 

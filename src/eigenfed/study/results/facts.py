@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.harmonise import CLASSES
 from eigenfed.data.steps import write_steps
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.linalg.sampling import (
@@ -60,16 +61,17 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
         "d": d,
         "k": k,
         "center": pca.center,
-        "scale": pca.scale,
+        "scale": pca.settings_["scale"],
         "prepare": _describe_preparation(pca),
-        "secure": pca.secure,
+        "secure": pca.settings_["secure"],
         "split": pca.split,
         "engine": pca.engine_,
         "run": next((reply.run for sent in pca.egress_.values() for reply in sent), None),
         "seed": pca.random_state if isinstance(pca.random_state, Integral) else None,
         "asked": {
             **_describe_method(pca.method),
-            **{name: getattr(pca, name) for name in ("tol", "stop", "max_rounds")},
+            **{name: pca.settings_[name] for name in ("tol", "stop")},
+            "max_rounds": pca.max_rounds,
             "certify": "auto" if pca.certify is True else pca.certify,
             "privacy": _describe_privacy(pca.privacy),
         },
@@ -117,9 +119,16 @@ def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | N
 
 
 def _describe_preparation(pca: FederatedPCA) -> dict[str, Any] | None:
-    """Return the steps as text, and the number of features before them."""
-    steps = pca.preparation_.steps
-    return {"steps": write_steps(steps), "features": pca.n_features_in_} if steps else None
+    """Return the steps as text, the number of features before them, and what steps removed."""
+    known = pca.preparation_
+    if not known.steps:
+        return None
+    found: dict[str, Any] = {"steps": write_steps(known.steps), "features": pca.n_features_in_}
+    if known.attrition:
+        found["attrition"] = [asdict(row) for row in known.attrition]
+    if known.matched is not None:
+        found["matched"] = dict(zip(CLASSES, known.matched.tolist(), strict=True))
+    return found
 
 
 def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:

@@ -16,7 +16,8 @@ scores/*.rows.json  the identifiers of those rows, if the data file has them; *.
                     the number of missing entries of each feature, if some are missing;
                     *.means.json the features whose mean differs most from that of all rows;
                     *.labels.json the group of each row, if rows have one
-loadings.csv        the components with the names of the features; see `csv_tables`
+loadings.csv        the components with the names of the features; see `csv_tables`. Those of
+                    genotypes are in files of plink instead; see `plink_files`
 variances.csv       variance, fraction of the total and cumulative fraction of each component
 run.jsonl           one line for each request and for each reply, a start line and an end line
 report.html         the shared report; run.json has its content for programs
@@ -41,21 +42,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.data.genotypes import Variants
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.data.steps import SelectVariable, Standardize, as_steps
+from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.privacy.ledger.ledger_state import Totals
-from eigenfed.protocol.study import BY_SITE
+from eigenfed.protocol.study import BY_SITE, GENOTYPE
 from eigenfed.study.results.csv_tables import (
     MOST_NUMBERS,
     format_loadings,
     format_variances,
 )
+from eigenfed.study.results.earlier_results import upgrade_facts
 from eigenfed.study.results.facts import FORMAT, describe_fit
 from eigenfed.study.results.json_types import to_json_types
+from eigenfed.study.results.plink_files import SHARED_FILES, write_plink_files
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected, write_own_files
 
@@ -77,6 +82,7 @@ _PARTS = {
     "run.json",
     "sites",
     "multiqc",
+    *SHARED_FILES,
 }
 
 
@@ -167,6 +173,7 @@ def write_result(
     study: str | None = None,
     command: Sequence[str] | None = None,
     date: str | None = None,
+    variants: Variants | None = None,
     force: bool = False,
 ) -> dict[str, Any]:
     """Write a result folder atomically.
@@ -191,6 +198,8 @@ def write_result(
         The command line, for repeating the run.
     date : str, optional
         The day of the run.
+    variants : Variants, optional
+        Those of the components, if they are of genotypes: the files of plink are then written too.
     force : bool, default=False
 
     Returns
@@ -216,20 +225,22 @@ def write_result(
         _write_json(new / "result.json", facts)
         np.save(new / "components.npy", pca.components_)
         np.save(new / "mean.npy", pca.mean_)
-        if pca.scale:
+        if facts["scale"]:
             np.save(new / "scale.npy", pca.scale_)
         _write_names(new / "features.txt", names)
         _write_preparation(new, pca)
         (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
         variances = format_variances(pca.explained_variance_, pca.explained_variance_ratio_)
         (new / "variances.csv").write_text(variances, "utf-8")
-        if pca.components_.size <= MOST_NUMBERS:
+        if pca.components_.size <= MOST_NUMBERS and variants is None:
             loadings = format_loadings(names, pca.components_)
             (new / "loadings.csv").write_text(loadings, "utf-8")
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
                 write_own_files(new / "scores", _check_file_name(site), found, _feature_names(pca))
+            if variants is not None:
+                write_plink_files(new, pca, variants, rows)
     return facts
 
 
@@ -253,12 +264,13 @@ def _feature_names(pca: FederatedPCA) -> list[str]:
     names = getattr(pca, "feature_names_in_", None)
     if names is None:
         return [f"x{place}" for place in range(pca.n_features_in_)]
-    if any(len(str(name).splitlines()) != 1 for name in names):
+    listed = list(map(str, names))
+    if not all(listed) or len("\n".join(listed).splitlines()) != len(listed):
         raise InputError(
             "The name of a feature is empty or contains a line break, and features.txt holds one "
             "name per line. Rename the feature."
         )
-    return [str(name) for name in names]
+    return listed
 
 
 def _select_names(pca: FederatedPCA, names: list[str]) -> list[str]:
@@ -345,7 +357,7 @@ def _read_preparation(
         known = Preparation(as_steps(facts["prepare"]["steps"]))
     except InputError:
         raise _unreadable(folder, "result.json") from None
-    if any(isinstance(step, SelectVariable) for step in known.steps):
+    if any(isinstance(step, SelectVariable | VariantStep) for step in known.steps):
         known = known.with_selected(_read_selected(folder, d))
         inputs = tuple(_read_text(folder, "inputs.txt").split("\n")[:-1])
     if any(isinstance(step, Standardize) for step in known.steps):
@@ -381,68 +393,19 @@ def _read_facts(folder: Path) -> dict[str, Any]:
             f"{folder / 'result.json'} is not a result of format {FORMAT}. Name a folder written "
             "by eigenfed fit -o."
         )
-    return _upgrade(facts)
-
-
-_RENAMED = {"clarity": "signal"}
-"""Keys of release 0.1, and their names since 0.2."""
-
-_LATER: dict[str, dict[str, Any]] = {
-    "asked": {"options": {}},
-    "certificate": {"angles": None, "failure": None},
-    "privacy": {"epsilon_outsiders": None, "epsilon_participants": None},
-}
-"""Entries that results of releases 0.1 and 0.2 may lack, and their values there."""
-
-_EARLIER_TOL = 2e-8
-"""Default of `tol` until 0.2, when it was a residual relative to the largest eigenvalue."""
-_DEFAULT_TOL = 1e-4
-
-
-_ADDED: dict[str, Any] = {
-    "date": None,
-    "run": None,
-    "further": [],
-    "further_exact": False,
-    "noise_edge": None,
-    "remaining_noise_edge": None,
-    "sampling_angles": None,
-    "confidence_angles": None,
-}
-"""Facts that results of releases up to 0.2 lack, and their values there."""
-
-
-def _upgrade(facts: dict[str, Any]) -> dict[str, Any]:
-    """Return facts with the keys of this release, also for a result of an earlier one."""
-    upgraded = _ADDED | {_RENAMED.get(name, name): value for name, value in facts.items()}
-    for name, added in _LATER.items():
-        if isinstance(upgraded.get(name), dict):
-            upgraded[name] = added | upgraded[name]
-    upgraded.setdefault("prepare", None)
-    asked = upgraded.get("asked")
-    terms = asked.get("privacy") if isinstance(asked, dict) else None
-    if isinstance(asked, dict) and (
-        asked.get("certify") is True or asked.get("tol") == _EARLIER_TOL
-    ):
-        # A residual says nothing of degrees: repeat such a run with the default.
-        asked["tol"] = _DEFAULT_TOL
-        asked["certify"] = asked.get("certify") and "auto"
-    if isinstance(terms, dict) and "tolerate" in terms:
-        # In 0.1 one number counted colluders and dropouts together; the noise was the same.
-        terms["colluders"] = terms.pop("tolerate")
-        terms |= {"dropouts": 0, "count": "public"}
-    return upgraded
+    return upgrade_facts(facts)
 
 
 def _is_result(facts: Any) -> bool:
     """Return whether all fields are present that an estimator is restored from."""
-    kinds = {"method": str, "scale": bool, "named": bool}
+    kinds = {"method": str, "named": bool}
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         return False
     k, d = facts.get("k"), facts.get("d")
     return (
         all(isinstance(facts.get(name), kind) for name, kind in kinds.items())
         and (isinstance(facts.get("center"), bool) or facts.get("center") == BY_SITE)
+        and (isinstance(facts.get("scale"), bool) or facts.get("scale") == GENOTYPE)
         and type(k) is type(d) is int
         and 1 <= k <= d
         and all(_are_numbers(facts.get(name), k) for name in ("eigenvalues", "ratios"))

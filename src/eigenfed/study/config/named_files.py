@@ -1,35 +1,39 @@
-"""Text files with one entry per line that a study file names: features, or eigenvalues."""
+"""The files that a study file names: features, variants and eigenvalues."""
 
+import hashlib
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from eigenfed.data.readers.plink import read_manifest
 from eigenfed.errors import DataError
 from eigenfed.study.config.toml_text import read_text
 
-_LARGEST_MANIFEST = 64 << 20
+_LARGEST_NAMES = 64 << 20
 
 
-def read_manifest(path: Path) -> tuple[str, ...]:
-    r"""Read a file with the name of one feature per line.
+def digest_names(names: Sequence[str]) -> str:
+    """Return the digest of the names of features."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
-    Raises
-    ------
-    InputError
-        If the file cannot be opened.
-    DataError
-        If it names no feature, or one of them twice.
 
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "features.txt")
-    ...     _ = path.write_text("age\nbmi\n")
-    ...     read_manifest(path)
-    ('age', 'bmi')
-    """
-    text = read_text(path, largest=_LARGEST_MANIFEST)
+def digest_variants(path: Path, ambiguous: str) -> str:
+    """Return the digest of the variants of a ``.bim`` file, and of how sites match theirs."""
+    found = read_manifest(path)
+    columns = (found.chromosome, found.identifier, found.position, found.a1, found.a2)
+    lines = zip(*(column.tolist() for column in columns), strict=True)
+    return digest_names([ambiguous, *("\t".join(map(str, line)) for line in lines)])
+
+
+def read_variant_names(path: Path) -> tuple[str, ...]:
+    """Read the names of the variants of a ``.bim`` file."""
+    return read_manifest(path).names
+
+
+def read_names(path: Path) -> tuple[str, ...]:
+    """Read a file with the name of one feature per line."""
+    text = read_text(path, largest=_LARGEST_NAMES)
     names = tuple(line.strip() for line in text.splitlines() if line.strip())
     if not names:
         raise DataError(f"{path} names no feature. Write the name of one feature per line.")

@@ -1,0 +1,121 @@
+"""Filters of variants on the command line, in a study file, in the result and in the report."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import answer, eigenfed
+from eigenfed.errors import DataError
+from eigenfed.report.repeat import write_command, write_python
+from eigenfed.study.config import read_study
+from eigenfed.study.results.result_folder import read_result
+from genotype_files import draw_genotypes, write_plink
+
+STEPS = ("call_rate:0.9", "maf:0.02", "ld:5:0.8")
+FLAGS = [word for step in STEPS for word in ("--prepare", step)]
+D = 60
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with three sites, of which one counts the other alleles, and a result."""
+    folder = tmp_path_factory.mktemp("cohorts")
+    copies = draw_genotypes(np.random.default_rng(0), [30, 40, 50], D, missing=0.01)
+    copies[:, 7] = copies[:, 8]
+    copies[:, 9] = 0
+    for name, part in zip("abc", np.split(copies, [30, 70]), strict=True):
+        turned = name == "b"
+        kept = np.where(part < 0, -1, 2 - part).astype(np.int8) if turned else part
+        write_plink(
+            folder / f"{name}.bed",
+            kept,
+            people=[f"{name}{i}" for i in range(len(part))],
+            alleles=[("G", "A") if turned else ("A", "G")] * D,
+        )
+    files = [folder / f"{name}.bed" for name in "abc"]
+    manifest = folder / "a.bim"
+    run = eigenfed(
+        *("fit", *files, "-k", 2, *FLAGS, "--manifest", manifest, "-o", folder / "result")
+    )
+    assert run.exit_code == 0, run.stderr
+    assert "58 of 60 features kept" in run.stdout
+    assert "maf:0.02                     1    59\n" in run.stdout
+    assert "ld:5:0.8                     1    58\n" in run.stdout
+    assert "in sums over all sites only" in run.stdout
+    return folder
+
+
+def test_the_result_has_the_attrition_table_and_projects(home: Path) -> None:
+    facts = json.loads((home / "result/result.json").read_text())
+    assert facts["secure"] is True
+    assert facts["prepare"]["steps"] == list(STEPS)
+    assert facts["prepare"]["attrition"][-1] == {"step": "ld:5:0.8", "removed": 1, "left": 58}
+    assert facts["prepare"]["matched"]["swapped"] == D
+    kept = read_result(home / "result")
+    assert kept.preparation.width(D) == 58
+    assert "rs9_A" not in kept.labels
+    lines = (home / "result/components.eigenvec.allele").read_text().splitlines()
+    assert len(lines) == 1 + 58
+    new = answer("project", home / "result", home / "a.bed")["scores"]
+    np.testing.assert_allclose(np.load(home / "result/scores/a.npy"), new, atol=1e-5)
+
+
+def test_the_report_shows_what_was_removed_and_how_to_repeat_it(home: Path) -> None:
+    page = (home / "result/report.html").read_text()
+    for words in (
+        "Variants removed by each step",
+        "usable at every site",
+        "the same alleles, the other one counted",
+        "covariances of neighbouring variants",
+    ):
+        assert words in page, words
+    facts = json.loads((home / "result/result.json").read_text())
+    assert "--secure --manifest manifest.bim --prepare call_rate:0.9" in str(write_command(facts))
+    opened = facts | {"secure": False}
+    assert "--no-secure --manifest" in str(write_command(opened))
+    assert "secure=False, prepare=['call_rate:0.9'" in write_python(opened)
+
+
+def test_a_study_file_matches_variants_and_sums_securely_by_default(home: Path) -> None:
+    study = home / "study.toml"
+    steps = ", ".join(f'"{step}"' for step in STEPS)
+    text = 'name = "s"\nsites = ["a", "b", "c"]\ncomponents = 2\nmanifest = "a.bim"\n'
+    study.write_text(f"{text}prepare = [{steps}]\n")
+    for name in "abc":
+        (home / f"{name}.toml").write_text(
+            f'name = "{name}"\ndata = "{name}.bed"\n[policy]\nmin_rows = 20\n'
+        )
+    sites = [home / f"{name}.toml" for name in "abc"]
+    facts = answer("fit", "--study", study, *sites)
+    assert facts["secure"] is True
+    assert facts["prepare"]["matched"]["swapped"] == D
+    assert read_study(study).study.features != ""
+    digest = read_study(study).study.digest
+    study.write_text(f'{text}ambiguous = "keep"\nprepare = [{steps}]\n')
+    assert read_study(study).study.digest != digest
+    study.write_text(f"{text}secure = false\nprepare = [{steps}]\n")
+    run = eigenfed("fit", "--study", study, *sites)
+    assert "too few people to send counts" in run.stderr
+    numbers = "{ a = 30, b = 40, c = 50 }"
+    study.write_text(f"{text}prepare = [{steps}]\n[expected]\nrows = {numbers}\nfeatures = {D}\n")
+    plan = eigenfed("plan", study)
+    assert "They are not included" in plan.stdout, plan.stderr
+    run = eigenfed("audit", "coordinator", sites[0], study)
+    assert "no model of genotypes" in run.stderr
+    bare = text.replace('manifest = "a.bim"\n', "")
+    for wrong, words in (
+        (text, "no step for variants"),
+        (bare + 'prepare = ["maf"]\nambiguous = "keep"\n', "requires a manifest of variants"),
+    ):
+        study.write_text(wrong)
+        with pytest.raises(DataError, match=words):
+            read_study(study)
+
+
+def test_without_steps_a_manifest_keeps_what_every_site_has(home: Path) -> None:
+    files = [home / f"{name}.bed" for name in "abc"]
+    facts = answer("fit", *files, "-k", 2, "--manifest", home / "b.bim", "--no-secure")
+    assert facts["prepare"]["steps"] == ["matched"]
+    assert (facts["d"], facts["secure"]) == (D, False)
