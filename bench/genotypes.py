@@ -38,14 +38,15 @@ import sys
 import numpy as np
 from eigenfed import FederatedPCA
 from eigenfed.data.files import open_table
-from eigenfed.study.results.plink_files import find_plink_eigenvalues, format_eigenvec
 out, rounds, *files = sys.argv[1:]
 tables = {str(i): open_table(path) for i, path in enumerate(files)}
 pca = FederatedPCA(10, random_state=0, max_rounds=int(rounds)).fit_sites(tables)
 for site, table in tables.items():
     units = pca.transform_aligned(table.source.X) / pca.singular_values_
-    open(f"{out}.{site}.eigenvec", "w").write(format_eigenvec(table.row_ids, units))
-np.savetxt(f"{out}.eigenval", find_plink_eigenvalues(pca)[0])
+    with open(f"{out}.{site}.eigenvec", "w") as file:
+        for person, row in zip(table.row_ids, units.tolist()):
+            file.write(person + " " + " ".join(f"{number:.6g}" for number in row) + "\\n")
+np.savetxt(f"{out}.eigenval", pca.explained_variance_ * (pca.n_samples_ - 1) / pca.n_features_in_)
 """
 
 

@@ -151,10 +151,8 @@ def lanczos(
         values are needed.
     """
     d = len(products.moments.mean)
-    gaussian = rng.standard_normal((d, _choose_width(k, d, study.certify)))
-    with one_blas_thread:
-        space = BlockLanczos(np.linalg.qr(gaussian).Q)
-        start = math.sqrt(float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1]))
+    block, start = _draw_start(rng, d, _choose_width(k, d, study.certify))
+    space = BlockLanczos(block)
     while True:
         space.take((yield from products.of(space.block)))
         is_known = True
@@ -207,6 +205,14 @@ def lanczos(
         grade,
         further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
     )
+
+
+def _draw_start(rng: np.random.Generator, d: int, width: int) -> tuple[Array, float]:
+    """Return an orthonormal basis of a Gaussian matrix, and the spectral norm of the matrix."""
+    gaussian = rng.standard_normal((d, width))
+    with one_blas_thread:
+        largest = float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1])
+        return np.linalg.qr(gaussian).Q, math.sqrt(largest)
 
 
 def _find_count(
