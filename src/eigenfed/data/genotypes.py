@@ -196,9 +196,9 @@ class Genotypes:
         none = np.where(self.swapped, by_code[:, 0], by_code[:, 3])
         return GenotypeCounts(two, by_code[:, 2], none, by_code[:, 1])
 
-    def values(self) -> Array:
-        """Return the number of copies for each code, (d, 4); NaN is missing."""
-        return np.where(self.swapped[:, None], 2.0 - COPIES, COPIES)
+    def values(self, variants: slice = slice(None)) -> Array:
+        """Return the number of copies for each code of some variants, (m, 4); NaN is missing."""
+        return np.where(self.swapped[variants, None], 2.0 - COPIES, COPIES)
 
     def _decode(self, people: Places) -> Array:
         """Return the rows of these people, (m, d)."""

@@ -6,7 +6,6 @@ precision, those over tiles always in double. Sums of squares follow from counts
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,10 +51,9 @@ class PackedRows(Prepared):
     def _dtype(self) -> Any:
         return np.float32 if self.single else np.float64
 
-    @cached_property
-    def _values(self) -> npt.NDArray[Any]:
-        """Entries of D for each code, (d, 4)."""
-        centred = (self._table.values() - self.mean[:, None]) / self.scale[:, None]
+    def _values(self, span: slice) -> npt.NDArray[Any]:
+        """Return the entries of D for each code of some variants, (m, 4)."""
+        centred = (self._table.values(span) - self.mean[span, None]) / self.scale[span, None]
         return np.nan_to_num(centred, nan=0.0).astype(self._dtype)
 
     def _spans(self) -> list[slice]:
@@ -65,11 +63,11 @@ class PackedRows(Prepared):
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each person and never leaves a site."""
-        table, kernels, values = self._table, load_kernels(self.single), self._values
+        table, kernels = self._table, load_kernels(self.single)
 
         def multiply_span(span: slice) -> npt.NDArray[Any]:
             part = basis[span].astype(self._dtype)
-            return multiply_tile(table.tile(span), values[span], part, kernels)
+            return multiply_tile(table.tile(span), self._values(span), part, kernels)
 
         total = np.zeros((4 * table.packed.shape[1], basis.shape[1]))
         flops = 2.0 * self.source.n * basis.size

@@ -12,10 +12,10 @@ A row of a table is 64 bytes, one or a few vector registers: 16 directions in si
 double. numba compiles the functions that are plain Python here, and `eigenfed.linalg.vector_rows`
 brings the operations on whole rows, which numba does not vectorise by itself.
 
-Measured against decoding tiles to float32 and multiplying them by sgemm, which is what remains if
-these are left out (one core of an AMD EPYC with AVX-512, 16 directions, nanoseconds for a genotype
-of a site of 832 and of 2,496 people): D Q 0.40 and 0.28, D'Y 0.21 and 0.36; decoding 0.22 and 0.22,
-sgemm alone 0.43 and 0.44 for D Q, 0.40 and 0.41 for D'Y.
+The other way, tiles decoded to float32 and multiplied by sgemm, takes three times as long. Measured
+on one core of an AMD EPYC with AVX-512, with 16 directions, in nanoseconds for a genotype of a site
+of 832 and of 2,496 people: D Q 0.24 and 0.32, D'Y 0.17 and 0.18; decoding 0.22 and 0.22 each time,
+and sgemm alone 0.43 and 0.44 for D Q, 0.40 and 0.41 for D'Y.
 """
 
 from collections.abc import Callable

@@ -205,16 +205,16 @@ def lanczos(
     failure, is_believed = FAILURE, True
     # Half of the rounds must leave room for all components: the other half may begin again.
     if block is None or 2 * k > block * study.max_rounds:
-        found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+        found = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
     else:
-        narrow = rng.standard_normal((d, min(block, d)))
+        narrow = _draw_start(rng, d, min(block, d))
         more = rng.standard_normal((d, max(width - block, 0)))
         found = yield from _iterate(products, k, study, narrow, count, more)
         # Either start may fail.
         failure = 2.0 * FAILURE
         is_believed = block >= width or found.is_apart
         if not is_believed and products.rounds < study.max_rounds:
-            found = yield from _iterate(products, k, study, rng.standard_normal((d, width)), count)
+            found = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
             is_believed = True
     result = yield from _finish(products, found, study, failure)
     return result if is_believed else _disbelieve(result)
@@ -279,7 +279,7 @@ def _iterate(
     products: Products,
     k: int,
     study: Study,
-    gaussian: Array,
+    drawn: tuple[Array, float],
     count: Callable[[Array, float], int | None] | None,
     more: Array | None = None,
 ) -> Protocol[_Iterated]:
@@ -289,16 +289,14 @@ def _iterate(
     ----------
     products, k, study, count
         As for `lanczos`.
-    gaussian : ndarray of shape (d, l)
-        The start.
+    drawn : tuple
+        The start: orthonormal directions (d, l), and the spectral norm of the Gaussian matrix.
     more : ndarray of shape (d, r), optional
         If the start is narrow, random directions that join it when rounds run short. The run then
         also waits some rounds for a bound that sets the components apart.
     """
-    d = len(gaussian)
-    with one_blas_thread:
-        space = BlockLanczos(np.linalg.qr(gaussian).Q)
-        start = math.sqrt(float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1]))
+    space, start = BlockLanczos(drawn[0]), drawn[1]
+    d = len(drawn[0])
     patience = 0 if more is None else _PATIENCE
     while True:
         space.take((yield from products.of(space.block)))
@@ -373,6 +371,14 @@ def _finish(
         grade,
         further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
     )
+
+
+def _draw_start(rng: np.random.Generator, d: int, width: int) -> tuple[Array, float]:
+    """Return an orthonormal basis of a Gaussian matrix, and the spectral norm of the matrix."""
+    gaussian = rng.standard_normal((d, width))
+    with one_blas_thread:
+        largest = float(np.linalg.eigvalsh(gaussian.T @ gaussian)[-1])
+        return np.linalg.qr(gaussian).Q, math.sqrt(largest)
 
 
 def _find_count(
