@@ -361,17 +361,6 @@ class Meter:
     def _held_bytes(self) -> int:
         return 2 * (self.settled_basis.nbytes + sum(a.directions.nbytes for a in self.pending))
 
-    @property
-    def _repeats_directions(self) -> bool:
-        """Whether directions of the last pending reply nearly lie in the span of those before."""
-        before = np.hstack([answer.directions for answer in self.pending[:-1]])
-        last = self.pending[-1].directions
-        if len(before) != len(last):
-            return True
-        together = np.hstack([before, last])
-        values = np.linalg.eigvalsh(together.T @ together)
-        return bool(values[0] <= _WELL_CONDITIONED * values[-1])
-
     @cached_property
     def _settled(self) -> tuple[Array, Array, int]:
         """Merge pending replies; return the basis, its images and the number of faint directions.
@@ -381,11 +370,6 @@ class Meter:
         """
         if not self.pending:
             return self.settled_basis, self.settled_images, self.settled_faint
-        if len(self.pending) > 1 and self._repeats_directions:
-            # A few columns at a time: an orthonormal basis of all of them takes much longer where
-            # some depend on the others.
-            before = replace(self, pending=self.pending[:-1]).settled()
-            return replace(before, pending=self.pending[-1:])._settled
         own = [answer.in_rows_units() for answer in self.pending]
         directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
         units, unit_images = _normalise_columns(directions, images)
