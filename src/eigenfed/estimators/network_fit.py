@@ -39,5 +39,6 @@ def take_outcome(
     dtype = np.dtype(np.float64 if study.wire == "float64" else np.float32)
     pca._take(outcome.found, dtype)
     pca._take_account(outcome)
+    pca.settings_ = {name: getattr(study, name) for name in ("scale", "tol", "stop", "secure")}
     pca.engine_ = engine
     return pca
