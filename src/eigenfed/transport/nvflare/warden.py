@@ -59,9 +59,9 @@ class Ward:
 
     def end(self) -> None:
         """Kill the command and all that descends from it, and wait until they are gone."""
-        assert self._warden.stdin is not None
-        with suppress(OSError):
-            self._warden.stdin.close()
+        if self._warden.stdin is not None:
+            with suppress(OSError):
+                self._warden.stdin.close()
         try:
             self._warden.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
