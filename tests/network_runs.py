@@ -77,24 +77,22 @@ class Network:
     `carry` is given a site's name, its way to answer and a bundle, and returns a bundle.
     """
 
+    terms = TERMS
+
     def __init__(
         self, home: Path, *, method: str = "covariance", study: str = "", engine: str = FILES
     ) -> None:
         more = f'method = "{method}"\n{study}'
         tables = more.find("[")
         keys, rest = (more, "") if tables < 0 else (more[:tables], more[tables:])
-        self.parties = Parties.start(home, engine="", study=f"{TERMS}{keys}{engine}{rest}")
+        self.parties = Parties.start(home, engine="", study=f"{self.terms}{keys}{engine}{rest}")
         self.rows = make_rows()
         for name in NAMES:
             folder = home / name
-            lines = [
-                ",".join(FEATURES),
-                *(",".join(map(repr, r)) for r in self.rows[name].tolist()),
-            ]
-            (folder / "rows.csv").write_text("\n".join(lines) + "\n")
+            data = self.write_rows(folder, name)
             budget = BUDGET if "[privacy]" in study else ""
             (folder / "site.toml").write_text(
-                f'name = "{name}"\ndata = "rows.csv"\nledger = "{name}.ledger"\n'
+                f'name = "{name}"\ndata = "{data}"\nledger = "{name}.ledger"\n'
                 f"[policy]\nmin_rows = 5\n{budget}"
             )
             Ledger(folder / f"{name}.ledger", create=True).close()
@@ -103,6 +101,12 @@ class Network:
             approve_study(self.parties.study, self.parties.site(name))
         self.sites = {name: SiteProcess(self.parties, name) for name in NAMES}
         self.carry: Carry = lambda name, answer, data: answer(data)
+
+    def write_rows(self, folder: Path, name: str) -> str:
+        """Write the rows of a site, and return the name of the file."""
+        rows = [",".join(map(repr, row)) for row in self.rows[name].tolist()]
+        (folder / "rows.csv").write_text("\n".join([",".join(FEATURES), *rows]) + "\n")
+        return "rows.csv"
 
     def coordinator(self) -> Coordinator:
         study = self.parties.study

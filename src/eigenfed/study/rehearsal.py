@@ -147,6 +147,7 @@ def make_estimator(study: StudyFile) -> FederatedPCA:
         secure=study.secure,
         privacy=study.privacy,
         tol=study.tol,
+        stop=study.study.stop,
         certify=study.certify,
         random_state=study.seed,
     )

@@ -1,7 +1,7 @@
 """Study and site files: pydantic models from which checks, JSON schemas and templates follow.
 
 - `study_file`, `site_file`: the models of ``study.toml`` and ``site.toml``.
-- `network_table`: the table ``[network]`` of a study file.
+- `privacy_table`, `network_table`: the tables ``[privacy]`` and ``[network]`` of a study file.
 - `named_files`: features, variants and eigenvalues in files that a study names.
 - `fields`: the types of values that both use.
 - `toml_text`: reading and writing TOML; `toml_errors`: errors with file, line, key and remedy.

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from eigenfed.data.dialect import Dialect
+from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.row_filter import PATTERN, parse_conditions
 from eigenfed.privacy.ledger.entries import Budget, check_name
@@ -240,6 +241,16 @@ class SiteFile(TomlFile, title="site.toml"):
     """Whether to use only the features of an h5ad file that are marked in
     var["highly_variable"].
     """
+    keep: FilePath | None = Field(default=None, examples=["people.txt"])
+    """File with the people of a .bed file to use, with family and person on each line."""
+    remove: FilePath | None = Field(default=None, examples=["withdrawn.txt"])
+    """File with the people of a .bed file to leave out."""
+    no_fit: FilePath | None = Field(default=None, examples=["relatives.txt"])
+    """File with the people of a .bed file who are projected and not fitted, such as relatives."""
+    extract: FilePath | None = Field(default=None, examples=["variants.txt"])
+    """File with the variants of a .bed file to use: an identifier on each line."""
+    exclude_variants: FilePath | None = Field(default=None, examples=["failed.txt"])
+    """File with the variants of a .bed file to leave out."""
     cache: FilePath | None = Field(
         default=None, title="the path of a folder, in quotes", examples=["parsed"]
     )
@@ -305,6 +316,9 @@ class SiteFile(TomlFile, title="site.toml"):
             self.units,
             self.layer,
             self.highly_variable,
+            filters=GenotypeFilters(
+                self.keep, self.remove, self.extract, self.exclude_variants, self.no_fit
+            ),
         )
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:

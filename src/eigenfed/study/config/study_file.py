@@ -9,27 +9,23 @@ from pydantic import Field
 
 from eigenfed.data.steps import filters_variants
 from eigenfed.errors import PrivacyError
-from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, PUBLIC, Privacy
+from eigenfed.privacy.privacy_terms import PUBLIC, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
+from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import AUTO
-from eigenfed.protocol.study import BY_SITE, Study
+from eigenfed.protocol.study import BY_SITE, GENOTYPE, Study
 from eigenfed.study.config.fields import (
     NAME_RULE,
-    Delta,
-    Epsilon,
     FilePath,
-    FiniteNumber,
     Flag,
     MethodOption,
     Name,
     NonEmptyList,
-    NotNegative,
     NotNegativeNumber,
     Positive,
     PositiveNumber,
     Ratio,
-    Relation,
     Seed,
     Share,
     Steps,
@@ -50,6 +46,7 @@ from eigenfed.study.config.network_table import (
     NetworkTable,
     find_network_conflicts,
 )
+from eigenfed.study.config.privacy_table import PrivacyTable, build_privacy
 from eigenfed.study.config.toml_errors import STUDY_KEYS, validate
 from eigenfed.study.config.toml_text import read_document
 
@@ -58,96 +55,6 @@ _TOO_FEW = (
 )
 
 FeatureName = Annotated[str, Field(strict=True, min_length=1)]
-
-
-class SharesTable(TomlTable, title="[privacy.shares]"):
-    """Fractions of the privacy budget by purpose.
-
-    Those left out keep their defaults.
-    """
-
-    count: NotNegativeNumber = BUDGET_FRACTIONS["count"]
-    """Fraction of the privacy budget for the number of rows, if it is private."""
-    radius: NotNegativeNumber = BUDGET_FRACTIONS["radius"]
-    """Fraction of the privacy budget for the norm to which rows are clipped for the mean."""
-    mean: NotNegativeNumber = BUDGET_FRACTIONS["mean"]
-    """Fraction of the privacy budget for the mean."""
-    clip: NotNegativeNumber = BUDGET_FRACTIONS["clip"]
-    """Fraction of the privacy budget for the norm to which centered rows are clipped."""
-    covariance: NotNegativeNumber = BUDGET_FRACTIONS["covariance"]
-    """Fraction of the privacy budget for the covariance."""
-    scree: NotNegativeNumber = BUDGET_FRACTIONS["scree"]
-    """Fraction of the privacy budget for the variances along the components."""
-
-
-class PrivacyTable(TomlTable, title="[privacy]"):
-    """Differential privacy of each row.
-
-    Without this table, results are exact and reveal more about the rows.
-    """
-
-    epsilon: Epsilon = Field(examples=[1.0])
-    """Epsilon of everything that the run releases; smaller values are more private."""
-    delta: Delta = Field(examples=[1e-6])
-    """Probability with which the guarantee may fail. It must be below 1 / number of rows."""
-    relation: Relation = "replace_one"
-    """Neighbouring data sets differ in one row, which is either replaced by another row
-    (replace_one) or left out of every sum (zero_out).
-    """
-    clip: PositiveNumber | None = Field(
-        default=None,
-        examples=[10.0],
-        json_schema_extra={"$comment": "Leave it out to find one privately."},
-    )
-    """Bound on the norm of the rows, known without looking at them. By default a bound is found
-    privately, at a cost in budget.
-    """
-    trust: Literal["secure_sum", "local", "central"] = "secure_sum"
-    """Who sees sums before noise is added. secure_sum: nobody, as each site adds a part of the
-    noise within secure aggregation. local: nobody, as each site adds all of the noise. central: the
-    coordinator, who adds the noise.
-    """
-    colluders: NotNegative = 0
-    """Number of sites that may collude with the coordinator without loss of privacy. The other
-    sites add more noise to compensate. With 0 the guarantee holds against people outside the study.
-    """
-    dropouts: NotNegative = 0
-    """Number of sites that may drop out of a sum. The other sites add more noise to compensate."""
-    count: Literal["public", "private"] = "public"
-    """Whether the number of rows is public or estimated with noise. It must be private if a site
-    selects its rows (where in its file).
-    """
-    if_missing: Literal["mean", "public", "drop"] = "mean"
-    """What becomes of missing entries. mean: they are replaced by the private mean. public: they
-    are replaced by public_center. drop: their rows are left out of every sum, which requires count
-    = "private".
-    """
-    public_center: Annotated[tuple[FiniteNumber, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        title="a list of numbers, one for each feature or one for all",
-        examples=[[100.0]],
-        json_schema_extra={"$comment": "Leave it out if nobody knows rough levels."},
-    )
-    """Rough level of each feature, in the order of features, or one number for all. It must be
-    known without looking at the rows, such as 120 for a blood pressure. With few rows far from 0 it
-    decides whether anything is found.
-    """
-    public_scale: Annotated[tuple[PositiveNumber, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        title="a list of numbers above 0, one for each feature or one for all",
-        examples=[[10.0]],
-        json_schema_extra={"$comment": "Leave it out to keep the units of the features."},
-    )
-    """Numbers by which the features are divided, in the order of features, or one for all; known
-    without looking at the rows.
-    """
-    shares: Annotated[Mapping[str, float], read_as(SharesTable, dict)] | None = None
-
-
-def _build_privacy(**keys: Any) -> Privacy:
-    """Make the privacy of a study; a list of one public number stands for all features."""
-    single = {name: keys[name][0] for name in PUBLIC if len(keys[name] or ()) == 1}
-    return Privacy(**(keys | single))
 
 
 class ExpectedTable(TomlTable, title="[expected]"):
@@ -233,8 +140,14 @@ class StudyFile(TomlFile, title="study.toml"):
     """Whether to subtract the mean over all sites from the features. "site": each site subtracts
     its own mean, for components of what varies within sites.
     """
-    scale: Flag = False
-    """Whether to divide the features by their standard deviation over all sites."""
+    scale: Flag | Literal["genotype"] = Field(
+        default=False,
+        title='true, false or "genotype"',
+        json_schema_extra={"$comment": 'Write true, false or "genotype".'},
+    )
+    """Whether to divide the features by their standard deviation over all sites. "genotype": by
+    sqrt(2p(1 - p)) with p the frequency of the allele over all sites, for .bed files.
+    """
     prepare: Steps = Field(
         default=(), examples=[["normalize:10000", "select:2000", "log1p", "standardize:10"]]
     )
@@ -291,17 +204,18 @@ class StudyFile(TomlFile, title="study.toml"):
     """
     seed: Seed | None = Field(default=None, examples=[7])
     """Seed of public random starts. It is never used for noise."""
-    privacy: Annotated[Privacy, read_as(PrivacyTable, _build_privacy)] | None = None
+    privacy: Annotated[Privacy, read_as(PrivacyTable, build_privacy)] | None = None
     network: Annotated[NetworkSettings, read_as(NetworkTable, NetworkSettings)] | None = None
     expected: Annotated[Expected, read_as(ExpectedTable, Expected)] | None = None
 
     @property
     def study(self) -> Study:
         """What the sites approve; people compare its digest."""
+        is_genotype = self.scale == GENOTYPE
         return Study(
             tuple(sorted(self.sites)),
             self.components,
-            self.method,
+            Krylov.name if is_genotype and self.method == AUTO else self.method,
             name=self.name,
             center=self.center,
             scale=self.scale,
@@ -310,6 +224,7 @@ class StudyFile(TomlFile, title="study.toml"):
             privacy=self.privacy,
             prepare=self.prepare,
             tol=self.tol,
+            stop="separated" if is_genotype else "all",
             certify=self.certify,
             features=self._features_digest,
         )
@@ -330,6 +245,15 @@ class StudyFile(TomlFile, title="study.toml"):
 
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
         """Yield what is wrong with keys that cannot be combined, or with the number of sites."""
+        is_plain = self.center is True and self.privacy is None
+        if self.scale == GENOTYPE and not (
+            is_plain and (not self.prepare or filters_variants(self.prepare))
+        ):
+            yield (
+                'scale = "genotype" requires center = true, and cannot be combined with [privacy] '
+                "or with steps in prepare other than those for variants. Change one of them."
+            )
+            return
         found = [
             *self._compare_keys(data),
             *self._compare_with_sites(data),

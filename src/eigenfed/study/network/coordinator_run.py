@@ -21,6 +21,9 @@ from threading import Thread
 
 import numpy as np
 
+from eigenfed.data.genotypes import Variants
+from eigenfed.data.loci import Loci
+from eigenfed.data.readers.plink import read_manifest
 from eigenfed.errors import EigenfedError, InputError, SiteLost
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.in_process import check_scaled, total_of
@@ -212,7 +215,8 @@ class Coordinator:
         )
         roster = self._roster.roster_of(study.sites) if study.masked else None
         rng = np.random.default_rng(int(record.about["seed"]))
-        protocol = pca(study, rng=rng, total=total_of(roster, record.run))
+        total = total_of(roster, record.run)
+        protocol = pca(study, rng=rng, total=total, loci=self._read_loci())
         found = drive(protocol, transport, record)
         found = replace(found, why=found.why or reason)
         left = journal.list_egress(sites)
@@ -226,6 +230,11 @@ class Coordinator:
             make_estimator(self._file), study, outcome, names, engine=self._file.engine
         )
         return CoordinatedRun(estimator, record.run, sites, resumed)
+
+    def _read_loci(self) -> Loci | None:
+        """Return where the variants of the study lie, if its manifest has variants."""
+        variants = read_study_variants(self._file)
+        return None if variants is None else Loci.of(variants.chromosome, variants.position)
 
     def _choose_method(self, sites: int) -> tuple[Study, str]:
         study, expected = self._file.study, self._file.expected
@@ -293,6 +302,13 @@ class Coordinator:
             Thread(target=self._deliver, args=(site, message), daemon=True).start()
         (self._runs / f"{run}.transcript").unlink(missing_ok=True)
         (self._runs / f"{run}.jsonl").unlink(missing_ok=True)
+
+
+def read_study_variants(study: StudyFile) -> Variants | None:
+    """Return the variants of a study whose manifest is a ``.bim`` file; None for other studies."""
+    if not study.matches_variants or study.manifest is None:
+        return None
+    return read_manifest(study.manifest)
 
 
 def _check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from eigenfed.data.files import FileTable
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import Message
-from eigenfed.study.results.result_folder import read_result
+from eigenfed.study.results.plink_files import write_plink_files
+from eigenfed.study.results.result_folder import Result, read_result
 from eigenfed.study.scores import project_table, write_own_files
 
 SENT = (
@@ -76,7 +77,20 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
         facts |= {"scores": True, "shown_scores": []}
         (new / "result.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
         (new / "scores").mkdir()
-        names = result.names or result.labels
-        write_own_files(new / "scores", site, project_table(result.estimator(), table), names)
+        _write_own(new, result, site, table)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
+
+
+def _write_own(folder: Path, result: Result, site: str, table: FileTable) -> None:
+    """Write the scores of the site's own rows; of genotypes, also as plink's files."""
+    pca = result.estimator()
+    found = project_table(pca, table)
+    write_own_files(folder / "scores", site, found, result.names or result.labels)
+    if table.plink is None:
+        return
+    pca.total_variance_ = float(result.facts["total_variance"])
+    pca.singular_values_ = np.sqrt(pca.explained_variance_ * max(result.facts["n"] - 1, 0))
+    selected, variants = pca.selected_features_, table.plink.variants
+    chosen = variants if selected is None else variants.take(selected)
+    write_plink_files(folder, pca, chosen, {site: found})

@@ -239,8 +239,8 @@ def write_result(
             (new / "scores").mkdir()
             for site, found in rows.items():
                 write_own_files(new / "scores", _check_file_name(site), found, _feature_names(pca))
-            if variants is not None:
-                write_plink_files(new, pca, variants, rows)
+        if variants is not None:
+            write_plink_files(new, pca, variants, rows or {})
     return facts
 
 
