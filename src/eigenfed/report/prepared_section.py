@@ -18,6 +18,7 @@ from eigenfed.data.variant_steps import (
     PruneLd,
     VariantStep,
 )
+from eigenfed.protocol.study import GENOTYPE
 from eigenfed.report.model import Report
 from eigenfed.report.page_elements import PageTable, Section
 from eigenfed.report.wording import count, things
@@ -106,6 +107,13 @@ def is_scaled(facts: dict[str, Any]) -> bool:
     prepare = facts.get("prepare")
     last = "" if prepare is None else prepare["steps"][-1]
     return bool(facts["scale"]) or last.startswith(f"{Standardize.name}:")
+
+
+def describe_scale(facts: dict[str, Any]) -> str:
+    """Return in words what features were divided by."""
+    if facts["scale"] == GENOTYPE:
+        return "yes, by sqrt(2p(1 - p)), with p the allele's frequency over all sites"
+    return "yes, by the standard deviation over all rows" if is_scaled(facts) else "no"
 
 
 def _explain(step: PrepareStep) -> str:

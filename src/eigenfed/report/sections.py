@@ -18,7 +18,7 @@ from eigenfed.report.page_elements import (
     Section,
     Tone,
 )
-from eigenfed.report.prepared_section import is_scaled
+from eigenfed.report.prepared_section import describe_scale
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.wording import (
     MOSTLY,
@@ -235,7 +235,7 @@ def show_run(report: Report) -> Section:
         ("Components", str(facts["k"])),
         ("Method", _describe_method(facts)),
         ("Centred", _CENTRES[facts["center"]]),
-        ("Scaled", "yes, by the standard deviation over all rows" if is_scaled(facts) else "no"),
+        ("Scaled", describe_scale(facts)),
         ("Rounds", str(facts["rounds"])),
         (
             "Traffic",
