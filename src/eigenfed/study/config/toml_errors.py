@@ -29,6 +29,7 @@ from eigenfed.study.config.toml_text import Document, KeyPath, format_value
 
 _Table = TypeVar("_Table", bound=TomlTable)
 _Problem = tuple[KeyPath, str]
+_MOST_LISTED = 25
 _LONGEST_SHOWN = 80
 _MOST_SHOWN = 3
 _READERS_CHOICE = {
@@ -250,6 +251,8 @@ def _explain_unknown(top: Schema, table: KeyPath, schema: Schema, name: str) -> 
     if close:
         advice = f"Did you mean {close[0]!r}? Rename it, or remove it."
         return f"{text} {advice}", (*table, close[0])
+    if len(known) > _MOST_LISTED:
+        return f"{text} Remove it; eigenfed init writes files with all keys.", ()
     return f"{text} Remove it; the keys are {', '.join(known)}.", ()
 
 
