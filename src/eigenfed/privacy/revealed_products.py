@@ -64,13 +64,22 @@ class RevealedProducts(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether directions and images are finite, also in the units of the rows."""
-        shift = 0.0 if self.shift is None else max_abs(self.shift)
         direction, image = max_abs(self.directions), max_abs(self.images)
+        if self.scale is None:
+            return self._stays_finite(direction, image)
+        sizes = np.abs(self.scale)
         with np.errstate(all="ignore"):
-            if self.scale is not None:
-                direction = float(np.max(_max_rows(self.directions) / np.abs(self.scale)))
-                image = float(np.max(_max_rows(self.images) * np.abs(self.scale)))
-            image += len(self.images) * shift * shift * direction
+            # Extremes bound all rows, and nearly always suffice; row by row takes much longer.
+            if self._stays_finite(np.divide(direction, sizes.min()), image * sizes.max()):
+                return True
+            rows = _max_rows(self.directions) / sizes, _max_rows(self.images) * sizes
+            return self._stays_finite(rows[0].max(), rows[1].max())
+
+    def _stays_finite(self, direction: float, image: float) -> bool:
+        """Return whether numbers up to these are finite once the shift is subtracted."""
+        shift = 0.0 if self.shift is None else max_abs(self.shift)
+        with np.errstate(all="ignore"):
+            image = image + len(self.images) * np.float64(shift) * shift * direction
         return math.isfinite(direction) and math.isfinite(image)
 
     def in_rows_units(self) -> tuple[Array, Array]:
