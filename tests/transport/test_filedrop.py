@@ -167,6 +167,18 @@ def test_names_of_files_hold_nothing_but_run_round_and_operation(tmp_path: Path)
     assert path.name == "_________etc_x_y-00007-product.request"
 
 
+def test_a_forged_operation_leads_to_no_other_folder(tmp_path: Path, inbox: DropInbox) -> None:
+    message = Message("request", "r1", 0, "../../../escape", {}).to_bytes()
+    forged = sign_bundle(
+        message, Identity.generate(), sender=COORDINATOR, recipient=name_site("north")
+    )
+    (to_site(tmp_path, "north") / "x.request").write_bytes(forged)
+    assert inbox.answer_all() == 1
+    (reply,) = from_site(tmp_path, "north").iterdir()
+    assert Bundle.from_bytes(reply.read_bytes()).manifest.operation == "unsigned"
+    assert not list(tmp_path.parent.glob("escape*"))
+
+
 def test_what_is_no_bundle_is_not_carried(tmp_path: Path) -> None:
     with pytest.raises(DataError):
         near(tmp_path).answer(b"no bundle")

@@ -42,11 +42,15 @@ def from_site(drop: Path, site: str) -> Path:
 def name_bundle(manifest: Manifest) -> str:
     """Return the name of a bundle's file, without its suffix.
 
-    It consists of the run's name, the round and the operation, and of nothing from the rows.
+    It consists of the run's name, the round and the operation, and of nothing from the rows. Who
+    wrote the bundle is not known yet, so that no character may lead to another folder.
     """
-    safe = "".join(c if c.isalnum() or c in "-_" else "_" for c in manifest.run)[:64]
     kind = manifest.operation if manifest.kind == "request" else manifest.kind
-    return f"{safe}-{max(manifest.round, 0):05d}-{kind}"
+    return f"{_make_safe(manifest.run)}-{max(manifest.round, 0):05d}-{_make_safe(kind)}"
+
+
+def _make_safe(text: str) -> str:
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in text)[:64]
 
 
 class _Seen(NamedTuple):

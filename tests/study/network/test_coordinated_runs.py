@@ -353,6 +353,31 @@ def test_a_slow_site_is_waited_for_until_the_deadline_and_may_return(tmp_path: P
     assert run.estimator.components_.tobytes() == network.fit_together().components_.tobytes()
 
 
+def test_the_name_of_a_run_leads_to_no_other_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network = Network(tmp_path / "home")
+    precious = tmp_path / "home" / "north" / "k"
+    precious.mkdir()
+    coordinator = network.coordinator()
+    begin = coordinator._begin
+
+    def begin_with_a_path(sites: tuple[str, ...]) -> Transcript:
+        with begin(sites) as record:
+            return Transcript(None, run="/../../k", about=record.about)
+
+    monkeypatch.setattr(coordinator, "_begin", begin_with_a_path)
+    monkeypatch.setattr(coordinator, "_runs", tmp_path / "a" / "b" / "c")
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    run = coordinator.run(NAMES)
+    write_result(tmp_path / "result", run.estimator, sites=run.sites, study="heart")
+    assert coordinator.finish(run, read_sent_files(tmp_path / "result")) == {}
+    assert precious.is_dir()
+    assert list(precious.iterdir()) == []
+    (folder,) = network.sites["north"].results
+    assert folder.parent == tmp_path / "home" / "north" / "results"
+
+
 def test_an_abandoned_run_is_forgotten_by_the_sites(tmp_path: Path) -> None:
     network = Network(tmp_path)
     with pytest.raises(Killed):

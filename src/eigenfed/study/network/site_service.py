@@ -161,7 +161,7 @@ class SiteService:
         try:
             return self._serve(digest, study)
         except (EigenfedError, OSError):
-            # Not about the content of rows: those of all approved studies were read at the start.
+            # One code for every cause; the people at the site are told it at the start, or here.
             _log.exception("the rows of study %s cannot be opened", study.name)
             raise refusal("unready") from None
 
@@ -194,7 +194,9 @@ class SiteService:
 
     def _close(self, message: Message, served: ServedStudy) -> bytes:
         """Keep the result of a run, and forget the run."""
-        name = f"{served.study.name}-{message.run[:8]}"
+        # The coordinator names runs: its text must not become a path.
+        mark = hashlib.sha256(message.run.encode()).hexdigest()[:8]
+        name = f"{served.study.name}-{mark}"
         folder = self._file.path.parent / RESULTS / name
         if message.arrays:
             try:
