@@ -26,6 +26,7 @@ def test_thresholds_keep_what_is_equal_to_them_and_attrition_adds_up() -> None:
     two, one, none = np.array([[0, 0, 0, 0, 1, 25], [2, 1, 0, 2, 2, 0], [98, 99, 100, 96, 95, 75]])
     counts = PooledCounts(
         people=100,
+        weight=100.0,
         sites=2,
         two=two,
         one=one,

@@ -60,6 +60,8 @@ class Preparation:
     matched : ndarray of int64 or None
         How variants were matched to the study's manifest, over all sites, in the order of
         `eigenfed.data.harmonise.CLASSES`.
+    weight : float or None
+        Weight of the people whose genotypes were counted, if they were.
 
     Examples
     --------
@@ -74,6 +76,7 @@ class Preparation:
     spread: Array | None = None
     attrition: tuple[Attrition, ...] = ()
     matched: Indices | None = None
+    weight: float | None = None
 
     @property
     def missing(self) -> PrepareStep | None:

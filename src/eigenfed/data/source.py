@@ -238,6 +238,11 @@ class Source:
         return int(self.X.shape[1])
 
     @property
+    def total_weight(self) -> float:
+        """Sum of the weights: the number of rows if they have none."""
+        return float(self.n if self.weights is None else self.weights.sum())
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are a sparse array."""
         return bool(sparse.issparse(self.X))
@@ -288,7 +293,7 @@ class Source:
     def totals(self) -> tuple[float, Array, Array]:
         """Return the total weight, and by feature the observed weight and the sum, (d,) each."""
         if self.counts is not None:
-            n = float(self.n if self.weights is None else self.weights.sum())
+            n = self.total_weight
             observed, copies = self.counts.observed, self.counts.copies
             return n, observed.astype(np.float64), copies.astype(np.float64)
         if self.is_sparse:

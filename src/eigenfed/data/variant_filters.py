@@ -47,6 +47,8 @@ class PooledCounts:
     Attributes
     ----------
     people : int
+    weight : float
+        Weight of the people in later sums: their number, unless they were given weights.
     sites : int
     two, one, none : ndarray of int64, shape (d,)
         People with two, one and no copies of the counted allele.
@@ -57,6 +59,7 @@ class PooledCounts:
     """
 
     people: int
+    weight: float
     sites: int
     two: Places
     one: Places
@@ -109,7 +112,7 @@ def filter_variants(
     Examples
     --------
     >>> numbers = np.array([[1, 0, 0], [4, 0, 3], [5, 10, 3], [3, 3, 2], [0] * 3])
-    >>> counts = PooledCounts(10, 3, *numbers[:4], np.zeros(8, dtype=int))
+    >>> counts = PooledCounts(10, 10.0, 3, *numbers[:4], np.zeros(8, dtype=int))
     >>> loci = Loci(np.array([1, 1, 2]), np.array([10, 20, 30]))
     >>> kept, table = filter_variants([MinorAlleleFrequency(0.05)], counts, loci)
     >>> kept, [(row.step, row.removed, row.left) for row in table[1:]]

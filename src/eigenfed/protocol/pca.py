@@ -15,6 +15,7 @@ from eigenfed.protocol.exact.by_site import request_levels
 from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.exact.own_means import WeightsRequest
 from eigenfed.protocol.exact.preparation import collect_preparation
+from eigenfed.protocol.exact.quality_control import check_same_people
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
@@ -91,6 +92,8 @@ def _exact_pca(
     known, figures = yield from collect_preparation(total, study, loci)
     request = WeightsRequest if study.centers_by_site else MomentsRequest
     moments = yield from collect_moments(total, study, figures, request)
+    if known.weight is not None:
+        check_same_people(known.weight, moments.n)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
     found = replace((yield from study.chosen.run(run)), average=moments.average)
     if study.by_site:

@@ -4,6 +4,8 @@ The site's half is that of `variant_counts` and `variant_products`. All steps of
 here from sums over sites; the variants that are kept are then sent with the next request.
 """
 
+import math
+
 import numpy as np
 
 from eigenfed.data.genotypes import Flags, Places
@@ -27,6 +29,9 @@ from eigenfed.protocol.exact.variant_products import (
     find_tile_end,
 )
 from eigenfed.protocol.study import Study
+
+_SAME = 1e-9
+"""Largest relative difference of the same weights: secure sums are rounded."""
 
 OPS = (variant_counts, *variant_products.OPS)
 
@@ -65,7 +70,13 @@ def collect_variants(total: Total, study: Study, loci: Loci | None) -> Protocol[
         left = int(kept.sum())
         table = (*table, Attrition(step.text, table[-1].left - left, left))
         _check_left(table, study)
-    return Preparation(study.prepare, np.flatnonzero(kept), attrition=table, matched=counts.matched)
+    return Preparation(
+        study.prepare,
+        np.flatnonzero(kept),
+        attrition=table,
+        matched=counts.matched,
+        weight=counts.weight,
+    )
 
 
 def _check_left(table: tuple[Attrition, ...], study: Study) -> None:
@@ -78,6 +89,28 @@ def _check_left(table: tuple[Attrition, ...], study: Study) -> None:
         "No variant is left" if not left else f"{least} components need more variants than are left"
     )
     raise ProtocolError(f"{few}:\n{lines}\nRelax the step that removes most.")
+
+
+def check_same_people(counted: float, summed: float) -> None:
+    """Refuse a sum over other people than those whose genotypes were counted.
+
+    Parameters
+    ----------
+    counted, summed : float
+        Weights of the people in both sums.
+
+    Examples
+    --------
+    >>> check_same_people(300.0, 279.0)
+    Traceback (most recent call last):
+    eigenfed.errors.ProtocolError: Genotypes of 300 people were counted, and a later sum is over ...
+    """
+    if not math.isclose(counted, summed, rel_tol=_SAME, abs_tol=_SAME):
+        raise ProtocolError(
+            f"Genotypes of {counted:.10g} people were counted, and a later sum is over "
+            f"{summed:.10g}: a site left the run, or its file has changed. The variants would be "
+            "filtered by other people than the components describe. Run the study again."
+        )
 
 
 def _prune(
@@ -98,7 +131,9 @@ def _prune(
     others: list[Places] = []
     start = 0
     while start < len(passed):
-        products = (yield from total(Call(request))).products
+        reply = yield from total(Call(request))
+        products = reply.products
+        check_same_people(counts.weight, reply.weight)
         stop = find_tile_end(ends, start)
         one, other = list_pairs(ends, start, stop)
         if len(products) != len(one):

@@ -1,10 +1,10 @@
 """Counts of genotypes by variant over all sites, from which filters of variants are decided.
 
 ===========  ==================================================================================
-coordinator  sums over sites: people; by variant, sites that can use it, people whose genotype is
-             known, copies of the counted allele, heterozygotes; and how many variants of the
-             manifest were matched in which way. With secure aggregation also, from each site
-             alone, the magnitude of its number of people to a factor of two
+coordinator  sums over sites: people and their weight; by variant, sites that can use it, people
+             whose genotype is known, copies of the counted allele, heterozygotes; and how many
+             variants of the manifest were matched in which way. With secure aggregation also,
+             from each site alone, the magnitude of its number of people to a factor of two
 site         nothing but the request; with secure aggregation, the largest magnitude
 ===========  ==================================================================================
 
@@ -45,6 +45,8 @@ class VariantCountsReply(MomentsReply):
         People.
     count, total : ndarray of shape (d,)
         People whose genotype is known, and copies of the counted allele.
+    weight : float
+        Weight of the people in later sums: their number, unless they were given weights.
     one : ndarray of shape (d,)
         Heterozygotes.
     usable : ndarray of shape (d,)
@@ -53,6 +55,7 @@ class VariantCountsReply(MomentsReply):
         Numbers of variants by how they were matched to the manifest.
     """
 
+    weight: float
     one: Array
     usable: Array
     matched: Array
@@ -71,11 +74,12 @@ class VariantCountsRequest(MomentsRequest):
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return bounds on all counts."""
-        more = {"one": limits.weight, "usable": 1.0, "matched": _MOST_VARIANTS}
+        weight = limits.weight
+        more = {"weight": weight, "one": weight, "usable": 1.0, "matched": _MOST_VARIANTS}
         return {**super().bounds(limits), **more}
 
 
-@op(Release("counts of genotypes by variant", "9 + 4 d", Leaves.SUM_ONLY, Reveals.GENOTYPES))
+@op(Release("counts of genotypes by variant", "10 + 4 d", Leaves.SUM_ONLY, Reveals.GENOTYPES))
 def variant_counts(
     source: Source, request: VariantCountsRequest, state: State, terms: Terms
 ) -> Answer[VariantCountsReply]:
@@ -92,6 +96,7 @@ def variant_counts(
         matched[0] = len(table.places)
     reply = VariantCountsReply(
         n=float(people),
+        weight=source.total_weight,
         count=counts.observed.astype(np.float64),
         total=counts.copies.astype(np.float64),
         one=counts.one.astype(np.float64),
@@ -110,12 +115,15 @@ def request_counts(total: Total, study: Study) -> Protocol[PooledCounts]:
         np.rint(sums).astype(np.int64) for sums in (first.count, first.total, first.one)
     )
     two = (copies - one) // 2
+    matched = np.rint(first.matched).astype(np.int64)
     return PooledCounts(
         people=round(first.n),
-        sites=len(total.summed or study.sites),
+        weight=first.weight,
+        # A site counts each variant in one class. The study may name sites that are not in the run.
+        sites=int(matched.sum()) // len(one),
         two=two,
         one=one,
         none=observed - two - one,
         usable=np.rint(first.usable).astype(np.int64),
-        matched=np.rint(first.matched).astype(np.int64),
+        matched=matched,
     )

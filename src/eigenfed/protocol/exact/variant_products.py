@@ -1,8 +1,9 @@
 """Sums of products of neighbouring variants, from which their correlations over all sites follow.
 
 ===========  ==================================================================================
-coordinator  sums over sites, for every two variants of a window: the product of their centred
-             copies, over all people. These are entries of the scatter off its diagonal
+coordinator  sums over sites: the weight of people; for every two variants of a window, the
+             product of their centred copies, over all people. These are entries of the scatter off
+             its diagonal
 site         the variants that passed the filters before, and their means over all sites
 ===========  ==================================================================================
 
@@ -49,8 +50,9 @@ _BLOCK = 128
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class VariantProductsReply:
-    """Sums of products of the pairs of a tile, in their order."""
+    """Weight of the people, and sums of products of the pairs of a tile, in their order."""
 
+    weight: float
     products: Array
 
 
@@ -103,7 +105,7 @@ class VariantProductsRequest(Request[VariantProductsReply]):
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return the bound on a sum of products of numbers of magnitude 2 at most."""
-        return {"products": _LARGEST_COPIES**2 * limits.weight}
+        return {"weight": limits.weight, "products": _LARGEST_COPIES**2 * limits.weight}
 
 
 def find_ends(study: Study, loci: Loci) -> Places:
@@ -141,7 +143,10 @@ def _find_passed(terms: Terms, state: State) -> Loci:
 
 @op(
     Release(
-        "products of neighbouring variants", "pairs in a window", Leaves.SUM_ONLY, Reveals.ENTRIES
+        "products of neighbouring variants",
+        "1 + pairs in a window",
+        Leaves.SUM_ONLY,
+        Reveals.ENTRIES,
     )
 )
 def variant_products(
@@ -154,7 +159,8 @@ def variant_products(
     start, stop = known.start, find_tile_end(ends, known.start)
     table = source.X.select_variants(known.passed)
     parts = list(_multiply(table, source.weights, known.mean, ends, start, stop))
-    reply = VariantProductsReply(products=np.concatenate([np.zeros(0), *parts]))
+    products = np.concatenate([np.zeros(0), *parts])
+    reply = VariantProductsReply(weight=source.total_weight, products=products)
     state = replace(state, variants=replace(known, start=stop))
     return Answer(reply, state, entries=count_entries(ends, start, terms))
 
