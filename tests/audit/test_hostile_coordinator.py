@@ -1,5 +1,6 @@
 """The audit of a lying coordinator: what it finds, and what it must find."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,18 @@ from eigenfed import SiteRefused
 from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import attack_site
 from eigenfed.audit.lies import generate_lies
+from eigenfed.audit.stand_in_rows import compare_guess, simulate_rows
+from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import Loci
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.study import Study, open_message
 
@@ -166,3 +174,48 @@ def test_an_unapproved_study_is_not_audited_as_if_it_ran(tmp_path: Path) -> None
     shown = run("audit", "coordinator", site, study)
     assert shown.exit_code == 3
     assert "approved" in shown.stderr
+
+
+def genotypes(n: int = 60, d: int = 48) -> Source:
+    rng = np.random.default_rng(1)
+    packed = rng.integers(0, 256, (d, n // 4), dtype=np.uint8)
+    packed[packed % 4 == 1] ^= 2
+    loci = Loci(np.repeat([1, 2], d // 2), np.arange(d))
+    weights = np.ones(n)
+    weights[::9] = 0.0
+    return Source(replace(Genotypes.of(packed, n), loci=loci), weights)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_quality_control_of_genotypes_is_lied_to_as_well(secure: bool) -> None:
+    steps = as_steps(["call_rate:0.5", "maf:0.05", "ld:3:0.9"])
+    study = Study(SITES, 2, "krylov", prepare=steps, scale="genotype", tol=1.0, secure=secure)
+    found = attack_site(study, "a", genotypes(), Policy(min_counted=50))
+    assert (found.agreed.refused, found.differing) == ("", 0)
+    assert found.lies > (1800 if secure else 600)
+    assert found.answered > 0
+    assert found.agreed.error is not None
+    assert found.greedy.error is not None
+    assert found.greedy.error <= found.agreed.error < 0.1
+    few = replace(study, secure=False)
+    with pytest.raises(SiteRefused, match="few people"):
+        attack_site(few, "a", genotypes(), Policy(min_counted=55))
+
+
+def test_a_guess_of_packed_genotypes_is_compared_as_that_of_decoded_ones() -> None:
+    packed = genotypes()
+    decoded = replace(packed, X=packed.X[:])
+    rng = np.random.default_rng(0)
+    for rank in (3, 47):
+        basis = np.linalg.qr(rng.standard_normal((48, rank))).Q
+        _, count, total = decoded.totals()
+        scatter = Prepared(decoded, total / count, np.ones(48)).scatter()
+        meter = Meter.empty(48).answered(
+            RevealedProducts(basis, scatter @ basis, np.trace(scatter))
+        )
+        errors = [compare_guess(meter, rows, Preparation()) for rows in (packed, decoded)]
+        assert errors[0] == pytest.approx(errors[1], rel=1e-9)
+    twin = simulate_rows(packed, 0)
+    assert twin.X.shape == packed.X.shape
+    assert (twin.X[:] != packed.X[:]).mean() > 0.4
+    assert compare_guess(Meter.empty(48), packed, Preparation()) is None

@@ -102,8 +102,10 @@ def test_a_study_file_matches_variants_and_sums_securely_by_default(home: Path) 
     study.write_text(f"{text}prepare = [{steps}]\n[expected]\nrows = {numbers}\nfeatures = {D}\n")
     plan = eigenfed("plan", study)
     assert "They are not included" in plan.stdout, plan.stderr
-    run = eigenfed("audit", "coordinator", sites[0], study)
-    assert "no model of genotypes" in run.stderr
+    audit = eigenfed("audit", "coordinator", sites[1], study)
+    assert "None of the reactions depended on the rows" in audit.stdout, audit.stderr
+    assert f"(40 rows, {D} features, method {facts['method']})" in audit.stdout
+    assert "how many people have which genotype. And they learn sums of products" in audit.stdout
     bare = text.replace('manifest = "a.bim"\n', "")
     for wrong, words in (
         (text, "no step for variants"),

@@ -5,4 +5,5 @@
 - `epsilon`: a lower bound on a mechanism's epsilon, from many runs.
 - `hostile_coordinator`: a coordinator that lies to one site.
 - `lies`: the altered messages that it sends.
+- `stand_in_rows`: rows of sites that are simulated for it.
 """

@@ -23,11 +23,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eigenfed.arrays import Array
 from eigenfed.audit.lies import generate_lies
-from eigenfed.data.loci import Loci
-from eigenfed.data.prepared import Prepared
-from eigenfed.data.prepared_rows import Preparation, prepare_source
+from eigenfed.audit.stand_in_rows import compare_guess, simulate_rows, take_some
+from eigenfed.data.loci import Loci, find_loci
+from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError, SiteRefused
 from eigenfed.privacy.leakage import Meter
@@ -46,7 +45,6 @@ from eigenfed.transport.local import Answering, LocalTransport
 _RUN = "audit"
 _NEVER = 1e-300
 _REPEATED = 11
-_LIAR_ROWS = 200
 _ENDED = ("aborted", "closed", "stopped")
 Make = Callable[[], Site]
 Check = Callable[[Site, Message, Message], None]
@@ -309,8 +307,9 @@ def attack_site(
     scene.check_opens(source)
     agreed = scene.measure(source, study)
     greedy = scene.measure(source, replace(study, tol=_NEVER))
-    steps = scene.probe(_some_rows(source))
-    other = scene.maker(scene.draw_rows(_some_rows(source)))
+    some = take_some(source, max(policy.min_rows, policy.min_counted))
+    steps = scene.probe(some)
+    other = scene.maker(simulate_rows(some, 0, counts=scene.needs_counts))
     differing, codes = 0, dict[str, int]()
     outcomes = []
     for _, lie, outcome in repeat_lies(steps, other):
@@ -364,7 +363,7 @@ class _Scene:
         sites: dict[str, Answering] = {**self._others(source), self._site: target}
         code = ""
         try:
-            _run(study, self._study, sites, self._coordinator, self._roster, self._rows(source))
+            self._run(study, sites, source)
         except SiteRefused as refused:
             code = refused.code
         except EigenfedError:
@@ -374,7 +373,7 @@ class _Scene:
             len(target.site.egress),
             meter.rank_fraction,
             meter.variance_fraction,
-            _error(meter, source, target.known) if self._study.split == "samples" else None,
+            compare_guess(meter, source, target.known) if self._study.split == "samples" else None,
             code,
         )
 
@@ -384,25 +383,30 @@ class _Scene:
         sites: dict[str, Answering] = {**self._others(source), self._site: probe}
         greedy = replace(self._study, tol=_NEVER, max_rounds=min(self._study.max_rounds, 3))
         with suppress(EigenfedError):  # the policy of a site may end the run
-            _run(greedy, self._study, sites, self._coordinator, self._roster, self._rows(source))
+            self._run(greedy, sites, source)
         return probe.steps
 
-    def _rows(self, source: Source) -> int | None:
-        return source.n if self._study.split == "features" else None
+    def _run(self, study: Study, sites: Mapping[str, Answering], source: Source) -> None:
+        rows = source.n if self._study.split == "features" else None
+        loci = find_loci(source.X)
+        _run(study, self._study, sites, self._coordinator, self._roster, rows, loci)
 
     def _others(self, source: Source) -> dict[str, Answering]:
         names = [name for name in self._study.sites if name != self._site]
         return {
-            name: self._make_site(name, self.draw_rows(source, seed), self._open_policy(), False)
+            name: self._make_site(
+                name,
+                simulate_rows(source, seed, counts=self.needs_counts),
+                self._open_policy(),
+                False,
+            )
             for seed, name in enumerate(names)
         }
 
-    def draw_rows(self, source: Source, seed: int = 0) -> Source:
-        """Return other rows; counts where the study prepares counts."""
-        rows = _other_rows(source, seed)
-        if any(step.needs_counts for step in self._study.prepare):
-            return replace(rows, X=np.abs(rows.X))
-        return rows
+    @property
+    def needs_counts(self) -> bool:
+        """Whether the study prepares counts."""
+        return any(step.needs_counts for step in self._study.prepare)
 
     def _open_policy(self) -> Policy:
         budget, trusts = self._policy.budget, self._policy.trusts_coordinator
@@ -441,41 +445,3 @@ class _Listener:
             if {"center", "spread"} <= arrays.keys():
                 self.known = self.known.with_moments(arrays["center"], arrays["spread"])
         return reply
-
-
-def _some_rows(source: Source) -> Source:
-    """Return the first rows, few enough for many copies of a site."""
-    count = min(source.n, _LIAR_ROWS)
-    weights = None if source.weights is None else source.weights[:count]
-    return Source(source.X[:count], weights, source.names)
-
-
-def _other_rows(source: Source, seed: int = 0) -> Source:
-    """Return random rows of the same shape and the same largest entry."""
-    rng = np.random.default_rng(seed)
-    rows = rng.uniform(-0.5, 0.5, (source.n, source.d))
-    largest = max((float(np.nanmax(np.abs(b), initial=0.0)) for b, _ in source.blocks()), default=0)
-    rows *= largest
-    if rows.size:
-        rows.flat[0] = largest
-    return Source(rows, source.weights, source.names)
-
-
-def _error(meter: Meter, source: Source, known: Preparation) -> float | None:
-    """Return the relative error of the best guess of the scatter; None if there is none."""
-    truth = _scatter(prepare_source(source, known))
-    size = float(np.linalg.norm(truth))
-    if meter.whole:
-        return 0.0
-    if not meter.basis.shape[1] or not size:
-        return None
-    inner = meter.basis.T @ meter.images
-    images = meter.images if known.selected is None else meter.images[known.selected]
-    guess = images @ np.linalg.pinv((inner + inner.T) / 2, hermitian=True) @ images.T
-    return float(np.linalg.norm(guess - truth)) / size
-
-
-def _scatter(source: Source) -> Array:
-    _, count, total = source.totals()
-    mean = total / np.where(count > 0, count, 1.0)
-    return Prepared(source, mean, np.ones(source.d)).scatter()

@@ -25,9 +25,7 @@ from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import Components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
-from eigenfed.protocol.study import BY_SITE, GENOTYPE, Study
-
-_TOL, _GENOTYPE_TOL = 1e-4, 0.05
+from eigenfed.protocol.study import BY_SITE, GENOTYPE, GENOTYPE_TOL, TOL, Study
 
 
 def check_split(split: str, keys: Any, sample_weight: Any, features: str) -> None:
@@ -62,11 +60,11 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
     found = dict(parameters)
     if isinstance(found["secure"], str) and found["secure"] == "auto":
         found["secure"] = prefers_secure(found, len(sources))
-    suits = {"scale": False, "tol": _TOL, "stop": "all"}
+    suits = {"scale": False, "tol": TOL, "stop": "all"}
     if any(packed):
         suits = {
             "scale": GENOTYPE,
-            "tol": _GENOTYPE_TOL,
+            "tol": GENOTYPE_TOL,
             "stop": "separated",
             "method": Krylov.name,
         }

@@ -31,6 +31,8 @@ GENOTYPE = "genotype"
 """Scaling by the standard deviation that follows from the frequency of an allele."""
 BY_SITE = "site"
 """Centring by which each site subtracts its own mean."""
+TOL, GENOTYPE_TOL = 1e-4, 0.05
+"""Default angles at which a run stops, in degrees: genotypes are multiplied in single precision."""
 _FORMAT = 1
 _MOST_BYTES = 1 << 20
 
@@ -90,7 +92,7 @@ class Study:
     secure: bool = False
     by_site: bool = False
     privacy: Privacy | Published | None = None
-    tol: float = 1e-4
+    tol: float = TOL
     stop: str = "all"
     max_rounds: int = 50
     certify: str | bool = "auto"

@@ -6,7 +6,8 @@ from pathlib import Path
 from eigenfed.audit.hostile_coordinator import Disclosure, HostileFindings, attack_site
 from eigenfed.data.source import Source
 from eigenfed.data.steps import Standardize
-from eigenfed.errors import DataError, InputError
+from eigenfed.data.variant_steps import PruneLd
+from eigenfed.errors import DataError
 from eigenfed.privacy.guarantee import epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
@@ -72,14 +73,9 @@ def audit_coordinator(site_path: Path, study_path: Path) -> Audited:
             "a study in which the site takes part."
         )
     check_approved(agreed, site)
-    if agreed.study.filters_variants:
-        raise InputError(
-            f"{agreed.path}: prepare filters variants, and the attack has no model of genotypes. "
-            "Audit the study without those steps."
-        )
     with speaking_of_keys(f"{site.path}: "):
         wanted = None if isinstance(agreed.features, str) else list(agreed.features)
-        source = Rows.of_site(site).table(wanted).source
+        source = Rows.of_site(site, agreed).table(wanted).source
     study = _choose_method(agreed.study, source, site.policy)
     found = attack_site(study, site.name, source, site.policy, filtered=bool(site.where))
     return Audited(
@@ -146,6 +142,13 @@ def _describe_exact(audited: Audited) -> str:
         "A greedy one, which continues for as long as the study allows, learns: "
         + _describe_learnt(greedy),
     ]
+    if audited.study.filters_variants:
+        lines.append("Both also learn, of each variant, how many people have which genotype.")
+    if any(isinstance(step, PruneLd) for step in audited.study.prepare):
+        lines[-1] += (
+            " And they learn sums of products of neighbouring variants; a lying one chooses which "
+            "variants are taken as neighbours, by leaving out those between them."
+        )
     if audited.study.masked:
         lines.append(
             "These figures are about what the site contributes to the sums. The coordinator sees "

@@ -14,7 +14,7 @@ from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import AUTO
-from eigenfed.protocol.study import BY_SITE, GENOTYPE, Study
+from eigenfed.protocol.study import BY_SITE, GENOTYPE, GENOTYPE_TOL, TOL, Study
 from eigenfed.study.config.fields import (
     NAME_RULE,
     FilePath,
@@ -140,14 +140,6 @@ class StudyFile(TomlFile, title="study.toml"):
     """Whether to subtract the mean over all sites from the features. "site": each site subtracts
     its own mean, for components of what varies within sites.
     """
-    scale: Flag | Literal["genotype"] = Field(
-        default=False,
-        title='true, false or "genotype"',
-        json_schema_extra={"$comment": 'Write true, false or "genotype".'},
-    )
-    """Whether to divide the features by their standard deviation over all sites. "genotype": by
-    sqrt(2p(1 - p)) with p the frequency of the allele over all sites, for .bed files.
-    """
     prepare: Steps = Field(
         default=(), examples=[["normalize:10000", "select:2000", "log1p", "standardize:10"]]
     )
@@ -156,6 +148,16 @@ class StudyFile(TomlFile, title="study.toml"):
     that vary most over all sites; standardize:10 comes last, standardises features over all sites
     and clips them at 10 standard deviations. Variants of genotypes are filtered by autosomes,
     exclude_long_range_ld:GRCh37, call_rate:0.98, maf:0.01, hwe:1e-6, ld:1000kb:0.1 or matched.
+    """
+    scale: Flag | Literal["genotype"] = Field(
+        default_factory=lambda data: _prefer_scale(data),
+        title='true, false or "genotype"',
+        examples=[False],
+        json_schema_extra={"$comment": 'Write true, false or "genotype".'},
+    )
+    """Whether to divide the features by their standard deviation over all sites. "genotype": by
+    sqrt(2p(1 - p)) with p the frequency of the allele over all sites, for .bed files. By default
+    "genotype" if prepare filters variants, and false otherwise.
     """
     secure: Flag = Field(default_factory=lambda data: _prefers_secure(data), examples=[False])
     """Whether to use secure aggregation: the coordinator sees sums over sites and no reply of a
@@ -191,9 +193,11 @@ class StudyFile(TomlFile, title="study.toml"):
     NVIDIA FLARE. files: as files in a folder, for sites without a network. Sites approve the same
     study with each of them.
     """
-    tol: Annotated[PositiveNumber, Field(lt=90.0)] = 1e-4
+    tol: Annotated[PositiveNumber, Field(lt=90.0)] = Field(
+        default_factory=lambda data: _prefer_tol(data), examples=[1e-4]
+    )
     """Largest angle between a component and the eigenvector that it approximates, in degrees, at
-    which an iteration stops.
+    which an iteration stops. By default 1e-4, and 0.05 if scale = "genotype".
     """
     certify: Literal["auto", "rigorous"] | Flag = Field(
         default="auto", title='"auto", "rigorous" or false'
@@ -378,6 +382,16 @@ def _prefers_secure(data: Mapping[str, Any]) -> bool:
     """Return the default of secure: whether counts of genotypes should not leave sites alone."""
     steps, sites = data.get("prepare", ()), data.get("sites", ())
     return filters_variants(steps) and len(sites) >= LEAST_SITES
+
+
+def _prefer_scale(data: Mapping[str, Any]) -> Literal[False, "genotype"]:
+    """Return the default of scale: steps that filter variants are for genotypes."""
+    return "genotype" if filters_variants(data.get("prepare", ())) else False
+
+
+def _prefer_tol(data: Mapping[str, Any]) -> float:
+    """Return the default of tol: genotypes are multiplied in single precision."""
+    return GENOTYPE_TOL if data.get("scale") == GENOTYPE else TOL
 
 
 def read_study(path: str | Path) -> StudyFile:
