@@ -104,12 +104,17 @@ def sites_of(
 
 
 def walk(
-    tables: Mapping[str, Any], study: Study, target: str, check: Check | None = None
+    tables: Mapping[str, Any],
+    study: Study,
+    target: str,
+    check: Check | None = None,
+    *,
+    policy: Policy | None = None,
 ) -> list[Step]:
     """Run a study honestly, with one site probed at every message."""
     return run_probed(
         study,
-        sites_of(tables, study),
+        sites_of(tables, study, policy=policy),
         target,
         coordinator=COORDINATOR,
         roster=roster_of(tables) if study.masked else None,

@@ -9,18 +9,17 @@ from dataclasses import replace
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.data.genotypes import Genotypes, Packed, Places
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
+from eigenfed.linalg.genotype_codes import pack_copies
 from eigenfed.privacy.leakage import Meter
 
 _LIAR_ROWS, _LIAR_VARIANTS = 200, 240
 _TILE = 1024
-_CODES = np.array([3, 2, 0, 1], dtype=np.uint8)
-"""Codes of no, one and two copies of the counted allele, and of a missing genotype."""
-_MISSING = 3
+_MISSING = 0.01
 
 
 def take_some(source: Source, least: int) -> Source:
@@ -79,16 +78,16 @@ def _find_frequencies(table: Genotypes) -> Array:
 
 
 def _draw_genotypes(table: Genotypes, seed: int) -> Genotypes:
-    """Draw people with one missing genotype in a hundred, where the site has the variant at all."""
+    """Draw people, with missing genotypes, at the variants that the site has."""
     rng = np.random.default_rng(seed)
     frequencies = _find_frequencies(table)
     n, d = table.shape
     packed = np.empty((d, -(-n // 4)), dtype=np.uint8)
     for start in range(0, d, _TILE):
-        part = frequencies[start : start + _TILE, None]
-        copies = rng.binomial(2, part, (len(part), n))
-        copies[rng.random(copies.shape) < 0.01] = _MISSING
-        packed[start : start + _TILE] = _pack(copies)
+        part = frequencies[start : start + _TILE]
+        copies = rng.binomial(2, part, (n, len(part))).astype(np.int8)
+        copies[rng.random(copies.shape) < _MISSING] = -1
+        packed[start : start + _TILE] = pack_copies(copies)
     return replace(
         table,
         packed=packed,
@@ -96,16 +95,6 @@ def _draw_genotypes(table: Genotypes, seed: int) -> Genotypes:
         places=np.where(table.places < 0, -1, np.arange(d)),
         swapped=np.zeros(d, dtype=np.bool_),
     )
-
-
-def _pack(copies: Places) -> Packed:
-    """Return genotypes, variant by variant, as four in a byte."""
-    m, n = copies.shape
-    codes = np.zeros((m, -(-n // 4) * 4), dtype=np.uint8)
-    codes[:, :n] = _CODES[copies]
-    shifted = codes.reshape(m, -1, 4) << np.array([0, 2, 4, 6], dtype=np.uint8)
-    packed: Packed = np.bitwise_or.reduce(shifted, axis=2)
-    return packed
 
 
 def compare_guess(meter: Meter, source: Source, known: Preparation) -> float | None:
