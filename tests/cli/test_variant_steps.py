@@ -100,8 +100,6 @@ def test_a_study_file_matches_variants_and_sums_securely_by_default(home: Path) 
     assert "too few people to send counts" in run.stderr
     numbers = "{ a = 30, b = 40, c = 50 }"
     study.write_text(f"{text}prepare = [{steps}]\n[expected]\nrows = {numbers}\nfeatures = {D}\n")
-    plan = eigenfed("plan", study)
-    assert "They are not included" in plan.stdout, plan.stderr
     audit = eigenfed("audit", "coordinator", sites[1], study)
     assert "None of the reactions depended on the rows" in audit.stdout, audit.stderr
     assert f"(40 rows, {D} features, method {facts['method']})" in audit.stdout
@@ -114,6 +112,21 @@ def test_a_study_file_matches_variants_and_sums_securely_by_default(home: Path) 
         study.write_text(wrong)
         with pytest.raises(DataError, match=words):
             read_study(study)
+
+
+def test_a_plan_counts_the_products_in_the_windows_of_the_manifest(home: Path) -> None:
+    study = home / "planned.toml"
+    text = 'name = "s"\nsites = ["a", "b", "c"]\ncomponents = 2\nmanifest = "a.bim"\n'
+    expected = "[expected]\nrows = { a = 30, b = 40, c = 50 }\n"
+    for window, pairs in (("5", 4 * D - 10), ("5kb", 50 * D - 50 * 51 // 2)):
+        steps = f'["autosomes", "exclude_long_range_ld", "maf", "ld:{window}:0.8"]'
+        study.write_text(f"{text}prepare = {steps}\n{expected}")
+        shown = " ".join(eigenfed("plan", study).stdout.split())
+        assert f"at most {pairs} products of neighbouring variants, in 1 sum." in shown
+        assert "in sums over all sites only" in shown
+        assert "which stay in a file of" in shown
+    alone = eigenfed("plan", "--rows", "30,40,50", "--features", D, "-k", 2, "--prepare", "ld")
+    assert "They are not included" in alone.stdout, alone.stderr
 
 
 def test_without_steps_a_manifest_keeps_what_every_site_has(home: Path) -> None:

@@ -322,10 +322,7 @@ def _write_notes(found: "Forecast") -> list[str]:
             "of the preparation are included."
         )
     if any(step.name == "ld" for step in question.prepare):
-        notes.append(
-            "How many products of neighbouring variants the step ld sums depends on where the "
-            "variants lie. They are not included."
-        )
+        notes.append(_describe_products(question))
     if _depends_on_spectrum(found):
         notes.append(
             "The eigenvalues are unknown, so three spectra are assumed: steep (no variance outside "
@@ -339,10 +336,10 @@ def _write_notes(found: "Forecast") -> list[str]:
             network = f"includes only a part of the network: pass {missing}"
     else:
         network = "includes one latency per round, and all bytes over the coordinator's link"
-    notes.append(
-        f"Time {network}. Memory at a site does not include its rows, which take at most "
-        f"{size(found.rows_bytes)} if they are dense and held in memory."
-    )
+    held = f"take at most {size(found.rows_bytes)} if they are dense and held in memory"
+    if question.scale == "genotype":
+        held = f"stay in a file of {size(found.rows_bytes)}, packed"
+    notes.append(f"Time {network}. Memory at a site does not include its rows, which {held}.")
     notes.append(_describe_edge(found))
     if question.privacy is not None:
         notes.append(
@@ -352,6 +349,21 @@ def _write_notes(found: "Forecast") -> list[str]:
         )
         notes.append(_describe_privacy(question))
     return notes
+
+
+def _describe_products(question: "Question") -> str:
+    """Return what is included of the products of neighbouring variants."""
+    known = question.products
+    if known is None:
+        return (
+            "How many products of neighbouring variants the step ld sums depends on where the "
+            "variants lie. They are not included: name a study file with a manifest of variants."
+        )
+    return (
+        f"The step ld sums at most {known.pairs} products of neighbouring variants, in "
+        f"{things(known.tiles, 'sum')}. They are fewer if steps before it remove variants; so are "
+        "the bytes of all later rounds."
+    )
 
 
 def _describe_count(question: "Question") -> str:

@@ -1,5 +1,6 @@
 """Rounds and bytes that a forecast tells, beside those of real runs on dense rows."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from eigenfed import FederatedPCA, Krylov, Privacy
 from eigenfed.arrays import Array
 from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.forecast import Case, Question, forecast
+from eigenfed.study.planning.plan import ask
+from genotype_files import draw_genotypes, write_plink
 
 ROWS = {"north": 900, "south": 500, "island": 400}
 
@@ -155,3 +158,40 @@ def test_leakage_is_about_what_the_meter_will_say(method: str) -> None:
     (case,) = forecast(Question(ROWS, 200, 4, method=method, decay=0.85)).cases
     assert case.rank_fraction == pytest.approx(pca.leakage_.rank_fraction, abs=0.05)
     assert case.variance_fraction == pytest.approx(pca.leakage_.variance_fraction, abs=0.1)
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_sums_over_variants_are_counted_tile_by_tile(
+    secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The forecast knows neither genotypes nor places, but the window of the step."""
+    rows, d = {"a": 120, "b": 90, "c": 150}, 1500
+    copies = draw_genotypes(np.random.default_rng(0), list(rows.values()), d)
+    copies[0] = 1
+    parts = np.split(copies, np.cumsum(list(rows.values()))[:-1])
+    paths = {
+        name: write_plink(tmp_path / f"{name}.bed", part)
+        for name, part in zip(rows, parts, strict=True)
+    }
+    monkeypatch.setattr("eigenfed.protocol.exact.variant_products._TILE_PAIRS", 9000)
+    steps = ["maf:0.0001", "ld:30:0.999"]
+    pca = FederatedPCA(2, prepare=steps, secure=secure, random_state=0).fit_sites(paths)
+    z = (copies - pca.mean_) / np.sqrt(pca.mean_ * (1 - pca.mean_ / 2))
+    values = np.linalg.svd(z, compute_uv=False)[:-1] ** 2 / (len(z) - 1)
+    question = ask(
+        rows=rows, features=d, components=2, prepare=steps, secure=secure, spectrum=tuple(values)
+    )
+    assert question.products is not None
+    assert (question.products.tiles, question.products.pairs) == (5, 1500 * 29 - 29 * 15)
+    found = forecast(question)
+    assert found.method == Krylov()
+    (case,) = found.cases
+    check(case, pca)
+    # The model's block of directions is a few wider or narrower.
+    assert case.rank_fraction == pytest.approx(pca.leakage_.rank_fraction, abs=0.01)
+    assert found.rows_bytes == 150 * d / 4
+    largest = max(sum(asked.received[name] for asked in pca.rounds_) for name in rows)
+    assert case.traffic.up == pytest.approx(largest, rel=0.02)
+    assert ask(rows=rows, features=d, components=2, prepare=steps).secure
+    unknown = ask(rows=rows, features=d, components=2, prepare=["ld:100kb"])
+    assert unknown.products is None

@@ -44,7 +44,7 @@ from eigenfed.protocol.study import Study
 _TILE_PAIRS = 1 << 20
 """Most products in a reply, unless a single variant has more."""
 _LARGEST_COPIES = 2.0
-_BLOCK = 128
+BLOCK = 128
 """Variants multiplied at a time with all that follow them in their windows."""
 
 
@@ -171,8 +171,8 @@ def _multiply(
     """Yield the products of some variants at a time with all that follow them in their windows."""
     people = table.people if weights is None else table.people[weights > 0.0]
     centred = np.nan_to_num(table.values() - mean[:, None], nan=0.0)
-    for first in range(start, stop, _BLOCK):
-        last = min(first + _BLOCK, stop)
+    for first in range(start, stop, BLOCK):
+        last = min(first + BLOCK, stop)
         reach = slice(first, int(ends[last - 1]))
         copies = decode_rows(table.tile(reach), centred[reach], people)
         products = copies[:, : last - first].T @ copies

@@ -7,9 +7,11 @@ were measured; tests check them to within 30 % of real peaks.
 
 import os
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
+from eigenfed.data.loci import Loci
 from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features
@@ -35,7 +37,7 @@ from eigenfed.protocol.method import (
     replies_in_hand,
 )
 from eigenfed.protocol.method_registry import choose_method
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import GENOTYPE, TOL, Study
 from eigenfed.study.planning.assumed_spectra import (
     Spectrum,
     assume_spectra,
@@ -51,7 +53,14 @@ from eigenfed.study.planning.trial_runs import (
     trace_exact_run,
     trace_private_run,
 )
+from eigenfed.study.planning.variant_traffic import (
+    WindowProducts,
+    count_products,
+    forecast_products,
+)
 
+_PACKED = 0.25
+"""Bytes of a genotype in a file."""
 _MODEST = 4.0
 """How many times longer a modest machine takes than the one that costs were measured on."""
 
@@ -147,7 +156,8 @@ class Question:
         Features are counted before a preparation.
     method : Method or str
         A method, its name, or "auto".
-    center, scale, secure, by_site : bool
+    center, secure, by_site : bool
+    scale : bool or "genotype"
     privacy : Privacy or None
     latency_ms : float or None
         Round-trip time between the coordinator and a site.
@@ -160,6 +170,10 @@ class Question:
         assumed.
     prepare : tuple of PrepareStep
         Steps that prepare the rows; the eigenvalues are those of prepared rows.
+    tol : float
+    stop : {"all", "separated"}
+    loci : Loci or None
+        Where the variants of genotypes lie, if a manifest says so.
     offset : float or None
         With privacy: distance of the mean of the rows from the public centre, or from 0, relative
         to their spread; see `assume_offset`.
@@ -177,7 +191,7 @@ class Question:
     components: int
     method: Method | str = AUTO
     center: bool = True
-    scale: bool = False
+    scale: bool | str = False
     secure: bool = False
     by_site: bool = False
     privacy: Privacy | None = None
@@ -186,6 +200,9 @@ class Question:
     decay: float | None = None
     spectrum: tuple[float, ...] | None = None
     prepare: tuple[PrepareStep, ...] = ()
+    tol: float = TOL
+    stop: str = "all"
+    loci: Loci | None = None
     offset: float | None = None
     rule: float | str | None = None
 
@@ -216,7 +233,14 @@ class Question:
             by_site=self.by_site,
             privacy=_without_public(self.privacy),
             prepare=self.prepare,
+            tol=self.tol,
+            stop=self.stop,
         )
+
+    @cached_property
+    def products(self) -> WindowProducts | None:
+        """Most products of neighbouring variants; None if there are none, or nothing is known."""
+        return count_products(self.study, self.features, self.loci)
 
     @property
     def shape(self) -> Shape:
@@ -271,7 +295,7 @@ class Forecast:
     why : str
         Why it would be used.
     rows_bytes : int
-        Memory of the largest site's rows if they are dense.
+        Memory of the largest site's rows if they are dense, or size of its file of genotypes.
     cases : tuple of Case
         One for a given spectrum, or three for the assumed spectra.
     """
@@ -332,6 +356,8 @@ def forecast(question: Question) -> Forecast:
     spectra = list_spectra(question)
     if question.privacy is None:
         added = forecast_preparation(study, question.rows, question.features)
+        if question.products is not None:
+            added = added.plus(forecast_products(study, question.rows, question.products))
         plain = replace(study, prepare=())
         runs = [
             (trace, traffic.plus(added))
@@ -344,7 +370,8 @@ def forecast(question: Question) -> Forecast:
         _forecast_case(question, study, spectrum, trace, traffic)
         for spectrum, (trace, traffic) in zip(spectra, runs, strict=True)
     )
-    rows_bytes = max(question.rows.values()) * question.features * 8
+    entry = _PACKED if question.scale == GENOTYPE else 8.0
+    rows_bytes = round(max(question.rows.values()) * question.features * entry)
     return Forecast(question, method, why, rows_bytes, cases)
 
 
@@ -374,14 +401,20 @@ def _forecast_case(
         offset = assume_offset(question.privacy, question.offset)
         effect = forecast_noise(study, question.rows, spectrum, offset=offset)
     # The centred rows of a site span at most n - 1 directions, which then hold all its variance.
-    few = 0 < min(question.rows.values()) - 1 <= trace.directions
+    smallest = min(question.rows.values())
+    few = 0 < smallest - 1 <= trace.directions
+    directions = trace.directions
+    held = cost.site_bytes
+    if question.products is not None:
+        held = max(held, question.products.site_bytes(max(question.rows.values())))
+        directions += question.products.directions(smallest)
     return Case(
         spectrum.name,
         traffic,
         seconds,
-        cost.site_bytes,
+        held,
         cost.coordinator_bytes,
-        min(trace.directions / question.width, 1.0),
+        min(directions / question.width, 1.0),
         1.0 if few else trace.variance_fraction,
         effect,
     )

@@ -5,11 +5,17 @@ from typing import Any
 
 import numpy as np
 
+from eigenfed.data.loci import Loci
+from eigenfed.data.readers.plink import read_manifest
+from eigenfed.data.steps import as_steps, filters_variants
 from eigenfed.errors import Argument, InputError, Name, PrivacyError
 from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import ALL, Components, find_count, is_open
+from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.protocol.private.noise_verdict import LEAST_SIGNAL
+from eigenfed.protocol.study import GENOTYPE, GENOTYPE_TOL
 from eigenfed.study.config import Expected, StudyFile
 from eigenfed.study.planning.forecast import Forecast, Question, list_spectra
 
@@ -43,10 +49,13 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
         "rows": expected.rows,
         "features": features,
         "components": study.components,
-        "method": study.method,
+        "method": study.study.method,
         "center": study.center,
         "scale": study.scale,
         "prepare": study.prepare,
+        "tol": study.tol,
+        "stop": study.study.stop,
+        "loci": _read_loci(study),
         "secure": study.secure,
         "by_site": study.by_site and not study.secure and study.privacy is None,
         "privacy": study.privacy,
@@ -69,6 +78,14 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
     if fields["secure"] or fields["privacy"] is not None:
         fields["by_site"] = False
     return ask(**fields)
+
+
+def _read_loci(study: StudyFile) -> Loci | None:
+    """Return where the variants of a study lie, if its manifest is a ``.bim`` file."""
+    if not study.matches_variants or study.manifest is None:
+        return None
+    variants = read_manifest(study.manifest)
+    return Loci.of(variants.chromosome, variants.position)
 
 
 def ask(*, components: Components, **fields: Any) -> Question:
@@ -94,6 +111,7 @@ def ask(*, components: Components, **fields: Any) -> Question:
     >>> question.components, question.rule
     (4, 0.9)
     """
+    fields = _suit_genotypes(fields)
     if isinstance(components, int):
         return Question(components=components, **fields)
     if is_open(components) and fields.get("privacy") is not None:
@@ -112,6 +130,15 @@ def ask(*, components: Components, **fields: Any) -> Question:
     values = spectrum.at(np.arange(min(spectrum.rank, rank)))
     count = find_count(components, values, total=spectrum.trace, n=float(plain.n), d=d)
     return replace(plain, components=count or rank, rule=components)
+
+
+def _suit_genotypes(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields with the defaults of a fit of genotypes, if steps filter variants."""
+    if not filters_variants(as_steps(fields.get("prepare"))):
+        return fields
+    suits = {"scale": GENOTYPE, "tol": GENOTYPE_TOL, "stop": "separated", "method": Krylov.name}
+    suits["secure"] = len(fields["rows"]) >= LEAST_SITES
+    return suits | fields
 
 
 def write_verdict(found: Forecast) -> str:

@@ -121,7 +121,7 @@ def trace_exact_run(study: Study, rows: dict[str, int], spectrum: Spectrum) -> T
     # Directions that sites choose themselves differ by chance, as the rows of the sites do.
     drawn = method.own_directions
     # Otherwise all sites get the same requests, and one represents all.
-    rows = _select_largest(rows, _PLAIN_SITES if drawn else 1)
+    rows = select_largest(rows, _PLAIN_SITES if drawn else 1)
     least = 10 * k
     if method.iterates and not drawn:
         least = max(_FEATURES, min(60 * max(k, _LEAST_BLOCK), _MOST_FEATURES))
@@ -151,9 +151,9 @@ def forecast_secure_traffic(
         return Traffic.of(simulate_traffic(forced, sites, values, spectrum.d), sites)
 
     if not study.chosen.iterates or products <= _FIRST_PRODUCTS:
-        return _extrapolate_sites(rows, lambda sites: measure(sites, max(products, 1)))
+        return extrapolate_sites(rows, lambda sites: measure(sites, max(products, 1)))
     periods, first = divmod(products - 2, AHEAD)
-    return _extrapolate_sites(
+    return extrapolate_sites(
         rows,
         lambda sites: measure(sites, first + 2).extrapolate(
             measure(sites, first + 2 + AHEAD), periods
@@ -165,8 +165,7 @@ def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
     """Forecast what the preparation of rows adds to the traffic of a run.
 
     It is the difference between model runs with and without the steps over all sites. Steps within
-    a row cause no traffic. Products of neighbouring variants are left out: how many there are
-    follows from where variants lie.
+    a row cause no traffic. Products of neighbouring variants are left out (`variant_traffic`).
 
     Parameters
     ----------
@@ -207,8 +206,8 @@ def forecast_preparation(study: Study, rows: dict[str, int], d: int) -> Traffic:
         return Traffic.of(whole, counted).minus(Traffic.of(alone, counted))
 
     if study.secure:
-        return _extrapolate_sites(rows, lambda sites: measure(sites, sites))
-    return measure(_select_largest(rows, 1), rows)
+        return extrapolate_sites(rows, lambda sites: measure(sites, sites))
+    return measure(select_largest(rows, 1), rows)
 
 
 def trace_private_run(study: Study, rows: dict[str, int], d: int) -> tuple[TrafficTrace, Traffic]:
@@ -220,23 +219,24 @@ def trace_private_run(study: Study, rows: dict[str, int], d: int) -> tuple[Traff
         traces.append(simulate_private_traffic(study, list(sites), features, d))
         return Traffic.of(traces[-1], sites)
 
-    traffic = _extrapolate_sites(rows, measure)
+    traffic = extrapolate_sites(rows, measure)
     return traces[-1], traffic
 
 
-def _extrapolate_sites(
+def extrapolate_sites(
     rows: dict[str, int], measure: Callable[[dict[str, int]], Traffic]
 ) -> Traffic:
     """Measure with all sites, or extrapolate linearly from three and five sites to many."""
     if len(rows) <= _SECURE_SITES:
         return measure(rows)
-    few, more = (measure(_select_largest(rows, n)) for n in (_PLAIN_SITES, _SECURE_SITES))
+    few, more = (measure(select_largest(rows, n)) for n in (_PLAIN_SITES, _SECURE_SITES))
     times = (len(rows) - _PLAIN_SITES) / (_SECURE_SITES - _PLAIN_SITES)
     traffic = few.extrapolate(more, times)
     return replace(traffic, all_bytes=(traffic.up + traffic.down) * len(rows))
 
 
-def _select_largest(rows: dict[str, int], count: int) -> dict[str, int]:
+def select_largest(rows: dict[str, int], count: int) -> dict[str, int]:
+    """Return the sites with most rows, which represent the others."""
     names = sorted(rows, key=lambda name: rows[name], reverse=True)[:count]
     return {name: rows[name] for name in sorted(names)}
 
