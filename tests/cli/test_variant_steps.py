@@ -1,12 +1,15 @@
 """Filters of variants on the command line, in a study file, in the result and in the report."""
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from command_line import answer, eigenfed
+from eigenfed.data.readers.plink import read_plink
 from eigenfed.errors import DataError
 from eigenfed.report.repeat import write_command, write_python
 from eigenfed.study.config import read_study
@@ -58,8 +61,54 @@ def test_the_result_has_the_attrition_table_and_projects(home: Path) -> None:
     assert "rs9_A" not in kept.labels
     lines = (home / "result/components.eigenvec.allele").read_text().splitlines()
     assert len(lines) == 1 + 58
+    frequencies = [
+        line.split("\t") for line in (home / "result/components.afreq").read_text().splitlines()
+    ]
+    assert frequencies[0] == ["#CHROM", "ID", "REF", "ALT", "ALT_FREQS", "OBS_CT"]
+    known = sum(read_plink(home / f"{name}.bed").genotypes.counts.observed[0] for name in "abc")
+    assert frequencies[1][5] == str(2 * known)
     new = answer("project", home / "result", home / "a.bed")["scores"]
     np.testing.assert_allclose(np.load(home / "result/scores/a.npy"), new, atol=1e-5)
+
+
+def test_new_people_need_only_the_variants_with_loadings(home: Path, tmp_path: Path) -> None:
+    places = [8, 9, 20, 21]  # the first two were removed by steps
+    copies = read_plink(home / "a.bed").genotypes[:]
+    copies = np.nan_to_num(copies, nan=-1.0).astype(np.int8)
+    kept = np.delete(np.arange(D), places[:2])
+    few = write_plink(tmp_path / "few.bed", copies[:, kept], variants=[f"rs{j}" for j in kept])
+    new = answer("project", home / "result", few)
+    np.testing.assert_allclose(new["scores"], np.load(home / "result/scores/a.npy"), atol=1e-5)
+    assert (new["absent"], len(new["shrinkage"])) == (0, 2)
+    kept = np.delete(np.arange(D), places)
+    lacking = write_plink(tmp_path / "l.bed", copies[:, kept], variants=[f"rs{j}" for j in kept])
+    positions = [line.split("\t") for line in (home / "a.bim").read_text().splitlines()]
+    lines = ["\t".join(positions[j]) + "\n" for j in kept]
+    lacking.with_suffix(".bim").write_text("".join(lines))
+    run = eigenfed("project", home / "result", lacking)
+    assert "lacks 2 of the 58 variants" in run.stderr
+    assert "Match them to a manifest" in run.stderr
+    run = eigenfed("project", home / "result", lacking, "--manifest", home / "a.bim")
+    assert run.exit_code == 0, run.stderr
+    assert "lacks 2 of the 58 variants of the components" in run.stderr
+
+
+def test_plink2_scores_what_is_left_as_we_do(home: Path, tmp_path: Path) -> None:
+    plink2 = shutil.which("plink2")
+    if plink2 is None:
+        pytest.skip("plink2 is not installed: install Debian's plink2 and libopenblas0-pthread")
+    result = home / "result"
+    # `b` counts the other alleles: plink turns them too.
+    command = [plink2, "--bfile", home / "b", "--read-freq", result / "components.afreq"]
+    command += ["--score", result / "components.eigenvec.allele", "2", "5", "header-read"]
+    command += ["no-mean-imputation", "variance-standardize", "cols=scoresums"]
+    command += ["--score-col-nums", "6-7"]
+    subprocess.run(
+        [*map(str, command), "--out", str(tmp_path / "s")], check=True, capture_output=True
+    )
+    lines = (tmp_path / "s.sscore").read_text().splitlines()
+    sums = np.array([line.split()[-2:] for line in lines[1:]], dtype=np.float64)
+    np.testing.assert_allclose(sums, np.load(result / "scores/b.npy"), rtol=1e-3, atol=1e-3)
 
 
 def test_the_report_shows_what_was_removed_and_how_to_repeat_it(home: Path) -> None:

@@ -20,6 +20,7 @@ from eigenfed.data.readers.plink import PlinkFile, read_plink
 from eigenfed.errors import InputError
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
+from eigenfed.study.scores import find_shrinkage
 from federation import DATA
 from genotype_files import draw_genotypes, write_plink
 
@@ -187,6 +188,31 @@ def test_relatives_are_projected_and_not_fitted(
     )
     assert len(scores) == len(copies) == pca.n_samples_ + 4
     assert find_angles(scores[~out], vectors).max() < 0.1
+
+
+@pytest.mark.parametrize("drift", [0.05, 0.1])
+def test_people_who_were_not_fitted_are_as_much_closer_to_zero_as_is_said(
+    tmp_path: Path, drift: float
+) -> None:
+    rng, n, d = np.random.default_rng(1), 100, 3000
+    base = rng.uniform(0.1, 0.9, d)
+    drifted = [np.clip(base + drift * rng.standard_normal(d), 0.02, 0.98) for _ in range(3)]
+    fitted, others = (
+        write_plink(
+            tmp_path / f"{name}.bed",
+            np.concatenate([rng.binomial(2, p, (n, d)) for p in drifted]).astype(np.int8),
+        )
+        for name in ("fitted", "others")
+    )
+    pca = FederatedPCA(3, random_state=0).fit_sites({"a": fitted})
+    spread = [
+        np.linalg.norm(pca.transform_aligned(read_plink(path).genotypes), axis=0)
+        for path in (others, fitted)
+    ]
+    factors = find_shrinkage(pca)
+    np.testing.assert_allclose(factors[:2], (spread[0] / spread[1])[:2], atol=0.05)
+    assert factors[0] < 0.95
+    assert factors[2] == 0.0
 
 
 def test_a_site_that_counts_the_other_alleles_gives_the_same_answer_once_swapped(

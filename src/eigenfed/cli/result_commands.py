@@ -1,7 +1,7 @@
 """``eigenfed project`` and ``eigenfed report``: commands on the result of a fit."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
+    from eigenfed.data.files import FileTable
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.study.scores import Projected
 
@@ -69,8 +70,9 @@ def project(
     if write_back:
         check_annotated([file], force=force)
     pca, private = _read_components(result, k)
-    from eigenfed.study.scores import Rows, open_fitted, project_table
+    from eigenfed.study.scores import Rows, keep_loaded, open_fitted, project_table
 
+    pca = keep_loaded(pca)
     with console.progress("projecting the records"):
         rows = Rows(file, id_column, (), inputs.options, inputs.cache, inputs.keep)
         table = open_fitted(pca, rows)
@@ -78,14 +80,11 @@ def project(
     for note in table.notes:
         console.note(note)
     scores = projected.scores
+    shape: dict[str, Any] = {"n": scores.shape[0], "k": scores.shape[1]}
     if table.plink is not None:
-        console.note(
-            "Scores of people who were not fitted are closer to 0 than those of fitted people, the "
-            "more so the later the component."
-        )
+        shape |= _describe_new_people(console, pca, table)
     if private:
         console.note("These scores are not private; only the components are.")
-    shape = {"n": scores.shape[0], "k": scores.shape[1]}
     if write_back:
         from eigenfed.study.scores import write_back as write_into
 
@@ -102,6 +101,26 @@ def project(
     return CommandResult(
         shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores written to {out}"
     )
+
+
+def _describe_new_people(
+    console: Console, pca: "FederatedPCA", table: "FileTable"
+) -> dict[str, Any]:
+    """Tell how scores of people who were not fitted differ from those of people who were."""
+    from eigenfed.study.scores import count_absent, find_shrinkage
+
+    absent, factors = count_absent(table), find_shrinkage(pca).tolist()
+    if absent:
+        console.note(
+            f"The file lacks {absent} of the {table.source.d} variants of the components, which "
+            "count as the mean: this too moves scores towards 0."
+        )
+    shown = ", ".join(f"{factor:.2f}" for factor in factors)
+    console.note(
+        "Scores of people who were not fitted are closer to 0 than those of fitted people, by "
+        f"factors of about {shown} if variants are independent; 0 is a component within noise."
+    )
+    return {"shrinkage": factors, "absent": absent}
 
 
 def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]":

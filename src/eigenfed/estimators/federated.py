@@ -144,6 +144,9 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         Number of components, also where it was found from the data.
     n_samples_ : int
         With noise where ``Privacy(count="private")`` asks for it.
+    n_observed_ : ndarray of shape (n_features,) or None
+        Number, or weight, of the rows in which each feature is known; None if it was not collected,
+        as with `privacy`.
     n_rounds_ : int
         Rounds of requests to the sites.
     bytes_up_, bytes_down_ : int
@@ -305,6 +308,7 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         self.mean_, self.scale_ = found.mean.astype(dtype), found.scale.astype(dtype)
         self.preparation_: Preparation = found.preparation
         self.selected_features_ = found.preparation.selected
+        self.n_observed_: Array | None = found.observed
         self.total_variance_ = total
         self.noise_variance_ = mean_unexplained(
             total, found.variances, self.n_samples_, len(found.mean)

@@ -6,6 +6,8 @@ cosine between an eigenvector of the noisy matrix, with eigenvalue v, and the no
 l with all others 0 this is the spiked model's 1 - s^2 d / l^2; among eigenvalues as close together
 as the noise spreads them it is near 0. It is an estimate
 for large matrices, not a bound.
+
+`estimate_shrinkage` is about sampling noise, which components of few rows follow.
 """
 
 import numpy as np
@@ -72,3 +74,35 @@ def estimate_cosines_beside(values: Array, added: float, d: int) -> Array:
     spread = np.sqrt(apart**2 + mixed)
     cosines: Array = (1.0 + apart / np.where(spread > 0.0, spread, 1.0)) / 2.0
     return cosines
+
+
+def estimate_shrinkage(values: Array, aspect: float) -> Array:
+    """Estimate by which factors scores of new rows are closer to 0 than those of fitted rows.
+
+    In the spiked model of n rows of d independent features, an eigenvalue l of the population
+    appears as ``v = l (1 + g / (l - 1))`` with ``g = d / n``, and the factor is
+    ``(l - 1) / (l - 1 + g)`` (Lee, Zou and Wright 2010).
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+        Eigenvalues v, relative to the variance of a feature that is noise.
+    aspect : float
+        The ratio g.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        0 for an eigenvalue within noise, where ``v <= (1 + sqrt(g))**2``.
+
+    Examples
+    --------
+    >>> estimate_shrinkage(np.array([100.0, 20.0, 4.0]), 10.0).round(2)
+    array([0.89, 0.29, 0.  ])
+    """
+    middle = values + 1.0 - aspect
+    within = middle**2 - 4.0 * values
+    is_clear = values > (1.0 + np.sqrt(aspect)) ** 2
+    above = (middle + np.sqrt(np.where(is_clear, within, 0.0))) / 2.0 - 1.0
+    factors: Array = np.where(is_clear, above / np.where(is_clear, above + aspect, 1.0), 0.0)
+    return factors

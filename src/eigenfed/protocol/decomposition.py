@@ -128,6 +128,8 @@ class Decomposition:
         exact where the whole covariance is known.
     average : ndarray of shape (d,), or None
         Mean of all rows, also where the run does not centre them; None if it was not collected.
+    observed : ndarray of shape (d,), or None
+        Weight of the rows in which each feature is known; None if it was not collected.
     """
 
     components: Array
@@ -146,6 +148,7 @@ class Decomposition:
     preparation: Preparation = field(default_factory=Preparation)
     further: Array = field(default_factory=lambda: np.zeros(0))
     average: Array | None = None
+    observed: Array | None = None
 
     def __repr__(self) -> str:
         """Return the sizes in one line."""

@@ -95,7 +95,8 @@ def _exact_pca(
     if known.weight is not None:
         check_same_people(known.weight, moments.n)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
-    found = replace((yield from study.chosen.run(run)), average=moments.average)
+    found = yield from study.chosen.run(run)
+    found = replace(found, average=moments.average, observed=moments.observed)
     if study.by_site:
         found = replace(found, by_site=(yield from request_levels(run, found)))
     if known.origin is not None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from eigenfed.data.steps import write_steps
 from eigenfed.errors import Argument, InputError, Name
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.linalg.orthonormal import flip_signs
+from eigenfed.linalg.spiked import estimate_shrinkage
 from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.exact.vertical import compute_own_moments
 from eigenfed.protocol.study import BY_SITE
@@ -193,7 +195,48 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
     array([[-1.],
            [ 1.]])
     """
+    pca = keep_loaded(pca)
     return project_table(pca, open_fitted(pca, records))
+
+
+def keep_loaded(pca: FederatedPCA) -> FederatedPCA:
+    """Return an estimator that needs only the variants with loadings, if others were filtered.
+
+    Steps that filter variants do nothing else, so that files of other people may lack the variants
+    that the steps have removed.
+    """
+    selected = pca.selected_features_
+    if selected is None or not pca.preparation_.filters_variants:
+        return pca
+    found = copy(pca)
+    found.prepare, found.preparation_, found.selected_features_ = None, Preparation(), None
+    found.n_features_in_ = len(selected)
+    found.feature_names_in_ = pca.feature_names_in_[selected]
+    return found
+
+
+def find_shrinkage(pca: FederatedPCA) -> npt.NDArray[np.float64]:
+    """Estimate by which factors people who were not fitted are closer to 0, (k,).
+
+    Variants are taken as independent: where they are linked, scores shrink less.
+
+    Parameters
+    ----------
+    pca : FederatedPCA
+        Fitted on genotypes, or read from such a result.
+    """
+    k, d = pca.components_.shape
+    values = np.asarray(pca.explained_variance_, dtype=np.float64)
+    noise = (pca.total_variance_ - values.sum()) / max(d - k, 1)
+    if not noise > 0.0:
+        return np.ones(k)
+    return estimate_shrinkage(values / noise, d / pca.n_samples_)
+
+
+def count_absent(table: FileTable) -> int:
+    """Return how many variants a file lacks that were matched to a manifest."""
+    places = getattr(table.source.X, "places", np.zeros(0))
+    return int(np.count_nonzero(places < 0))
 
 
 def open_fitted(pca: FederatedPCA, records: Rows) -> FileTable:

@@ -119,7 +119,7 @@ class PlinkFile:
         if absent:
             raise InputError(
                 f"{self.path} lacks {absent} of the {len(names)} variants, or has other alleles "
-                "of them. Match the sites' variants first."
+                "of them. Match them to a manifest, a .bim file with the variants of the study."
             )
         swapped = [name not in places for name in names]
         order = [

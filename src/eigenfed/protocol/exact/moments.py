@@ -347,8 +347,8 @@ class Moments:
         Whether sites multiply in single precision, which limits it too.
     sent : bool
         Whether the sites already have the mean and the scale.
-    average : ndarray of shape (d,), or None
-        Mean of all rows, also where rows are not centred.
+    average, observed : ndarray of shape (d,), or None
+        Mean of all rows, also where rows are not centred; weight of the rows with each feature.
     scale_error : float
         Largest relative error of a squared scale in fixed point.
     """
@@ -361,6 +361,7 @@ class Moments:
     single: bool = False
     sent: bool = False
     average: Array | None = None
+    observed: Array | None = None
     scale_error: float = 0.0
 
     @property
@@ -417,6 +418,7 @@ def collect_moments(
         wire=study.wire,
         single=study.is_single,
         average=mean,
+        observed=first.count,
         scale_error=error,
     )
     if limits is None:

@@ -24,6 +24,7 @@ SENT = (
     "components.npy",
     "mean.npy",
     "scale.npy",
+    "observed.npy",
     "features.txt",
     "inputs.txt",
     "selected.npy",
@@ -89,7 +90,6 @@ def _write_own(folder: Path, result: Result, site: str, table: FileTable) -> Non
     write_own_files(folder / "scores", site, found, result.names or result.labels)
     if table.plink is None:
         return
-    pca.total_variance_ = float(result.facts["total_variance"])
     pca.singular_values_ = np.sqrt(pca.explained_variance_ * max(result.facts["n"] - 1, 0))
     selected, variants = pca.selected_features_, table.plink.variants
     chosen = variants if selected is None else variants.take(selected)

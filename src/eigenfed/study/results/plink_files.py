@@ -3,7 +3,7 @@
 ===============================  ===================================================================
 ``components.eigenval``          eigenvalues of XX'/m, with X people x m variants, one on a line
 ``components.eigenvec.allele``   loadings of the counted allele, with plink2's columns
-``components.afreq``             frequencies of that allele over all sites
+``components.afreq``             frequencies of that allele over all sites, and of how many
 ``scores/<site>.eigenvec``       the site's own people, as plink2 writes them
 ``scores/<site>.plink1.eigenvec``  the same without a line of names, as plink 1.9 writes them
 ===============================  ===================================================================
@@ -75,7 +75,10 @@ def write_plink_files(
         "ALT": variants.a1,
     }
     loadings = dict(zip(names, pca.components_, strict=True))
-    frequencies = {"ALT_FREQS": pca.mean_ / 2.0}
+    frequencies: dict[str, npt.NDArray[Any]] = {"ALT_FREQS": pca.mean_ / 2.0}
+    if pca.n_observed_ is not None:
+        # Alleles, of which a person has two; on sex chromosomes plink counts others.
+        frequencies["OBS_CT"] = np.rint(2.0 * pca.n_observed_).astype(np.int64)
     _write_table(folder / SHARED_FILES[1], described | {"A1": variants.a1} | loadings)
     _write_table(folder / SHARED_FILES[2], described | frequencies)
     for site, found in rows.items():
@@ -104,12 +107,12 @@ def format_eigenvec(row_ids: Iterable[str], units: Array) -> str:
 
 
 def _write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-    """Write columns of words and numbers, with tabs; numbers to seven digits."""
+    """Write columns of words and numbers, with tabs; floats to seven digits."""
     import pyarrow as pa
     from pyarrow import csv
 
     held = {
-        name: pa.array(column if column.dtype == object else column.astype(np.float32))
+        name: pa.array(column.astype(np.float32) if column.dtype.kind == "f" else column)
         for name, column in columns.items()
     }
     buffer = BytesIO()

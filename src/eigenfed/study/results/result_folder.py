@@ -69,6 +69,7 @@ _PARTS = {
     "components.npy",
     "mean.npy",
     "scale.npy",
+    "observed.npy",
     "features.txt",
     "inputs.txt",
     "selected.npy",
@@ -102,6 +103,8 @@ class Result:
     names : tuple of str or None
         Names of all features before a preparation; None if they have none.
     preparation : Preparation
+    observed : ndarray of shape (d,) or None
+        Number of people whose genotype is known, by variant; None for other features.
     """
 
     facts: dict[str, Any]
@@ -111,6 +114,7 @@ class Result:
     labels: tuple[str, ...]
     names: tuple[str, ...] | None
     preparation: Preparation
+    observed: npt.NDArray[Any] | None = None
 
     def estimator(self) -> FederatedPCA:
         """Return an estimator whose `transform` equals that of the fitted one."""
@@ -126,6 +130,8 @@ class Result:
         pca.method_ = self.facts["method"]
         for name, kept in (("variance", "eigenvalues"), ("variance_ratio", "ratios")):
             setattr(pca, f"explained_{name}_", np.array(self.facts[kept], dtype=np.float64))
+        pca.n_samples_, pca.n_observed_ = self.facts["n"], self.observed
+        pca.total_variance_ = self.facts["total_variance"]
         if self.names is not None:
             pca.feature_names_in_ = np.asarray(self.names, dtype=object)
         return pca
@@ -240,6 +246,8 @@ def write_result(
             for site, found in rows.items():
                 write_own_files(new / "scores", _check_file_name(site), found, _feature_names(pca))
         if variants is not None:
+            if pca.n_observed_ is not None:
+                np.save(new / "observed.npy", pca.n_observed_)
             write_plink_files(new, pca, variants, rows or {})
     return facts
 
@@ -335,15 +343,18 @@ def read_result(folder: Path) -> Result:
     scale = _read_array(folder, "scale.npy") if facts["scale"] else None
     labels = tuple(_read_text(folder, "features.txt").split("\n")[:-1])
     known, inputs = _read_preparation(folder, facts, labels)
+    has_observed = (folder / "observed.npy").is_file()
+    observed = _read_array(folder, "observed.npy") if has_observed else None
     k, d = facts["k"], facts["d"]
-    shapes = [(components, (k, d)), (mean, (d,))] + ([] if scale is None else [(scale, (d,))])
+    by_feature = [array for array in (mean, scale, observed) if array is not None]
+    shapes = [(components, (k, d)), *((array, (d,)) for array in by_feature)]
     if any(array.shape != shape for array, shape in shapes) or len(labels) != d:
         raise DataError(
             f"The files of the result in {folder} do not match: result.json says {k} components "
             f"of {d} features. Fit again, or get a complete copy."
         )
     names = inputs if facts["named"] else None
-    return Result(facts, components, mean, scale, labels, names, known)
+    return Result(facts, components, mean, scale, labels, names, known, observed)
 
 
 def _read_preparation(
