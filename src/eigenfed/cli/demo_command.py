@@ -94,9 +94,12 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
     """Find the components of ancestry of three simulated cohorts, by secure aggregation."""
     import numpy as np
 
+    from eigenfed.data.harmonise import describe_matches
+    from eigenfed.data.variant_filters import format_attrition
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.report.html import write_pages
     from eigenfed.study.demo_genotypes import (
+        STEPS,
         K,
         explain_ancestry,
         find_pooled_vectors,
@@ -108,29 +111,34 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
 
     check_free(out, force=force)
     cohorts = simulate_cohorts(np.random.default_rng(seed))
+    files = {name: cohort.open(name) for name, cohort in cohorts.items()}
+    for file in files.values():
+        if file.genotypes.loci is not None and file.genotypes.loci.matched is not None:
+            console.note(describe_matches(file.path, file.genotypes.loci.matched))
     console.note(f"Running krylov over {', '.join(cohorts)}, by secure aggregation.")
-    sources = {name: cohort.source for name, cohort in cohorts.items()}
-    pca = FederatedPCA(K, secure=True, random_state=seed).fit_sites(sources)
+    pca = FederatedPCA(K, prepare=list(STEPS), random_state=seed)
+    pca.fit_sites({name: file.source for name, file in files.items()})
     rows = {
-        name: Projected(
-            pca.transform_aligned(source.X), tuple(f"{name} p{i}" for i in range(source.n))
-        )
-        for name, source in sources.items()
+        name: Projected(pca.transform_aligned(file.genotypes), file.row_ids)
+        for name, file in files.items()
     }
+    kept = pca.selected_features_
+    if kept is None:
+        kept = np.arange(pca.n_features_in_)
     # Everybody is simulated, so that the shared report may show single people.
     facts = write_result(
         out,
         pca,
-        sites=sources,
+        sites=files,
         rows=rows,
         share_scores=list(rows),
-        variants=list_variants(),
+        variants=list_variants().take(kept),
         force=force,
     )
     pages = write_pages(out)
     clear = int(np.count_nonzero(pca.certificate_.converged)) if pca.certificate_ else 0
     scores = np.concatenate([rows[name].scores for name in cohorts])[:, :clear]
-    pooled = find_pooled_vectors(cohorts, clear)
+    pooled = find_pooled_vectors(files, kept, clear)
     units = scores / np.linalg.norm(scores, axis=0)
     cosines = np.minimum(np.abs(np.sum(units * pooled, axis=0)), 1.0)
     data: dict[str, Any] = {
@@ -144,6 +152,8 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
     lines = [
         f"{len(facts['sites'])} cohorts, {facts['n']} people x {facts['d']} variants; no "
         "number about a person left a cohort",
+        "",
+        *format_attrition(pca.preparation_.attrition),
         "",
         f"components clear of noise     {clear} of {facts['k']}",
         f"largest angle to the pooled   {degrees(data['angle'])}",
