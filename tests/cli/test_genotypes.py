@@ -130,5 +130,20 @@ def test_the_demo_finds_simulated_ancestry(tmp_path: Path) -> None:
     assert data["converged"] == 2
     assert data["ancestry"] > 0.95
     assert data["angle"] < np.radians(0.1)
-    page = (tmp_path / "demo" / "report.html").read_text()
-    assert "isle" in page
+    removed = {row["step"]: row["removed"] for row in data["result"]["prepare"]["attrition"]}
+    assert len(removed) == 6
+    assert all(count > 50 for step, count in removed.items() if step != "variants of the study")
+    matched = data["result"]["prepare"]["matched"]
+    assert min(matched[name] for name in ("same", "swapped", "flipped", "ambiguous", "absent")) > 0
+    page = " ".join((tmp_path / "demo" / "report.html").read_text().split())
+    for words in (
+        "2 of 4 converged",
+        "PC1 and PC2 are clear of other components, and within 0.05 degrees",
+        "PC3 and PC4 are not",
+        "the default for genotypes",
+        "Variants removed by each step",
+        "740 of 740 rows",
+        "What left each site",
+        "counts of genotypes by variant",
+    ):
+        assert words in page, words

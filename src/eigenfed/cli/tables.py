@@ -4,7 +4,14 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from eigenfed.report.wording import MOSTLY, describe_basis, explain_no_bound, size, things
+from eigenfed.report.wording import (
+    MOSTLY,
+    describe_basis,
+    describe_clear,
+    explain_no_bound,
+    size,
+    things,
+)
 
 if TYPE_CHECKING:
     from eigenfed.protocol.private.noise_verdict import NoiseVerdict
@@ -148,6 +155,9 @@ def _describe_certificate(facts: dict[str, Any]) -> str:
 def _list_warnings(facts: dict[str, Any]) -> list[str]:
     """Return the first lines of a result whose accuracy is not certified."""
     grade = facts["certificate"]
+    clear = describe_clear(facts)
+    if clear is not None:
+        return [f"PARTLY CONVERGED: {clear}", ""]
     reason = explain_no_bound(grade, facts["k"])
     return [] if reason is None else [f"NOT CERTIFIED: {reason}", ""]
 

@@ -26,7 +26,7 @@ from eigenfed.protocol.operations import Op
 from eigenfed.protocol.private import private_site
 from eigenfed.protocol.private.budget_schedule import private_script
 from eigenfed.protocol.published import published_pca
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import GENOTYPE, Study
 
 for _method in (Covariance, Factors, Krylov, Randomized, Subspace, Power, Merge):
     register(_method)
@@ -126,7 +126,8 @@ def choose_method(
     'krylov'
     """
     if isinstance(study.method, Method):
-        return study.method, "requested by name"
+        is_usual = study.scale == GENOTYPE and study.method == Krylov()
+        return study.method, "the default for genotypes" if is_usual else "requested by name"
     found = _candidates(study)
     if _may_fit(study):
         found = [_fit(method, shape) for method in found]

@@ -27,6 +27,8 @@ from eigenfed.report.wording import (
     angle,
     count,
     describe_basis,
+    describe_clear,
+    describe_unconverged,
     join_names,
     number,
     percent,
@@ -80,15 +82,11 @@ def judge_accuracy(report: Report) -> PageVerdict:
         return PageVerdict("Accuracy", "not certified", words, "look")
     private = report.facts["privacy"] is not None
     bound = certificate["angle_bound"]
+    clear = describe_clear(report.facts)
+    if clear is not None:
+        return PageVerdict("Accuracy", f"{report.converged} of {k} converged", clear, "plain")
     if report.converged < k:
-        words = (
-            f"{k - report.converged} of {things(k, 'component')} did not reach the tolerance of "
-            f"{report.facts['asked']['tol']:g} degrees. Components of nearly equal variance never "
-            "do: only their span is determined. Otherwise allow more rounds, or request fewer "
-            "components."
-        )
-        if bound is None:
-            words = f"Not certified: there is no bound on the angle. {words}"
+        words = describe_unconverged(report.facts)
         return PageVerdict("Accuracy", "not converged", words, "look")
     if bound is None:
         words = (

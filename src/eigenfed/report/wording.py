@@ -182,6 +182,67 @@ def explain_no_bound(certificate: dict[str, Any] | None, k: int) -> str | None:
     )
 
 
+def describe_unconverged(facts: dict[str, Any]) -> str:
+    """Return what it means that some components have not converged.
+
+    Parameters
+    ----------
+    facts : dict
+        As in ``result.json``, with a certificate.
+    """
+    certificate = facts["certificate"]
+    k, reached = facts["k"], sum(certificate["converged"])
+    no_bound = "Not certified: there is no bound on the angle. "
+    return (
+        f"{no_bound if certificate['angle_bound'] is None else ''}{k - reached} of "
+        f"{things(k, 'component')} did not reach the tolerance of {facts['asked']['tol']:g} "
+        "degrees. Components of nearly equal variance never do: only their span is determined. "
+        "Otherwise allow more rounds, or request fewer components."
+    )
+
+
+def describe_clear(facts: dict[str, Any]) -> str | None:
+    """Return which components of a run converged that stops when those clear of others have.
+
+    Parameters
+    ----------
+    facts : dict
+        As in ``result.json``.
+
+    Returns
+    -------
+    str or None
+        None for other runs, and where all or none of the components have converged.
+
+    Examples
+    --------
+    >>> asked = {"stop": "separated", "tol": 0.05}
+    >>> describe_clear({"asked": asked, "certificate": {"converged": [True, False]}})
+    'PC1 is clear of other components, and within 0.05 degrees by estimate. PC2 is not: its variance
+    is close to those that follow, as with noise. Do not interpret it.'
+    """
+    asked, certificate = facts["asked"], facts["certificate"]
+    converged = [] if certificate is None else certificate["converged"]
+    clear, k = sum(converged), len(converged)
+    if asked["stop"] != "separated" or not 0 < clear < k or not all(converged[:clear]):
+        return None
+    first = f"{_name_range(1, clear)} {'is' if clear == 1 else 'are'}"
+    one = k - clear == 1
+    rest = f"{_name_range(clear + 1, k)} {'is' if one else 'are'} not: "
+    rest += "its variance is" if one else "their variances are"
+    return (
+        f"{first} clear of other components, and within {asked['tol']:g} degrees by estimate. "
+        f"{rest} close to those that follow, as with noise. Do not interpret "
+        f"{'it' if one else 'them'}."
+    )
+
+
+def _name_range(first: int, last: int) -> str:
+    if first == last:
+        return f"PC{first}"
+    return f"PC{first} {'and' if last == first + 1 else 'to'} PC{last}"
+
+
 PLACES = {
     "in_process": "in one process, which had access to the rows of all sites",
     "nvflare": "each site on its own machine; messages by NVIDIA FLARE",
