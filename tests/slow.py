@@ -100,6 +100,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_a_thousand_genomes_have_the_components_of_plink2_however_they_are_split",
         "test_child_processes_and_other_scales_give_the_components_of_a_table",
         "test_missing_genotypes_differ_from_plink_by_its_divisor_only",
+        "test_missing_genotypes_swapped_alleles_and_odd_sites_leave_a_thousand_genomes_as_they_are",
     ),
     "tests/estimators/test_genotype_qc.py": (
         "test_filters_keep_what_plink2_keeps",
