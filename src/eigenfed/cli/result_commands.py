@@ -12,7 +12,7 @@ from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
-    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.pca_fit import PCAFit
     from eigenfed.study.scores import Projected
 
 
@@ -104,7 +104,7 @@ def project(
     )
 
 
-def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]":
+def _read_components(result: Path, k: int | None) -> "tuple[PCAFit, bool]":
     """Return the components of a result folder or a summary, and whether they are private."""
     if result.is_file():
         from eigenfed.study.scores import restore_summary
@@ -115,7 +115,7 @@ def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]"
     from eigenfed.study.results.result_folder import read_result
 
     found = read_result(result)
-    return found.estimator(), found.facts["privacy"] is not None
+    return found.projector(), found.facts["privacy"] is not None
 
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}

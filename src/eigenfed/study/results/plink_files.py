@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Variants
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.study.scores import Projected
 
 SHARED_FILES = ("components.eigenval", "components.eigenvec.allele", "components.afreq")
 
 
-def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
+def find_plink_eigenvalues(pca: PCAFit) -> tuple[Array, float]:
     """Return the eigenvalues of XX'/m that plink writes, (k,), and the sum of all of them.
 
     They are ``(n - 1) / m`` times the variances, with m the number of variants of which both
@@ -37,7 +37,7 @@ def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on genotypes.
     """
     m = int(np.count_nonzero((pca.mean_ > 0.0) & (pca.mean_ < 2.0)))
@@ -48,7 +48,7 @@ def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
 
 
 def write_plink_files(
-    folder: Path, pca: FederatedPCA, variants: Variants, rows: Mapping[str, Projected]
+    folder: Path, pca: PCAFit, variants: Variants, rows: Mapping[str, Projected]
 ) -> None:
     """Write the files of plink into a result folder.
 
@@ -56,7 +56,7 @@ def write_plink_files(
     ----------
     folder : Path
         With a folder ``scores`` in it.
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on genotypes.
     variants : Variants
         Those of the components, in their order.
