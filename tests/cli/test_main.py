@@ -133,7 +133,8 @@ def test_a_fit_loads_no_library_that_it_does_not_use(tmp_path: Path) -> None:
     rng, out = np.random.default_rng(0), tmp_path / "out"
     for name, n in {"a": 30, "b": 20}.items():
         write_plink(tmp_path / f"{name}.bed", draw_genotypes(rng, [n], 40))
-        np.savetxt(tmp_path / f"{name}.csv", rng.standard_normal((n, 3)), delimiter=",")
+        table = rng.standard_normal((n, 3))
+        np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="x,y,z", comments="")
     tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
     loaded = modules_of("fit", *tables, "-k", 2, "-o", out)
     assert "scipy.linalg" in loaded

@@ -108,10 +108,18 @@ def _write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    held = {
-        name: pa.array(column if column.dtype == object else column.astype(np.float32))
-        for name, column in columns.items()
-    }
+    # From buffers: to convert an array or a list, pyarrow imports pandas where it is installed.
+    held = {}
+    for name, column in columns.items():
+        if column.dtype != object:
+            numbers = pa.py_buffer(np.ascontiguousarray(column, np.float32))
+            held[name] = pa.Array.from_buffers(pa.float32(), len(column), [None, numbers])
+            continue
+        words = [word.encode("utf-8") for word in column.tolist()]
+        ends = np.zeros(len(words) + 1, np.int32)
+        np.cumsum([len(word) for word in words], out=ends[1:])
+        text = pa.py_buffer(b"".join(words))
+        held[name] = pa.StringArray.from_buffers(len(words), pa.py_buffer(ends), text)
     buffer = BytesIO()
     buffer.write(("\t".join(columns) + "\n").encode("ascii"))
     options = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
