@@ -1,6 +1,8 @@
 """PCA of genotypes over three sites against plink on the pooled file, as whole processes.
 
-Processor time of whole processes, start and imports included, at the same leading eigenvalues. The
+Processor time of whole processes, start and imports included, at the same leading eigenvalues. Ours
+does what the command line does, and writes what plink writes: eigenvalues, and vectors of people.
+The command writes loadings, scores and a report besides: it has a line of its own. The
 pooled file is the one that EIGENFED_GENOTYPES names without its suffix, as the simulator of five
 populations writes it (2500 people x 97607 variants); comparisons are left out without it, and those
 with a program that is not installed. Growth is measured on random genotypes.
@@ -36,11 +38,11 @@ _PEERS = (
 _FIT = """
 import sys
 import numpy as np
-from eigenfed import FederatedPCA
 from eigenfed.data.files import open_table
+from eigenfed.estimators.pca_fit import PCAFit
 out, rounds, *files = sys.argv[1:]
 tables = {str(i): open_table(path) for i, path in enumerate(files)}
-pca = FederatedPCA(10, random_state=0, max_rounds=int(rounds)).fit_sites(tables)
+pca = PCAFit(10, random_state=0, max_rounds=int(rounds)).fit_sites(tables)
 for site, table in tables.items():
     units = pca.transform_aligned(table.source.X) / pca.singular_values_
     with open(f"{out}.{site}.eigenvec", "w") as file:
@@ -213,7 +215,7 @@ def write_random(folder: Path, variants: int, people: int = 2500) -> list[str]:
 
 def growth(folder: Path) -> Iterator[Line]:
     rounds, few, many = 4, 100_000, 1_000_000
-    idle = run([sys.executable, "-c", "import eigenfed.estimators.federated"]).cpu_s
+    idle = run([sys.executable, "-c", "import eigenfed.estimators.pca_fit"]).cpu_s
     costs = [fit(write_random(folder, d), folder / "random", rounds) for d in (few, many)]
     used = [cost.cpu_s - idle for cost in costs]
     yield Line(

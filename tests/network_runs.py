@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.study.network.approvals import approve_study
 from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
@@ -120,7 +120,7 @@ class Network:
     ) -> CoordinatedRun:
         return self.coordinator().run(present, callback)
 
-    def fit_together(self, names: tuple[str, ...] = NAMES) -> FederatedPCA:
+    def fit_together(self, names: tuple[str, ...] = NAMES) -> PCAFit:
         """Fit the same rows in one process, as `eigenfed fit` does."""
         sites: dict[str, Any] = {name: self.rows[name] for name in names}
         return make_estimator(self.parties.study).fit_sites(sites)

@@ -50,6 +50,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/cli/test_main.py": (
         "test_a_failure_is_one_line_without_a_traceback",
+        "test_a_fit_loads_no_library_that_it_does_not_use",
         "test_on_a_terminal_the_rounds_are_shown_beside_the_result",
     ),
     "tests/cli/test_plan.py": (

@@ -18,6 +18,7 @@ from eigenfed.cli import options
 from eigenfed.cli.main import cli
 from eigenfed.privacy.privacy_terms import COUNTS, TRUSTS
 from eigenfed.study.audits.distinguishing import PUBLISHED
+from genotype_files import draw_genotypes, write_plink
 
 
 def commands(group: click.Group = cli, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -111,6 +112,40 @@ finally:
     assert not imported & (heavy | {"jinja2", "h5py", "jsonschema", "pydantic"})
 
 
+def modules_of(*words: object) -> set[str]:
+    """Run a command in a new process, and return all that it has imported."""
+    code = """
+import sys
+from eigenfed.cli.main import cli
+try:
+    cli(sys.argv[1:])
+finally:
+    print(*sorted(sys.modules))
+"""
+    command = [sys.executable, "-c", code, *map(str, words)]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return set(run.stdout.splitlines()[-1].split())
+
+
+def test_a_fit_loads_no_library_that_it_does_not_use(tmp_path: Path) -> None:
+    unused = {"sklearn", "pandas", "scipy.stats", "scipy.optimize", "h5py", "rich", "polars"}
+    rng, out = np.random.default_rng(0), tmp_path / "out"
+    for name, n in {"a": 30, "b": 20}.items():
+        write_plink(tmp_path / f"{name}.bed", draw_genotypes(rng, [n], 40))
+        table = rng.standard_normal((n, 3))
+        np.savetxt(tmp_path / f"{name}.csv", table, delimiter=",", header="x,y,z", comments="")
+    tables = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    loaded = modules_of("fit", *tables, "-k", 2, "-o", out)
+    assert "scipy.linalg" in loaded
+    assert not loaded & (unused | {"numba"})
+    assert not modules_of("project", out, tables[0]) & (unused | {"numba"})
+    files = [tmp_path / "a.bed", tmp_path / "b.bed"]
+    loaded = modules_of("fit", *files, "-k", 2, "-o", tmp_path / "ancestry")
+    assert "numba" in loaded
+    assert not loaded & unused
+
+
 def test_the_program_says_its_version() -> None:
     from importlib.metadata import version
 
@@ -186,7 +221,7 @@ def test_an_unexpected_error_is_named_and_its_text_kept(
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("the patient's age is 93")
 
-    monkeypatch.setattr("eigenfed.estimators.federated.FederatedPCA.fit_sites", broken)
+    monkeypatch.setattr("eigenfed.estimators.pca_fit.PCAFit.fit_sites", broken)
     run = eigenfed("fit", path, "-k", 2)
     assert run.exit_code == 1
     assert "RuntimeError" in run.stderr
@@ -266,7 +301,7 @@ def test_interrupted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("eigenfed.estimators.federated.FederatedPCA.fit_sites", stopped)
+    monkeypatch.setattr("eigenfed.estimators.pca_fit.PCAFit.fit_sites", stopped)
     run = eigenfed("fit", path, "-k", 2, "-o", tmp_path / "out")
     assert run.exit_code == 1
     assert "Interrupted; nothing more was written" in run.stderr

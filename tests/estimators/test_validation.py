@@ -11,10 +11,12 @@ import polars as pl
 import pytest
 import scipy.sparse
 
+from eigenfed.data.source import stored
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.streaming import StreamingPCA
-from eigenfed.estimators.validation import is_bounded, stored_values, validate_rows
+from eigenfed.estimators.validation import validate_rows
+from eigenfed.linalg.checks import is_bounded
 
 MARK = 987654.321
 TEXT = "canary 987654"
@@ -285,8 +287,8 @@ def test_single_precision_is_bounded_also_where_its_own_squares_are_not(
 
 def test_stored_values_are_the_explicit_ones() -> None:
     dense = np.array([[0.0, 3.0], [0.0, 0.0]])
-    assert stored_values(dense) is dense
-    np.testing.assert_array_equal(stored_values(scipy.sparse.csr_array(dense)), [3.0])
+    assert stored(dense) is dense
+    np.testing.assert_array_equal(stored(scipy.sparse.csr_array(dense)), [3.0])
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ def test_the_deadline_reaches_the_run(heart: Consortium, monkeypatch: pytest.Mon
         seen.update(keys)
         raise RuntimeError
 
-    monkeypatch.setattr("eigenfed.estimators.federated.FederatedPCA.fit_sites", fit_sites)
+    monkeypatch.setattr("eigenfed.estimators.pca_fit.PCAFit.fit_sites", fit_sites)
     heart.write_study(deadline_s="9")
     refusal(heart, code=1)
     assert seen["deadline_s"] == 9.0

@@ -172,12 +172,12 @@ def fit(
     if color_by is not None:
         inputs = inputs.without(color_by)
     _check_shared(share_scores, sites, out, private=privacy is not None)
-    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.pca_fit import PCAFit
 
     writer.check(sites.values())
     inputs.check(list(sites.values()))
     prepare = _match_at_least(prepare, inputs)
-    pca = FederatedPCA(
+    pca = PCAFit(
         k,
         method=chosen,
         center=options.CENTERS[center],
@@ -368,7 +368,7 @@ def _rehearse(
     writer.check(rows.path for rows in records.values())
     if rehearsal.absent:
         console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
-    pca = rehearsal.estimator().set_params(**running)
+    pca = rehearsal.estimator(**running)
     with _without_warning(), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))

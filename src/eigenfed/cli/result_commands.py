@@ -13,7 +13,7 @@ from eigenfed.cli.result_writer import check_annotated
 
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
-    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.pca_fit import PCAFit
     from eigenfed.study.scores import Projected
 
 
@@ -103,9 +103,7 @@ def project(
     )
 
 
-def _describe_new_people(
-    console: Console, pca: "FederatedPCA", table: "FileTable"
-) -> dict[str, Any]:
+def _describe_new_people(console: Console, pca: "PCAFit", table: "FileTable") -> dict[str, Any]:
     """Tell how scores of people who were not fitted differ from those of people who were."""
     from eigenfed.study.scores import count_absent, find_shrinkage
 
@@ -123,7 +121,7 @@ def _describe_new_people(
     return {"shrinkage": factors, "absent": absent}
 
 
-def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]":
+def _read_components(result: Path, k: int | None) -> "tuple[PCAFit, bool]":
     """Return the components of a result folder or a summary, and whether they are private."""
     if result.is_file():
         from eigenfed.study.scores import restore_summary
@@ -134,7 +132,7 @@ def _read_components(result: Path, k: int | None) -> "tuple[FederatedPCA, bool]"
     from eigenfed.study.results.result_folder import read_result
 
     found = read_result(result)
-    return found.estimator(), found.facts["privacy"] is not None
+    return found.projector(), found.facts["privacy"] is not None
 
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}

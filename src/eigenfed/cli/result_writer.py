@@ -16,7 +16,7 @@ from eigenfed.errors import NOISE
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
     from eigenfed.data.genotypes import Variants
-    from eigenfed.estimators.federated import FederatedPCA
+    from eigenfed.estimators.pca_fit import PCAFit
     from eigenfed.privacy.ledger.ledger import Totals
     from eigenfed.study.scores import Projected
 
@@ -111,19 +111,15 @@ class ResultWriter:
         if self.write_back:
             check_annotated(files, force=self.force)
 
-    def compares_sites(self, pca: "FederatedPCA", n_sites: int) -> bool:
+    def compares_sites(self, pca: "PCAFit", n_sites: int) -> bool:
         """Return whether to request each site's mean scores: for reports of open, exact runs."""
-        from eigenfed.estimators.federated_study import prefers_secure
-
-        secure = pca.secure
-        if secure == "auto":
-            secure = prefers_secure(pca.get_params(deep=False), n_sites)
+        secure = pca.prefers_secure(n_sites)
         return self.out is not None and pca.privacy is None and not secure
 
     def write(
         self,
         console: Console,
-        pca: "FederatedPCA",
+        pca: "PCAFit",
         tables: "Mapping[str, FileTable]",
         *,
         share_scores: Collection[str] = (),
@@ -136,7 +132,7 @@ class ResultWriter:
         Parameters
         ----------
         console : Console
-        pca : FederatedPCA
+        pca : PCAFit
             Fitted.
         tables : mapping of str to FileTable
             The open file of each site, as it was fitted.
@@ -186,7 +182,7 @@ class ResultWriter:
         return CommandResult(facts | folder | noise, text, NOISE if verdict.mostly_noise else DONE)
 
 
-def _find_variants(pca: "FederatedPCA", tables: "Mapping[str, FileTable]") -> "Variants | None":
+def _find_variants(pca: "PCAFit", tables: "Mapping[str, FileTable]") -> "Variants | None":
     """Return the variants of the components, which are the same at all sites."""
     first, selected = next(iter(tables.values())).plink, pca.selected_features_
     if first is None:
@@ -195,7 +191,7 @@ def _find_variants(pca: "FederatedPCA", tables: "Mapping[str, FileTable]") -> "V
 
 
 def _project_tables(
-    console: Console, pca: "FederatedPCA", tables: "Mapping[str, FileTable]"
+    console: Console, pca: "PCAFit", tables: "Mapping[str, FileTable]"
 ) -> "dict[str, Projected]":
     from eigenfed.study.scores import project_table
 
@@ -204,7 +200,7 @@ def _project_tables(
 
 
 def _write_back(
-    pca: "FederatedPCA", tables: "Mapping[str, FileTable]", rows: "Mapping[str, Projected]"
+    pca: "PCAFit", tables: "Mapping[str, FileTable]", rows: "Mapping[str, Projected]"
 ) -> str:
     from eigenfed.study.scores import write_back
 

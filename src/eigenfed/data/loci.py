@@ -52,7 +52,7 @@ class Loci:
             if found is None or found >= _FIRST_OTHER:
                 found = others.setdefault(plain, _FIRST_OTHER + len(others))
             codes[name] = found
-        by_variant = np.fromiter((codes[name] for name in names), np.int64, len(names))
+        by_variant = np.fromiter(map(codes.__getitem__, names), np.int64, len(names))
         return cls(by_variant, position)
 
     def __len__(self) -> int:

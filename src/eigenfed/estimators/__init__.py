@@ -1,14 +1,17 @@
 """Estimators with the contract of scikit-learn.
 
 - `federated`: `FederatedPCA`.
+- `pca_fit`: the same without scikit-learn, as commands and studies run it.
 - `federated_svd`: `FederatedSVD`.
-- `federated_base`: `fit` and `fit_sites` of the federated estimators, and the account of a run.
+- `federated_base`: `fit` of the federated estimators.
+- `site_fit`: `fit_sites`, and the account of a run.
 - `federated_study`: checks of their parameters, and the study that these describe.
 - `streaming`: `StreamingPCA`.
 - `inputs`: tables, data frames, groups and files as the sites of a run.
 - `frames`: data frames and AnnData objects.
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.
+- `projector`: projection of rows whose columns are the features, for commands too.
 - `growing_sites`: summaries of sites whose rows grow, for `partial_fit`.
 - `result_table`: what a notebook shows of a fitted estimator.
 - `site_centres`: projections about the mean of one site.
@@ -16,5 +19,4 @@
 - `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
 - `network_fit`: the result of a run whose sites are on other machines.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
-- `network_fit`: the result of a run whose sites are on other machines.
 """

@@ -1,36 +1,26 @@
 """Federated PCA with the contract of scikit-learn: all sites belong to this program."""
 
-import os
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils import Tags
 
 from eigenfed.arrays import Array
-from eigenfed.data.prepare_step import PrepareStep
-from eigenfed.data.prepared_rows import Preparation
-from eigenfed.data.source import Source
+from eigenfed.errors import InputError
 from eigenfed.estimators.federated_base import FederatedEstimator
-from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
+from eigenfed.estimators.gaussian_model import GaussianModel
 from eigenfed.estimators.growing_sites import GrowingSites, check_complete, check_growable
 from eigenfed.estimators.in_process import Conditions
 from eigenfed.estimators.inputs import group_rows
-from eigenfed.estimators.site_centres import SiteCentres
-from eigenfed.estimators.validation import as_components, validate_rows
+from eigenfed.estimators.pca_fit import PCAFit
+from eigenfed.estimators.validation import validate_rows
 from eigenfed.linalg.checks import check_weights
-from eigenfed.privacy.guarantee import Statement
-from eigenfed.privacy.privacy_terms import Privacy
-from eigenfed.privacy.published_claims import Published
-from eigenfed.protocol.decomposition import Certificate, Decomposition, SiteLevel
-from eigenfed.protocol.method import Method
-from eigenfed.protocol.private.noise_verdict import warn_of_noise
+from eigenfed.protocol.component_count import as_components
 from eigenfed.protocol.study import BY_SITE
-from eigenfed.transport.engine import Engine
 
 
-class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
+class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
     """PCA of rows that stay at their sites, equal to the PCA of all rows in one place.
 
     Every message between the coordinator and the sites is written as bytes, as it would be on a
@@ -190,43 +180,6 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
     True
     """
 
-    def __init__(
-        self,
-        n_components: int | float | str | None = 2,
-        *,
-        method: Method | str = "auto",
-        split: str = "samples",
-        center: bool | str = True,
-        scale: bool | str = "auto",
-        prepare: Sequence[PrepareStep | str] | None = None,
-        secure: bool | str = "auto",
-        privacy: Privacy | Published | None = None,
-        whiten: bool = False,
-        transport: Engine | str | None = None,
-        transcript: str | os.PathLike[str] | None = None,
-        tol: float | str = "auto",
-        stop: str = "auto",
-        max_rounds: int = 50,
-        certify: str | bool = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.n_components = n_components
-        self.method = method
-        self.split = split
-        self.center = center
-        self.scale = scale
-        self.prepare = prepare
-        self.secure = secure
-        self.privacy = privacy
-        self.whiten = whiten
-        self.transport = transport
-        self.transcript = transcript
-        self.tol = tol
-        self.stop = stop
-        self.max_rounds = max_rounds
-        self.certify = certify
-        self.random_state = random_state
-
     def partial_fit(
         self,
         X: Any,
@@ -291,50 +244,50 @@ class FederatedPCA(SiteCentres, GaussianModel, FederatedEstimator):
         sources = growing.sources(getattr(self, "feature_names_in_", None))
         return self._fit(sources, dtype, conditions=Conditions(), growing=growing)
 
-    def _study_parameters(self) -> dict[str, Any]:
-        parameters: dict[str, Any] = self.get_params(deep=False)
-        return parameters
+    def at_site(self, site: str, X: Any = None) -> Self:
+        """Return the fitted estimator as one site uses it, with that site's own mean.
 
-    def _take(self, found: Decomposition, dtype: np.dtype[Any]) -> None:
-        self.components_ = found.components.astype(dtype)
-        self.n_components_ = len(found.components)
-        self.explained_variance_ = found.variances.astype(dtype)
-        self.further_variance_ = found.further.astype(dtype)
-        total = found.total_variance
-        # A published mechanism may not know the total, which is NaN then, as are the ratios.
-        ratio = np.zeros_like(found.variances) if total <= 0 else found.variances / total
-        self.explained_variance_ratio_ = np.minimum(ratio, 1.0).astype(dtype)
-        self.singular_values_ = np.sqrt(found.variances * max(found.n - 1.0, 0.0)).astype(dtype)
-        self.mean_, self.scale_ = found.mean.astype(dtype), found.scale.astype(dtype)
-        self.preparation_: Preparation = found.preparation
-        self.selected_features_ = found.preparation.selected
-        self.n_observed_: Array | None = found.observed
-        self.total_variance_ = total
-        self.noise_variance_ = mean_unexplained(
-            total, found.variances, self.n_samples_, len(found.mean)
-        )
-        self.certificate_: Certificate | None = found.certificate
-        self.method_, self.reason_ = found.method, found.why
-        self.privacy_: Statement | None = found.privacy
-        self.signal_: Array | None = found.signal
-        self.by_site_: dict[str, SiteLevel] | None = found.by_site
-        self.engine_ = "in_process"
-        warn_of_noise(found)
+        Parameters
+        ----------
+        site : str
+            One of those that were fitted, or a new one.
+        X : array-like, sparse matrix or data frame of shape (n_samples, n_features), optional
+            Rows of a new site, for their mean.
 
-    def _take_sources(self, sources: dict[str, Source]) -> None:
-        self.__dict__.pop("site_means_", None)
-        self.__dict__.pop("_is_at_site", None)
-        if self.center == BY_SITE:
-            self._take_site_means(sources)
+        Returns
+        -------
+        estimator
+            A copy, which projects rows of that site.
 
-    def _preparation(self) -> Preparation:
-        return self.preparation_
+        Examples
+        --------
+        >>> from eigenfed import FederatedPCA
+        >>> here, there = np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([[9.0, 5.0], [7.0, 5.0]])
+        >>> pca = FederatedPCA(1, center="site").fit_sites({"a": here, "b": there})
+        >>> pca.components_, pca.explained_variance_ratio_
+        (array([[1., 0.]]), array([1.]))
+        >>> pca.at_site("b").transform([[9.0, 5.0]])
+        array([[1.]])
+        """
+        if self.center != BY_SITE:
+            raise InputError(
+                f"at_site requires center='site', and center is {self.center}. Call transform."
+            )
+        means: Mapping[str, Array] = getattr(self, "site_means_", {})
+        if X is None and site not in means:
+            raise InputError(
+                f"Site {site!r} was not fitted, so that its mean is not known. "
+                "Pass its rows, at_site(site, X), or name one of the fitted sites."
+            )
+        if X is None:
+            return self._move_to(means[site])
+        return self.at_rows(validate_rows(self, X, reset=False))
 
-    def _projection(self) -> tuple[Array, Array, Array | None]:
-        is_scaled = bool((self.scale_ != 1.0).any())
-        return self.components_, self.mean_, self.scale_ if is_scaled else None
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.center)
-        return tags
+    def _project_groups(self, X: Any, groups: npt.ArrayLike | None) -> npt.NDArray[Any]:
+        if self.center != BY_SITE:
+            return self.transform(X)
+        rows = validate_rows(self, X, reset=False)
+        scores = np.empty((rows.shape[0], self.n_components_), dtype=rows.dtype)
+        for site, places in group_rows(groups, rows.shape[0]).items():
+            scores[places] = self.at_site(site).transform_aligned(rows[places])
+        return scores

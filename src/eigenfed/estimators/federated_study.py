@@ -17,12 +17,11 @@ from eigenfed.estimators.in_process import (
     check_secure,
     check_wire_use,
 )
-from eigenfed.estimators.validation import as_components, check_choice, check_flag, check_seed
-from eigenfed.linalg.checks import check_count
+from eigenfed.linalg.checks import check_choice, check_count, check_flag
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import LEAST_SITES
-from eigenfed.protocol.component_count import Components, is_open
+from eigenfed.protocol.component_count import Components, as_components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
 from eigenfed.protocol.study import BY_SITE, GENOTYPE, GENOTYPE_TOL, TOL, Study
@@ -251,7 +250,6 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
         )
     check_choice("stop", parameters["stop"], ("all", "separated"))
     check_count("max_rounds", parameters["max_rounds"], "Allow one round or more.")
-    check_seed(parameters["random_state"])
     if not isinstance(transcript, str | os.PathLike | None):
         raise InputError(
             f"transcript is a {type(transcript).__name__} and must be a path or None. "

@@ -12,38 +12,12 @@ import numpy.typing as npt
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
+from eigenfed.data.source import stored
 from eigenfed.errors import InputError, Name
 from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.validation import stored_values, validate_rows
+from eigenfed.estimators.validation import validate_rows
 
 _SINGULAR = float(np.finfo(float).eps)
-
-
-def mean_unexplained(total: float, variances: Array, n: float, d: int) -> float:
-    """Return the noise variance: the mean of the variances that follow those of the components.
-
-    There are ``min(n, d)`` variances in all, of which those of the components are left out.
-
-    Parameters
-    ----------
-    total : float
-        Total variance.
-    variances : ndarray of shape (k,)
-        Variances of the components.
-    n : float
-        Number of rows.
-    d : int
-        Number of features.
-
-    Examples
-    --------
-    >>> mean_unexplained(10.0, np.array([6.0, 2.0]), n=100, d=4)
-    1.0
-    >>> mean_unexplained(10.0, np.array([6.0, 2.0]), n=2, d=4)
-    0.0
-    """
-    rest = min(n, d) - len(variances)
-    return max(total - float(variances.sum()), 0.0) / rest if rest > 0 else 0.0
 
 
 class GaussianModel(Projection):
@@ -107,7 +81,7 @@ class GaussianModel(Projection):
         variances, noise = self._invertible()
         self._check_centre()
         X = validate_rows(self, X, reset=False)
-        if np.isnan(stored_values(X)).any():
+        if np.isnan(stored(X)).any():
             raise InputError(
                 "X holds NaN, and a row with missing entries has no likelihood here. "
                 "Impute it first, or leave those rows out."

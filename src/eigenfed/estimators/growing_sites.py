@@ -19,9 +19,8 @@ from typing import Any
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.data.source import Source
+from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, InputError, Pass
-from eigenfed.estimators.validation import stored_values
 from eigenfed.linalg.stream import Stream, StreamSettings
 from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.component_count import Components
@@ -167,7 +166,7 @@ def check_growable(parameters: Mapping[str, Any], *, is_copy: bool) -> None:
 
 def check_complete(X: Any) -> None:
     """Refuse missing entries: the mean that they count as is not final."""
-    if np.isnan(stored_values(X)).any():
+    if np.isnan(stored(X)).any():
         raise InputError(
             "X holds NaN, and partial_fit needs complete rows: the mean that counts for a missing "
             "entry changes as rows are added. Impute it first, or call fit on all rows."

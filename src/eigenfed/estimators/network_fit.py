@@ -4,19 +4,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.resumable_run import RunOutcome
 from eigenfed.protocol.study import Study
 
 
 def take_outcome(
-    pca: FederatedPCA, study: Study, outcome: RunOutcome, names: Sequence[str], *, engine: str
-) -> FederatedPCA:
+    pca: PCAFit, study: Study, outcome: RunOutcome, names: Sequence[str], *, engine: str
+) -> PCAFit:
     """Give an estimator the result of a run, as if it had fitted the sites itself.
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         With the parameters of the study, not fitted.
     study : Study
         With the method of the run.
@@ -29,7 +29,7 @@ def take_outcome(
 
     Returns
     -------
-    FederatedPCA
+    PCAFit
         The same estimator. The number of rows is the sum of their weights, which is all that a
         coordinator knows.
     """

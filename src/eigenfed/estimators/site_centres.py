@@ -9,13 +9,12 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.estimators.projection import Projection
-from eigenfed.estimators.validation import validate_rows
+from eigenfed.estimators.projector import Projector
 from eigenfed.protocol.study import BY_SITE
 
 
-class SiteCentres(Projection):
-    """Adds `at_site` to an estimator with ``center="site"``: its projection of a site's rows.
+class SiteCentres(Projector):
+    """Projects about the mean of one site where ``center="site"``.
 
     Means of sites are computed where their rows are and never sent.
     """
@@ -23,45 +22,6 @@ class SiteCentres(Projection):
     center: bool | str
     mean_: npt.NDArray[Any]
     _is_at_site: bool = False
-
-    def at_site(self, site: str, X: Any = None) -> Self:
-        """Return the fitted estimator as one site uses it, with that site's own mean.
-
-        Parameters
-        ----------
-        site : str
-            One of those that were fitted, or a new one.
-        X : array-like, sparse matrix or data frame of shape (n_samples, n_features), optional
-            Rows of a new site, for their mean.
-
-        Returns
-        -------
-        estimator
-            A copy, which projects rows of that site.
-
-        Examples
-        --------
-        >>> from eigenfed import FederatedPCA
-        >>> here, there = np.array([[0.0, 1.0], [2.0, 1.0]]), np.array([[9.0, 5.0], [7.0, 5.0]])
-        >>> pca = FederatedPCA(1, center="site").fit_sites({"a": here, "b": there})
-        >>> pca.components_, pca.explained_variance_ratio_
-        (array([[1., 0.]]), array([1.]))
-        >>> pca.at_site("b").transform([[9.0, 5.0]])
-        array([[1.]])
-        """
-        if self.center != BY_SITE:
-            raise InputError(
-                f"at_site requires center='site', and center is {self.center}. Call transform."
-            )
-        means: Mapping[str, Array] = getattr(self, "site_means_", {})
-        if X is None and site not in means:
-            raise InputError(
-                f"Site {site!r} was not fitted, so that its mean is not known. "
-                "Pass its rows, at_site(site, X), or name one of the fitted sites."
-            )
-        if X is None:
-            return self._move_to(means[site])
-        return self.at_rows(validate_rows(self, X, reset=False))
 
     def at_rows(self, X: Any) -> Self:
         """Return the estimator about the mean of rows whose columns are the fitted features.

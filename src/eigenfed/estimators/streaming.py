@@ -8,15 +8,16 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.arrays import Array
+from eigenfed.data.source import stored
 from eigenfed.errors import InputError, PrivacyError
-from eigenfed.estimators.gaussian_model import GaussianModel, mean_unexplained
+from eigenfed.estimators.gaussian_model import GaussianModel
 from eigenfed.estimators.inputs import as_plain_rows, check_names
-from eigenfed.estimators.validation import make_stream, stored_values, validate_rows
+from eigenfed.estimators.validation import make_stream, validate_rows
 from eigenfed.linalg.checks import check_weights
+from eigenfed.linalg.eigen import mean_unexplained
 from eigenfed.linalg.orthonormal import complete_rows, flip_signs
 from eigenfed.linalg.stream import Stream
 from eigenfed.linalg.summary import Summary
@@ -210,7 +211,7 @@ class StreamingPCA(GaussianModel, BaseEstimator):
             return self
         first = not hasattr(self, "_stream")
         X = validate_rows(self, X, reset=first)
-        missing = bool(np.isnan(stored_values(X)).any())
+        missing = bool(np.isnan(stored(X)).any())
         weights = None
         if sample_weight is not None:
             weights = check_weights(sample_weight, X.shape[0], "sample_weight")
@@ -359,10 +360,8 @@ class StreamingPCA(GaussianModel, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_stream")
 
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = bool(self.center)
-        return tags
+    def _takes_missing(self) -> bool:
+        return bool(self.center)
 
     def _plain_rows(self, X: Any) -> npt.NDArray[Any] | None:
         stream = self.__dict__.get("_stream")

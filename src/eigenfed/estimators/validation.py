@@ -3,17 +3,16 @@
 Rows go through scikit-learn's checks, with messages of our own: scikit-learn's may quote the data.
 """
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
-from sklearn.utils import check_array, check_random_state, get_tags
+from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
+from eigenfed.data.source import stored
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
 from eigenfed.estimators.frames import (
     find_non_numeric,
@@ -22,13 +21,21 @@ from eigenfed.estimators.frames import (
     refuse_dates,
 )
 from eigenfed.estimators.inputs import align_columns
-from eigenfed.linalg.checks import check_count, check_unmasked, make_range_error
+from eigenfed.linalg.checks import (
+    check_choice,
+    check_count,
+    check_flag,
+    check_unmasked,
+    has_finite_squares,
+    is_bounded,
+    make_missing_error,
+    make_range_error,
+)
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings, is_scatter_small
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.privacy_terms import Privacy
-from eigenfed.protocol.component_count import ALL, BY_RULE, Components
+from eigenfed.protocol.component_count import Components, as_components
 
-_LARGEST = 1e150
 _RANKS = ("fixed", "adaptive")
 _MEMORIES = ("auto", "low_rank", "gram")
 
@@ -42,10 +49,6 @@ _TEXTS: dict[str, Parts] = {
     "infinity": (
         "X holds infinity or a number too large for its dtype, and must be finite or NaN. "
         "Drop or clip those entries."
-    ),
-    "contains NaN": (
-        *("X holds NaN, which is imputed by the mean, and ", Argument("center", False)),
-        *(" keeps none. Impute it first or ", Pass("center", True), "."),
     ),
     "inhomogeneous": (
         "X has rows of different lengths and must be a table. Give every row the same length."
@@ -76,7 +79,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     refuse_dates(X)
     # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
     is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
-    is_plain = is_float and _has_finite_squares(X)
+    is_plain = is_float and has_finite_squares(X)
     with _explaining(X):
         checked = validate_data(
             estimator,
@@ -86,35 +89,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             dtype=[np.float64, np.float32],
             ensure_all_finite=not is_plain and _finite_rule(estimator),
         )
-    if not is_plain and not is_bounded(stored_values(checked)):
-        raise make_range_error()
-    return checked
-
-
-def validate_aligned_rows(estimator: Any, X: Any) -> Any:
-    """Check rows whose columns are known to be the fitted features in their order.
-
-    Parameters
-    ----------
-    estimator : estimator
-        Fitted.
-    X : ndarray or sparse matrix of shape (n_samples, n_features)
-        Without names.
-
-    Returns
-    -------
-    ndarray or csr_matrix of shape (n_samples, n_features)
-        As from `validate_rows`.
-    """
-    with _explaining(X):
-        checked = check_array(
-            X,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            ensure_all_finite=_finite_rule(estimator),
-            input_name="X",
-        )
-    if not is_bounded(stored_values(checked)):
+    if not is_plain and not is_bounded(stored(checked)):
         raise make_range_error()
     return checked
 
@@ -142,27 +117,10 @@ def _finite_rule(estimator: Any) -> bool | str:
     return "allow-nan" if get_tags(estimator).input_tags.allow_nan else True
 
 
-def _has_finite_squares(values: Any) -> bool:
-    """Return whether the squares of all entries have a finite sum: each is finite and bounded."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(float(np.vdot(values, values)))
-
-
-def stored_values(X: Any) -> Any:
-    """Return the stored entries: all of a dense array, the explicit ones of a sparse one."""
-    sparse: bool = issparse(X)
-    return X.data if sparse else X
-
-
-def is_bounded(values: Any) -> bool:
-    """Return whether all entries but NaN can be squared and summed in float64."""
-    if values.dtype == np.float32 or _has_finite_squares(values):
-        return True  # the largest float32 is far below the limit
-    return not bool((np.abs(values) > _LARGEST).any())
-
-
 def _explain(text: str) -> InputError:
     """Return the error with our message in place of scikit-learn's."""
+    if "contains NaN" in text:
+        return make_missing_error()
     for mark, message in _TEXTS.items():
         if mark in text:
             return InputError(*(message if isinstance(message, tuple) else (message,)))
@@ -214,22 +172,6 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     few = is_scatter_small(d, settings)
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
     return StreamSettings(**{**vars(settings), "exact": exact})
-
-
-def as_components(k: Any) -> Components:
-    """Check a number of components, and return it as a study has it; None means "all"."""
-    if k is None or (isinstance(k, str) and k in (ALL, BY_RULE)):
-        return k or ALL
-    if isinstance(k, float | np.floating) and 0.0 < k < 1.0:
-        return float(k)
-    if isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1:
-        return int(k)
-    raise InputError(
-        Argument("n_components", k),
-        " must be an integer of at least 1, a fraction of the variance between 0 and 1, None, "
-        "'all' or 'auto'",
-        remedy="Pass one of them.",
-    )
 
 
 def _settings_of_all(params: dict[str, Any], components: Components, d: int) -> StreamSettings:
@@ -293,23 +235,6 @@ def make_stream(params: dict[str, Any], d: int) -> Stream | PrivateStream:
             )
     seed = check_random_state(params["random_state"]).randint(2**31 - 1)
     return PrivateStream(d, settings.k, privacy, settings.centered, np.random.default_rng(seed))
-
-
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
-    if not isinstance(value, bool):
-        raise InputError(
-            Argument(name, value), " must be True or False", remedy="Pass one of them."
-        )
-
-
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
-        listed = ", ".join(map(repr, choices))
-        raise InputError(
-            Argument(name, value), f" must be one of {listed}", remedy="Pass one of them."
-        )
 
 
 def _check_forgetting(value: Any) -> None:

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.errors import Argument, InputError, Parts
+from eigenfed.errors import Argument, InputError, Parts, Pass
 
 MOST_FEATURES = 1 << 48
 """Larger counts cannot be meant: eight bytes for each would be 2 PiB."""
+_LARGEST = 1e150
 
 
 def check_count(name: str, value: Any, remedy: Parts, *, least: int = 1) -> None:
@@ -19,6 +20,23 @@ def check_count(name: str, value: Any, remedy: Parts, *, least: int = 1) -> None
     if not isinstance(value, Integral) or isinstance(value, bool) or int(value) < least:
         raise InputError(
             Argument(name, value), f" must be an integer of at least {least}", remedy=remedy
+        )
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, bool):
+        raise InputError(
+            Argument(name, value), " must be True or False", remedy="Pass one of them."
+        )
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of the choices."""
+    if value not in choices:
+        listed = ", ".join(map(repr, choices))
+        raise InputError(
+            Argument(name, value), f" must be one of {listed}", remedy="Pass one of them."
         )
 
 
@@ -98,8 +116,32 @@ def check_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Arra
     return checked
 
 
+def has_finite_squares(values: Any) -> bool:
+    """Return whether the squares of all entries have a finite sum: each is finite and bounded."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(float(np.vdot(values, values)))
+
+
+def is_bounded(values: Any) -> bool:
+    """Return whether all entries but NaN can be squared and summed in float64."""
+    if values.dtype == np.float32 or has_finite_squares(values):
+        return True  # the largest float32 is far below the limit
+    return not bool((np.abs(values) > _LARGEST).any())
+
+
 def make_range_error() -> InputError:
     """Return the error for numbers whose squares overflow float64."""
     return InputError(
         "The block holds numbers too large to square in float64. Rescale it to below 1e150."
+    )
+
+
+def make_missing_error() -> InputError:
+    """Return the error for missing entries where no mean is kept to stand in for them."""
+    return InputError(
+        "X holds NaN, which is imputed by the mean, and ",
+        Argument("center", False),
+        " keeps none. Impute it first or ",
+        Pass("center", True),
+        ".",
     )

@@ -154,3 +154,30 @@ def _bound_outside(a: Array, basis: Array, product: Array, small: Array) -> floa
     square = rest @ rest.T
     f = float(np.vdot(square, square))
     return math.sqrt(t / q + math.sqrt(max((q - 1) / q * (f - t * t / q), 0.0)))
+
+
+def mean_unexplained(total: float, variances: Array, n: float, d: int) -> float:
+    """Return the noise variance: the mean of the variances that follow those of the components.
+
+    There are ``min(n, d)`` variances in all, of which those of the components are left out.
+
+    Parameters
+    ----------
+    total : float
+        Total variance.
+    variances : ndarray of shape (k,)
+        Variances of the components.
+    n : float
+        Number of rows.
+    d : int
+        Number of features.
+
+    Examples
+    --------
+    >>> mean_unexplained(10.0, np.array([6.0, 2.0]), n=100, d=4)
+    1.0
+    >>> mean_unexplained(10.0, np.array([6.0, 2.0]), n=2, d=4)
+    0.0
+    """
+    rest = min(n, d) - len(variances)
+    return max(total - float(variances.sum()), 0.0) / rest if rest > 0 else 0.0

@@ -20,11 +20,13 @@ import numpy as np
 
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
+from eigenfed.privacy.meter_reading import Reading, read_answers
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
 _MAX_BASIS_BYTES = 256 << 20
+_LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
 
 # Relative tolerances. A singular value above _INDEPENDENT is a direction of its own; below
 # _ROUNDING it is zero; a direction in between is "faint" and counted without joining the basis.
@@ -129,7 +131,7 @@ class Meter:
         """Rank of all revealed directions."""
         if self.whole:
             return self.size
-        rank = int(self.basis.shape[1]) + self.uncounted + self._settled[2] + self.other_rank
+        rank = self._own_rank + self.uncounted + self.other_rank
         # Single entries count as the directions that reveal as many numbers.
         rank += RevealedEntries(self.entries).worth(self.size)
         return min(rank, self.size)
@@ -198,8 +200,10 @@ class Meter:
         """
         if self.whole or self.uncounted:
             return 1.0
-        if not (self.trace > 0 and self.basis.shape[1]):
+        if not (self.trace > 0 and self._own_rank):
             return self.other_variance
+        if self._reading is not None:
+            return max(min(self._reading.variance / self.trace, 1.0), self.other_variance)
         inner = self.basis.T @ self.images
         values, vectors = np.linalg.eigh((inner + inner.T) / 2)
         # The image of a nearly repeated direction is a small difference of large numbers: rounding
@@ -291,6 +295,19 @@ class Meter:
                 return replace(self, numbers=self.numbers + 1)
             case Reveals.SIZE | Reveals.NOISE | Reveals.NOTHING:
                 return self
+
+    @cached_property
+    def _reading(self) -> Reading | None:
+        """What all replies have revealed, where that can be read without merging them."""
+        is_merged = self.settled_basis.shape[1] or self.settled_faint or "_settled" in vars(self)
+        is_large = self._held_bytes > _LARGE_BYTES
+        return read_answers(self.pending) if is_large and not is_merged else None
+
+    @property
+    def _own_rank(self) -> int:
+        if self._reading is not None:
+            return self._reading.rank
+        return int(self.basis.shape[1]) + self._settled[2]
 
     def settled(self) -> "Meter":
         """Return the same meter with all pending replies merged into the basis."""

@@ -14,11 +14,13 @@ left out. Features in different units should be scaled.
 """
 
 import math
+from numbers import Integral
+from typing import Any
 
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.sampling import largest_by_chance
 
 ALL, BY_RULE = "all", "auto"
@@ -59,6 +61,22 @@ def bound_count(components: Components, most: int) -> int:
 def count_per_request(components: Components, most: int) -> int:
     """Return the number of components that a request is made for."""
     return min(_OPEN_BLOCK, most) if is_open(components) else bound_count(components, most)
+
+
+def as_components(k: Any) -> Components:
+    """Check a number of components, and return it as a study has it; None means "all"."""
+    if k is None or (isinstance(k, str) and k in (ALL, BY_RULE)):
+        return k or ALL
+    if isinstance(k, float | np.floating) and 0.0 < k < 1.0:
+        return float(k)
+    if isinstance(k, Integral) and not isinstance(k, bool) and int(k) >= 1:
+        return int(k)
+    raise InputError(
+        Argument("n_components", k),
+        " must be an integer of at least 1, a fraction of the variance between 0 and 1, None, "
+        "'all' or 'auto'",
+        remedy="Pass one of them.",
+    )
 
 
 def noise_edge(total: float, n: float, d: int) -> float:

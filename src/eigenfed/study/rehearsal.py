@@ -12,10 +12,11 @@ from typing import NamedTuple
 from eigenfed.data.column_names import describe_differences, quote_names
 from eigenfed.data.files import FileTable, read_feature_names
 from eigenfed.errors import DataError, InputError, Refusal
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger import Ledger, Totals
 from eigenfed.study.config import SiteFile, StudyFile, read_site, read_study, speaking_of_keys
 from eigenfed.study.scores import Rows
+from eigenfed.transport.engine import Engine
 from eigenfed.transport.rounds import RoundRecord
 
 
@@ -55,18 +56,22 @@ class Rehearsal:
         """The sites that allow the shared report to show their rows as points."""
         return frozenset(name for name, site in self.sites.items() if site.share_scores)
 
-    def estimator(self) -> FederatedPCA:
-        """Return the estimator that the study defines, not yet fitted."""
-        return make_estimator(self.study)
+    def estimator(
+        self, *, transport: Engine | str | None = None, transcript: Path | None = None
+    ) -> PCAFit:
+        """Return what the study fits, not yet fitted; where and with which record is up to you."""
+        pca = make_estimator(self.study)
+        pca.transport, pca.transcript = transport, transcript
+        return pca
 
     def fit(
-        self, pca: FederatedPCA, callback: Callable[[RoundRecord], None] | None = None
+        self, pca: PCAFit, callback: Callable[[RoundRecord], None] | None = None
     ) -> RehearsalRun:
         """Fit an estimator to the rows of the participating sites.
 
         Parameters
         ----------
-        pca : FederatedPCA
+        pca : PCAFit
             From `estimator`.
         callback : callable, optional
             Called with each round when it is finished.
@@ -136,9 +141,9 @@ class Rehearsal:
         return common
 
 
-def make_estimator(study: StudyFile) -> FederatedPCA:
+def make_estimator(study: StudyFile) -> PCAFit:
     """Return the estimator that a study defines, not yet fitted."""
-    return FederatedPCA(
+    return PCAFit(
         study.components,
         method=study.method,
         center=study.center,

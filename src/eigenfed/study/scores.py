@@ -17,7 +17,7 @@ from eigenfed.data.readers.h5ad import Slots, write_slots
 from eigenfed.data.source import Source
 from eigenfed.data.steps import write_steps
 from eigenfed.errors import Argument, InputError, Name
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.spiked import estimate_shrinkage
 from eigenfed.linalg.summary import Summary
@@ -104,12 +104,12 @@ class Projected(NamedTuple):
     labels: tuple[str, ...] | None = None
 
 
-def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
+def project_table(pca: PCAFit, table: FileTable) -> Projected:
     """Project the rows of an open file, whose features are those of the components.
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted, or read from a result.
     table : FileTable
         With the features in the order of the components. With ``center="site"`` it is one site,
@@ -130,7 +130,7 @@ def project_table(pca: FederatedPCA, table: FileTable) -> Projected:
     return Projected(pca.transform_aligned(source.X), table.row_ids, missing, means)
 
 
-def compare_means(pca: FederatedPCA, source: Source) -> tuple[float, ...] | None:
+def compare_means(pca: PCAFit, source: Source) -> tuple[float, ...] | None:
     """Return how far a site's mean of each feature is from that of all rows.
 
     In standard deviations of the site; 0 where a feature is constant there. None where the mean of
@@ -160,12 +160,12 @@ def write_own_files(folder: Path, site: str, found: Projected, names: Sequence[s
             (folder / f"{site}.{name}.json").write_text(f"{text}\n", "utf-8")
 
 
-def project_file(pca: FederatedPCA, records: Rows) -> Projected:
+def project_file(pca: PCAFit, records: Rows) -> Projected:
     """Project a file's rows, with its features aligned by name if they have names.
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted, or read from a result.
     records : Rows
         Of a file with the features that were fitted. Named features may be in any order, and
@@ -187,7 +187,7 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
     >>> import tempfile
     >>> import numpy as np
     >>> X = np.array([[0.0, 1.0], [2.0, 1.0]])
-    >>> pca = FederatedPCA(1).fit_sites({"a": X})
+    >>> pca = PCAFit(1).fit_sites({"a": X})
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = Path(folder, "rows.npy")
     ...     np.save(path, X)
@@ -199,7 +199,7 @@ def project_file(pca: FederatedPCA, records: Rows) -> Projected:
     return project_table(pca, open_fitted(pca, records))
 
 
-def keep_loaded(pca: FederatedPCA) -> FederatedPCA:
+def keep_loaded(pca: PCAFit) -> PCAFit:
     """Return an estimator that needs only the variants with loadings, if others were filtered.
 
     Steps that filter variants do nothing else, so that files of other people may lack the variants
@@ -215,14 +215,14 @@ def keep_loaded(pca: FederatedPCA) -> FederatedPCA:
     return found
 
 
-def find_shrinkage(pca: FederatedPCA) -> npt.NDArray[np.float64]:
+def find_shrinkage(pca: PCAFit) -> npt.NDArray[np.float64]:
     """Estimate by which factors people who were not fitted are closer to 0, (k,).
 
     Variants are taken as independent: where they are linked, scores shrink less.
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on genotypes, or read from such a result.
     """
     k, d = pca.components_.shape
@@ -239,7 +239,7 @@ def count_absent(table: FileTable) -> int:
     return int(np.count_nonzero(places < 0))
 
 
-def open_fitted(pca: FederatedPCA, records: Rows) -> FileTable:
+def open_fitted(pca: PCAFit, records: Rows) -> FileTable:
     """Open a file with the features of components, in their order; see `project_file`."""
     names, path = getattr(pca, "feature_names_in_", None), records.path
     if (names is None) != (column_names(path, records.options) is None):
@@ -260,7 +260,7 @@ def open_fitted(pca: FederatedPCA, records: Rows) -> FileTable:
     return table
 
 
-def restore_summary(summary: Summary, k: int | None = None) -> FederatedPCA:
+def restore_summary(summary: Summary, k: int | None = None) -> PCAFit:
     """Return an estimator that projects onto the directions of a summary.
 
     Parameters
@@ -290,7 +290,7 @@ def restore_summary(summary: Summary, k: int | None = None) -> FederatedPCA:
             f" must be at most {held}, the number of directions that the summary holds",
             remedy=("Lower ", Name("n_components"), "."),
         )
-    pca = FederatedPCA(k)
+    pca = PCAFit(k)
     pca.components_, pca.mean_ = flip_signs(summary.vt[:k]), summary.mean
     pca.scale_, pca.n_features_in_ = np.ones(summary.d), summary.d
     pca.preparation_, pca.selected_features_ = Preparation(), None
@@ -302,7 +302,7 @@ def restore_summary(summary: Summary, k: int | None = None) -> FederatedPCA:
     return pca
 
 
-def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
+def write_back(path: Path, pca: PCAFit, scores: npt.NDArray[Any]) -> None:
     """Write scores and components into the slots where users of AnnData expect them.
 
     They are written after a private fit too: the file holds the rows themselves, so their scores
@@ -312,7 +312,7 @@ def write_back(path: Path, pca: FederatedPCA, scores: npt.NDArray[Any]) -> None:
     ----------
     path : Path
         A ``.h5ad`` file.
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on features with names, or read from a result.
     scores : ndarray of shape (n, k)
         Scores of all rows of the file.

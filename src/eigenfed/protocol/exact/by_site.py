@@ -73,12 +73,14 @@ def own_level(
     """Return the weight of the rows, and the mean and mean square of their scores."""
     view, frame, state = prepare_rows(source, state)
     basis = request.basis
-    images = view.product(basis)
-    weight = float(source.n if source.weights is None else source.weights.sum())
+    scores = view.multiply(basis)
+    images = view.adjoint(scores)
+    weights = np.ones(source.n) if source.weights is None else source.weights
+    weight = float(weights.sum())
     per = max(weight, np.finfo(float).tiny)
     reply = LevelReply(
         weight=weight,
-        mean=(view.adjoint(np.ones((source.n, 1))).T @ basis)[0] / per,
+        mean=weights @ scores / per,
         square=np.sum(basis * images, axis=0) / per,
     )
     return Answer(reply, state, frame.answered(basis, images))

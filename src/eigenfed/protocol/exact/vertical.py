@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
@@ -76,7 +77,7 @@ def compute_own_moments(source: Source, *, center: bool, scale: bool) -> tuple[A
     mean = total / observed if center else np.zeros(source.d)
     if not scale:
         return mean, np.ones(source.d)
-    spread = np.sqrt(Prepared(source, mean, np.ones(source.d)).squares() / observed)
+    spread = np.sqrt(view_rows(source, mean, np.ones(source.d)).squares() / observed)
     return mean, np.where(spread > 10 * np.finfo(float).eps * np.abs(mean), spread, 1.0)
 
 

@@ -25,9 +25,9 @@ from eigenfed.data.genotypes import Variants
 from eigenfed.data.loci import Loci
 from eigenfed.data.readers.plink import read_manifest
 from eigenfed.errors import EigenfedError, InputError, SiteLost
-from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.estimators.in_process import check_scaled, total_of
 from eigenfed.estimators.network_fit import take_outcome
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.resumable_run import RunOutcome
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.secagg.identity import Identity
@@ -66,7 +66,7 @@ class CoordinatedRun:
 
     Attributes
     ----------
-    estimator : FederatedPCA
+    estimator : PCAFit
         With the result.
     run : str
         Name of the run.
@@ -76,7 +76,7 @@ class CoordinatedRun:
         Whether it went on from a transcript.
     """
 
-    estimator: FederatedPCA
+    estimator: PCAFit
     run: str
     sites: tuple[str, ...]
     resumed: bool

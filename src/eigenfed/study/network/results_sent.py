@@ -85,7 +85,7 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
 
 def _write_own(folder: Path, result: Result, site: str, table: FileTable) -> None:
     """Write the scores of the site's own rows; of genotypes, also as plink's files."""
-    pca = result.estimator()
+    pca = result.projector()
     found = project_table(pca, table)
     write_own_files(folder / "scores", site, found, result.names or result.labels)
     if table.plink is None:

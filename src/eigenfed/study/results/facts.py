@@ -13,7 +13,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.harmonise import CLASSES
 from eigenfed.data.steps import write_steps
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.linalg.sampling import (
     bound_turns,
     compare_with_independent,
@@ -33,12 +33,12 @@ _LEAST_FREEDOM = 8
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
 
 
-def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
+def describe_fit(pca: PCAFit, sites: Iterable[str]) -> dict[str, Any]:
     """Return the facts about a fitted estimator that ``result.json`` holds.
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted.
     sites : iterable of str
         Names of the sites.
@@ -46,7 +46,7 @@ def describe_fit(pca: FederatedPCA, sites: Iterable[str]) -> dict[str, Any]:
     Examples
     --------
     >>> import numpy as np
-    >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
+    >>> pca = PCAFit(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
     >>> facts = describe_fit(pca, ["a", "b"])
     >>> facts["n"], facts["d"], facts["k"], facts["rounds"], facts["privacy"]
     (6, 3, 1, 2, None)
@@ -118,7 +118,7 @@ def _describe_privacy(privacy: Privacy | Published | None) -> dict[str, Any] | N
     return None if privacy is None else {"name": type(privacy).__name__} | asdict(privacy)
 
 
-def _describe_preparation(pca: FederatedPCA) -> dict[str, Any] | None:
+def _describe_preparation(pca: PCAFit) -> dict[str, Any] | None:
     """Return the steps as text, the number of features before them, and what steps removed."""
     known = pca.preparation_
     if not known.steps:
@@ -131,7 +131,7 @@ def _describe_preparation(pca: FederatedPCA) -> dict[str, Any] | None:
     return found
 
 
-def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
+def _describe_sites(pca: PCAFit) -> dict[str, Any] | None:
     if pca.by_site_ is None:
         return None
     found = compare_sites(pca.by_site_)
@@ -148,7 +148,7 @@ def _describe_sites(pca: FederatedPCA) -> dict[str, Any] | None:
     }
 
 
-def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
+def _describe_sampling(pca: PCAFit) -> dict[str, Any]:
     """Return further variances, the edge of noise, and how far a new sample turns components.
 
     Not for private runs, whose variances contain the noise of the mechanism.
@@ -172,7 +172,7 @@ def _describe_sampling(pca: FederatedPCA) -> dict[str, Any]:
     }
 
 
-def _add_certificate(angles: Array, pca: FederatedPCA) -> Array | None:
+def _add_certificate(angles: Array, pca: PCAFit) -> Array | None:
     """Add the angle by which the computation may be off; None if that is unknown."""
     if pca.certificate_ is None:
         return None

@@ -23,13 +23,13 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Variants
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.study.scores import Projected
 
 SHARED_FILES = ("components.eigenval", "components.eigenvec.allele", "components.afreq")
 
 
-def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
+def find_plink_eigenvalues(pca: PCAFit) -> tuple[Array, float]:
     """Return the eigenvalues of XX'/m that plink writes, (k,), and the sum of all of them.
 
     They are ``(n - 1) / m`` times the variances, with m the number of variants of which both
@@ -37,7 +37,7 @@ def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
 
     Parameters
     ----------
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on genotypes.
     """
     m = int(np.count_nonzero((pca.mean_ > 0.0) & (pca.mean_ < 2.0)))
@@ -48,7 +48,7 @@ def find_plink_eigenvalues(pca: FederatedPCA) -> tuple[Array, float]:
 
 
 def write_plink_files(
-    folder: Path, pca: FederatedPCA, variants: Variants, rows: Mapping[str, Projected]
+    folder: Path, pca: PCAFit, variants: Variants, rows: Mapping[str, Projected]
 ) -> None:
     """Write the files of plink into a result folder.
 
@@ -56,7 +56,7 @@ def write_plink_files(
     ----------
     folder : Path
         With a folder ``scores`` in it.
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted on genotypes.
     variants : Variants
         Those of the components, in their order.
@@ -111,12 +111,27 @@ def _write_table(path: Path, columns: Mapping[str, npt.NDArray[Any]]) -> None:
     import pyarrow as pa
     from pyarrow import csv
 
-    held = {
-        name: pa.array(column.astype(np.float32) if column.dtype.kind == "f" else column)
-        for name, column in columns.items()
-    }
+    held = {name: _to_arrow(column) for name, column in columns.items()}
     buffer = BytesIO()
     buffer.write(("\t".join(columns) + "\n").encode("ascii"))
     options = csv.WriteOptions(include_header=False, delimiter="\t", quoting_style="none")
     csv.write_csv(pa.table(held), buffer, options)
     path.write_bytes(buffer.getvalue())
+
+
+def _to_arrow(column: npt.NDArray[Any]) -> Any:
+    """Return words or numbers as an array of pyarrow.
+
+    It is made from buffers: to convert an array or a list, pyarrow imports pandas, if installed.
+    """
+    import pyarrow as pa
+
+    if column.dtype == object:
+        words = [word.encode("utf-8") for word in column.tolist()]
+        ends = np.zeros(len(words) + 1, np.int32)
+        np.cumsum([len(word) for word in words], out=ends[1:])
+        buffers = pa.py_buffer(ends), pa.py_buffer(b"".join(words))
+        return pa.StringArray.from_buffers(len(words), *buffers)
+    kind, dtype = (pa.float32(), np.float32) if column.dtype.kind == "f" else (pa.int64(), np.int64)
+    numbers = pa.py_buffer(np.ascontiguousarray(column, dtype))
+    return pa.Array.from_buffers(kind, len(column), [None, numbers])

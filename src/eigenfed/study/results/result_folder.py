@@ -37,7 +37,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import NoneType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -49,7 +49,7 @@ from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.data.steps import SelectVariable, Standardize, as_steps
 from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import Argument, DataError, InputError
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger_state import Totals
 from eigenfed.protocol.study import BY_SITE, GENOTYPE
 from eigenfed.study.results.csv_tables import (
@@ -63,6 +63,11 @@ from eigenfed.study.results.json_types import to_json_types
 from eigenfed.study.results.plink_files import SHARED_FILES, write_plink_files
 from eigenfed.study.results.run_log import log_lines
 from eigenfed.study.scores import Projected, write_own_files
+
+if TYPE_CHECKING:
+    from eigenfed.estimators.federated import FederatedPCA
+
+Fit = TypeVar("Fit", bound=PCAFit)
 
 _PARTS = {
     "result.json",
@@ -116,10 +121,19 @@ class Result:
     preparation: Preparation
     observed: npt.NDArray[Any] | None = None
 
-    def estimator(self) -> FederatedPCA:
+    def estimator(self) -> "FederatedPCA":
         """Return an estimator whose `transform` equals that of the fitted one."""
+        from eigenfed.estimators.federated import FederatedPCA  # with all of scikit-learn
+
+        return self._restore(FederatedPCA)
+
+    def projector(self) -> PCAFit:
+        """Return the fit, to project rows whose columns are the features in their order."""
+        return self._restore(PCAFit)
+
+    def _restore(self, kind: type[Fit]) -> Fit:
         k, d = self.components.shape
-        pca = FederatedPCA(k, center=self.facts["center"], scale=self.scale is not None)
+        pca = kind(k, center=self.facts["center"], scale=self.scale is not None)
         pca.components_, pca.mean_ = self.components, self.mean
         pca.scale_ = np.ones(d) if self.scale is None else self.scale
         prepare = self.facts["prepare"]
@@ -170,7 +184,7 @@ def check_free(folder: Path, *, force: bool) -> None:
 
 def write_result(
     folder: Path,
-    pca: FederatedPCA,
+    pca: PCAFit,
     *,
     sites: Iterable[str],
     rows: Mapping[str, Projected] | None = None,
@@ -188,7 +202,7 @@ def write_result(
     ----------
     folder : Path
         A folder that does not exist, is empty, or with `force` holds an earlier result.
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted.
     sites : iterable of str
         Names of the sites.
@@ -268,7 +282,7 @@ def _describe_totals(totals: Totals) -> dict[str, Any]:
     return asdict(totals) | {"epsilon": totals.epsilon, "text": totals.text}
 
 
-def _feature_names(pca: FederatedPCA) -> list[str]:
+def _feature_names(pca: PCAFit) -> list[str]:
     names = getattr(pca, "feature_names_in_", None)
     if names is None:
         return [f"x{place}" for place in range(pca.n_features_in_)]
@@ -281,7 +295,7 @@ def _feature_names(pca: FederatedPCA) -> list[str]:
     return listed
 
 
-def _select_names(pca: FederatedPCA, names: list[str]) -> list[str]:
+def _select_names(pca: PCAFit, names: list[str]) -> list[str]:
     """Return the names of the features that the components are about."""
     selected = pca.selected_features_
     return names if selected is None else [names[place] for place in selected]
@@ -291,7 +305,7 @@ def _write_names(path: Path, names: Iterable[str]) -> None:
     path.write_text("".join(f"{name}\n" for name in names), "utf-8")
 
 
-def _write_preparation(folder: Path, pca: FederatedPCA) -> None:
+def _write_preparation(folder: Path, pca: PCAFit) -> None:
     known = pca.preparation_
     if known.selected is not None:
         _write_names(folder / "inputs.txt", _feature_names(pca))

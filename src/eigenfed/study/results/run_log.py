@@ -20,7 +20,7 @@ from typing import Any
 
 from eigenfed.data.safe_files import parse_strict_json, read_part
 from eigenfed.errors import DataError
-from eigenfed.estimators.federated import FederatedPCA
+from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.study.results.json_types import to_json_types
 from eigenfed.transport.rounds import RoundRecord
@@ -31,20 +31,20 @@ _EARLIER_REQUEST = "ask"
 _KINDS = {"start", "request", "left", "end"}
 
 
-def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
+def log_lines(facts: Mapping[str, Any], pca: PCAFit) -> Iterator[str]:
     """Yield the lines of ``run.jsonl`` for a run.
 
     Parameters
     ----------
     facts : mapping
         The content of ``result.json``.
-    pca : FederatedPCA
+    pca : PCAFit
         Fitted.
 
     Examples
     --------
     >>> import numpy as np
-    >>> pca = FederatedPCA(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
+    >>> pca = PCAFit(1).fit_sites({"a": np.eye(3), "b": 2 * np.eye(3)})
     >>> facts = {"method": "covariance", "sites": ["a", "b"]}
     >>> facts |= {"rounds": 2, "bytes_up": 9, "bytes_down": 9}
     >>> [json.loads(line)["event"] for line in log_lines(facts, pca)]
@@ -54,7 +54,7 @@ def log_lines(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[str]:
         yield json.dumps(to_json_types(event), allow_nan=False) + "\n"
 
 
-def _list_events(facts: Mapping[str, Any], pca: FederatedPCA) -> Iterator[dict[str, Any]]:
+def _list_events(facts: Mapping[str, Any], pca: PCAFit) -> Iterator[dict[str, Any]]:
     yield {"event": "start", "method": facts["method"], "sites": facts["sites"]}
     for record in pca.rounds_:
         yield {"event": "request"} | _describe_round(record)
