@@ -10,7 +10,8 @@ Layout, with every part padded to a multiple of 8 bytes::
     8 bytes   length of the header, little-endian
     header    JSON: kind, version, scalars, arrays as [name, dtype, shape]
     arrays    raw, C order, little-endian, in the order of the header
-    16 bytes  first half of the SHA-256 of everything before: a checksum, not an authentication
+    16 bytes  first half of the SHA-256 of everything before: a checksum, not an authentication;
+              zeros in messages that stay within a process
 """
 
 import hashlib
@@ -32,6 +33,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 _MAGIC = b"eigenfed"
 _DIGEST_BYTES = 16
+_UNSEALED = bytes(_DIGEST_BYTES)
 _PREFIX_BYTES = len(_MAGIC) + 8
 _DTYPES = ("<f8", "<f4", "<i8", "|u1")
 _MAX_HEADER_BYTES = 1 << 20
@@ -70,8 +72,14 @@ class Container:
     scalars: Mapping[str, Scalar]
     arrays: Mapping[str, npt.NDArray[Any]]
 
-    def to_bytes(self) -> bytes:
-        """Serialise; the same values always give the same bytes."""
+    def to_bytes(self, *, sealed: bool = True) -> bytes:
+        """Serialise; the same values always give the same bytes.
+
+        Parameters
+        ----------
+        sealed : bool, default=True
+            Whether to compute the checksum. Bytes without one are read only with ``intact=True``.
+        """
         for name, value in self.scalars.items():
             if not _is_scalar(value):
                 raise InputError(
@@ -97,7 +105,7 @@ class Container:
         pieces: list[bytes | memoryview] = [_MAGIC, len(header).to_bytes(8, "little"), header]
         for part in parts:
             pieces += [part.data, b"\0" * (-part.nbytes % 8)]
-        return b"".join([*pieces, _digest(*pieces)])
+        return b"".join([*pieces, _digest(*pieces) if sealed else _UNSEALED])
 
     @classmethod
     def from_bytes(
@@ -146,7 +154,7 @@ class Container:
 
 
 def checksum(data: bytes) -> str:
-    """Return the checksum at the end of a container's bytes, in hexadecimal.
+    """Return the checksum at the end of a container's bytes, in hexadecimal; zeros if unsealed.
 
     Examples
     --------
@@ -154,6 +162,25 @@ def checksum(data: bytes) -> str:
     32
     """
     return data[-_DIGEST_BYTES:].hex()
+
+
+def is_sealed(data: bytes) -> bool:
+    """Return whether a container's bytes end with their checksum."""
+    return not data.endswith(_UNSEALED)
+
+
+def seal(data: bytes) -> bytes:
+    """Return a container's bytes with their checksum, if they were written without it.
+
+    Examples
+    --------
+    >>> note = Container("note", 1, {}, {})
+    >>> seal(note.to_bytes(sealed=False)) == note.to_bytes() == seal(note.to_bytes())
+    True
+    """
+    if is_sealed(data):
+        return data
+    return data[:-_DIGEST_BYTES] + _digest(memoryview(data)[:-_DIGEST_BYTES])
 
 
 def _flatten(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""How often messages are checked: once written within a process, and again on every way out."""
+"""How often messages are checked: not within a process, and on every way out or into a ledger."""
 
 import hashlib
 
@@ -7,9 +7,10 @@ import pytest
 
 from eigenfed import arrays
 from eigenfed.errors import DataError
+from eigenfed.privacy.ledger.events import Replied
+from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.protocol.core import Call
 from eigenfed.protocol.exact.moments import MomentsRequest
-from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.transport.local import Answering, LocalTransport
 from federation import gate, opened, study_of, talk
@@ -50,9 +51,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     return found
 
 
-def transport(site: Answering, others: int = 0) -> LocalTransport:
+def transport(site: Answering, others: int = 0, ledger: Ledger | None = None) -> LocalTransport:
     """A run that is open at the site and at as many others as are wanted."""
-    sites = {"a": site, **{f"b{i}": gate(f"b{i}", ROWS + i + 1) for i in range(others)}}
+    sites = {
+        "a": site,
+        **{f"b{i}": gate(f"b{i}", ROWS + i + 1, ledger=ledger) for i in range(others)},
+    }
     study = study_of(sites, 1)
     run = opened(sites, study)
     opening, run._opening = run._opening, None
@@ -62,12 +66,57 @@ def transport(site: Answering, others: int = 0) -> LocalTransport:
     return run
 
 
-def test_in_one_process_each_message_has_its_checksum_made_once(made: list[bytes]) -> None:
+def test_in_one_process_no_message_has_a_checksum(made: list[bytes]) -> None:
     run = transport(gate("a", ROWS), others=3)
     made.clear()
     replies = dict(run.exchange(0, CALL))
     assert len(replies) == 4
-    assert len(made) == len(set(made)) == 1 + 4
+    assert not made
+
+
+def test_a_ledger_records_checksums_of_the_request_and_of_its_own_reply(made: list[bytes]) -> None:
+    ledger = Ledger(None)
+    run = transport(gate("a", ROWS), others=1, ledger=ledger)
+    made.clear()
+    dict(run.exchange(0, CALL))
+    asked, replied, _meter = made
+    (event,) = (event.what for event in ledger.events if isinstance(event.what, Replied))
+    assert event.key.ask_digest == asked.hex()
+    assert run.gates["a"].egress[0].digest == ""
+    assert run.gates["b0"].egress[0].digest == event.digest
+    assert asked != replied
+
+
+def test_a_ledger_gets_the_checksum_of_a_request_that_came_without() -> None:
+    ledger = Ledger(None)
+    talking = talk(gate("a", ROWS, ledger=ledger), 1, "covariance")
+    request = Message("request", talking.run, 0, "moments", {})
+    talking.site.answer(request.to_bytes(sealed=False), intact=True)
+    (event,) = (event.what for event in ledger.events if isinstance(event.what, Replied))
+    assert event.key.ask_digest == arrays.checksum(request.to_bytes())
+
+
+def test_without_checksums_another_request_in_the_same_round_is_not_taken_for_the_same() -> None:
+    talking = talk(gate("a", ROWS), 1, "covariance")
+    same, other = (
+        Message("request", talking.run, 0, "moments", fields).to_bytes(sealed=False)
+        for fields in ({}, {"x": np.ones(1)})
+    )
+    first = talking.site.answer(same, intact=True)
+    assert talking.site.answer(bytes(bytearray(same)), intact=True) == first
+    refused = Message.from_bytes(talking.site.answer(other, intact=True), "refusal")
+    assert refused.label == "answered"
+    assert len(talking.site.egress) == 1
+
+
+def test_what_left_without_a_checksum_leaves_with_one_if_it_is_asked_for_from_elsewhere() -> None:
+    talking = talk(gate("a", ROWS), 1, "covariance")
+    call = talking.written(MomentsRequest(), 0)
+    within, outside = (talking.site.answer(call, intact=intact) for intact in (True, False))
+    with pytest.raises(DataError, match="checksum does not match"):
+        Message.from_bytes(within, "reply")
+    assert Message.from_bytes(outside, "reply").label == "moments"
+    assert within[:-16] == outside[:-16]
 
 
 def test_what_comes_from_elsewhere_is_checked_on_both_sides(made: list[bytes]) -> None:
@@ -92,13 +141,8 @@ def test_a_request_that_was_damaged_on_the_way_is_refused_by_the_site() -> None:
     assert not talking.site.egress
 
 
-def answered(*, intact: bool) -> tuple[Site, bytes]:
-    talking = talk(gate("a", ROWS), 1, "covariance")
-    call = talking.written(MomentsRequest(), 0)
-    return talking.site, talking.site.answer(call, intact=intact)
-
-
 def test_egress_names_the_checksum_that_the_reply_ends_with() -> None:
-    site, reply = answered(intact=True)
-    assert site.egress[0].digest == hashlib.sha256(reply[:-16]).digest()[:16].hex()
-    assert reply == answered(intact=False)[1]
+    talking = talk(gate("a", ROWS), 1, "covariance")
+    reply = talking.site.answer(talking.written(MomentsRequest(), 0))
+    (left,) = talking.site.egress
+    assert left.digest == hashlib.sha256(reply[:-16]).digest()[:16].hex()

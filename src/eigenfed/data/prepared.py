@@ -236,8 +236,8 @@ class Prepared:
     def _adjoin_sparse(self, weighted: Array) -> Array:
         total = np.zeros((self.source.d, weighted.shape[1]))
         for span, rows in self._filled_parts():
-            total += rows.T @ weighted[span]
-        return self._centre_adjoint(total, weighted.sum(axis=0))
+            total += self._transpose(rows) @ weighted[span]
+        return self._centre_adjoint(total, _sum_columns(weighted))
 
     def _sparse_product(self, basis: Array) -> Array:
         scaled = self._divide_by_scale(basis)
@@ -249,9 +249,9 @@ class Prepared:
             weights = self.source.block_weights(span)
             if weights is not None:
                 sided *= weights[:, None]
-            part = rows.T @ sided
+            part = self._transpose(rows) @ sided
             total = part if total is None else np.add(total, part, out=total)
-            sums += sided.sum(axis=0)
+            sums += _sum_columns(sided)
         return self._centre_adjoint(np.zeros(basis.shape) if total is None else total, sums)
 
     def _centre_adjoint(self, total: Array, sums: Array) -> Array:
@@ -263,6 +263,9 @@ class Prepared:
 
     def _divide_by_scale(self, basis: Array) -> Array:
         return basis / self.scale[:, None] if self._is_scaled else basis
+
+    def _transpose(self, rows: Any) -> Any:
+        return self.source.transposed if rows is self.source.X else rows.T
 
     def _filled_parts(self) -> Iterator[tuple[slice, Any]]:
         """Yield sparse rows in double precision, with missing entries set to the mean.
@@ -311,3 +314,9 @@ def _subtract_outer(a: Array, x: Array, y: Array) -> None:
         span = slice(start, start + _ROWS_AT_A_TIME)
         # As a matrix product, which takes a third of the time of broadcasting to few columns.
         a[span] -= np.dot(x[span, None], y[None, :])
+
+
+def _sum_columns(a: Array) -> Array:
+    """Return the sum of the rows of few columns, in a fifth of the time of ``a.sum(axis=0)``."""
+    total: Array = np.ones(len(a)) @ a
+    return total

@@ -247,6 +247,11 @@ class Source:
         """Whether the rows are a sparse array."""
         return bool(sparse.issparse(self.X))
 
+    @cached_property
+    def transposed(self) -> Any:
+        """Sparse rows as columns, on the same memory: scipy checks them whenever it makes this."""
+        return self.X.T
+
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""
         return map(self.block, self.spans())

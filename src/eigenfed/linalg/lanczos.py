@@ -22,7 +22,10 @@ _NEGLIGIBLE = 1e-14
 _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
 _LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
-_ROWS_AT_A_TIME = 2048
+_LEAST_ROWS, _MOST_ROWS = 256, 8192
+_CACHED_ENTRIES = 1 << 17
+"""Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
+rows that are still there the second time take half the time."""
 _FIRST_ROOM_BYTES = 64 << 20
 
 
@@ -80,6 +83,10 @@ class BlockLanczos:
 
     def take(self, image: Array) -> None:
         """Add the product of M with the last block, shape (d, l); the array is overwritten."""
+        with one_blas_thread:
+            self._take(image)
+
+    def _take(self, image: Array) -> None:
         basis, m, width = self.basis, self._size, image.shape[1]
         # In exact arithmetic M maps a block into the span of itself and its two neighbours, so
         # projecting out the last two blocks removes all but rounding. One pass over the whole
@@ -95,8 +102,7 @@ class BlockLanczos:
         self._inner = (inner + inner.T) / 2
         floor = _NEGLIGIBLE * max(float(np.abs(inner).max()), np.finfo(float).tiny)
         self.negligible = math.sqrt(m) * floor
-        with one_blas_thread:
-            self._following, self.coefficients = rank_revealing_qr(image, floor)
+        self._following, self.coefficients = rank_revealing_qr(image, floor)
 
     @property
     def trace(self) -> float:
@@ -235,7 +241,8 @@ def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
 
 def _project_out(basis: Array, columns: Array) -> Array:
     """Subtract the projection on the basis from the columns, in place; return its coefficients."""
-    spans = [slice(i, i + _ROWS_AT_A_TIME) for i in range(0, len(basis), _ROWS_AT_A_TIME)]
+    step = min(max(_CACHED_ENTRIES // basis.shape[1], _LEAST_ROWS), _MOST_ROWS)
+    spans = [slice(i, i + step) for i in range(0, len(basis), step)]
     flops = 2.0 * basis.size * columns.shape[1]
     onto = np.zeros((basis.shape[1], columns.shape[1]))
     for part in map_in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
@@ -251,6 +258,6 @@ def _project_out(basis: Array, columns: Array) -> Array:
 def _divide(a: Array, upper: Array) -> None:
     """Replace `a` by ``a @ inv(upper)`` in blocks of rows, without a second array."""
     inverse = solve_triangular(upper, np.eye(len(upper)))
-    for start in range(0, len(a), _ROWS_AT_A_TIME):
-        span = slice(start, start + _ROWS_AT_A_TIME)
+    for start in range(0, len(a), _MOST_ROWS):
+        span = slice(start, start + _MOST_ROWS)
         a[span] = a[span] @ inverse

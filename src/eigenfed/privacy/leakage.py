@@ -221,12 +221,12 @@ class Meter:
         """
         if not answer.is_finite:
             raise InputError("The requested directions must be finite. Pass unit vectors.")
-        added, trace = 2 * answer.directions.nbytes, answer.trace
+        held, trace = self._held_bytes + 2 * answer.directions.nbytes, answer.trace
         # One reply alone takes no less memory once it is merged.
         can_shrink = len(self.pending) > 1 or (self.pending and self.settled_basis.shape[1])
-        if self._held_bytes + added > _MAX_BASIS_BYTES and can_shrink:
+        if held > _MAX_BASIS_BYTES and can_shrink:
             return self.settled().answered(answer)
-        if self._held_bytes + added > _MAX_BASIS_BYTES:
+        if held > _MAX_BASIS_BYTES:
             count = self.uncounted + answer.directions.shape[1]
             return replace(self, uncounted=count, trace=trace)
         return replace(self, pending=(*self.pending, answer), trace=trace)

@@ -85,7 +85,7 @@ class RevealedProducts(NamedTuple):
     def in_rows_units(self) -> tuple[Array, Array]:
         """Return directions and images of the rows themselves, about their own mean."""
         directions, images = self.directions, self.images
-        if self.scale is not None and (self.scale != 1.0).any():
+        if self.scale is not None:
             directions, images = directions / self.scale[:, None], images * self.scale[:, None]
         if self.shift is not None:
             images = images - np.outer(self.shift, self.shift @ directions)

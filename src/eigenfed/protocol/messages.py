@@ -44,6 +44,8 @@ class Message:
     label : str
         Name of the operation; in a refusal, its code.
     arrays : mapping of str to ndarray
+    intact : bool, default=False
+        Whether it was read from bytes that never left this process.
 
     Examples
     --------
@@ -58,16 +60,17 @@ class Message:
     round_: int
     label: str
     arrays: Arrays
+    intact: bool = False
 
-    def to_bytes(self, wire: str = "float64") -> bytes:
-        """Serialise, with floats in the precision `wire`."""
+    def to_bytes(self, wire: str = "float64", *, sealed: bool = True) -> bytes:
+        """Serialise, with floats in the precision `wire`, and with a checksum if `sealed`."""
         scalars: dict[str, Scalar] = {
             "run": self.run,
             "round": self.round_,
             "label": self.label,
         }
         arrays = {name: _cast_floats(array, wire) for name, array in self.arrays.items()}
-        return Container(self.kind, VERSION, scalars, arrays).to_bytes()
+        return Container(self.kind, VERSION, scalars, arrays).to_bytes(sealed=sealed)
 
     @classmethod
     def from_bytes(cls, data: bytes, *kinds: str, intact: bool = False) -> "Message":
@@ -104,7 +107,8 @@ class Message:
             name: a.astype(np.float64) if a.dtype == np.float32 else a
             for name, a in container.arrays.items()
         }
-        message = cls(kind, str(fields["run"]), int(fields["round"]), str(fields["label"]), arrays)
+        round_ = int(fields["round"])
+        message = cls(kind, str(fields["run"]), round_, str(fields["label"]), arrays, intact)
         if intact and kind == "open":
             _recent.opening = data, message
         elif intact and kind == "request":

@@ -5,11 +5,11 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
@@ -25,7 +25,7 @@ from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.rounds import RoundRecord, log_message, log_refusal, log_round
 from eigenfed.transport.run_account import SiteAccount
 
-_FEW_ENTRIES = 1 << 16
+_FEW_ENTRIES = 1 << 18
 """Entries of the largest site up to which sites work one after the other."""
 
 
@@ -95,6 +95,9 @@ class LocalTransport:
         self._callback = callback
         self.log: list[RoundRecord] = []
         self.bytes_up = self.bytes_down = self.floats_up = self.rounds = 0
+        # A checksum takes as long as a sparse product: it is for what leaves the process or is
+        # recorded.
+        self._seals = not all(type(site) is Site and not site.has_ledger for site in sites.values())
         self._opening: bytes | None = None
         self._open: set[str] = set()
 
@@ -138,7 +141,10 @@ class LocalTransport:
         self._deadline_s, self._callback = deadline_s, callback
 
     def close(self) -> None:
-        """Do nothing: sites of this process need no closing."""
+        """End the threads, once they are idle."""
+        pool: ThreadPoolExecutor | None = self.__dict__.pop("_pool", None)
+        if pool is not None:
+            pool.shutdown(wait=False)
 
     def exchange(self, round_: int, call: Call[Any]) -> Iterator[tuple[str, Arrays]]:
         """Send a request, and yield the replies in sorted order of sites."""
@@ -209,17 +215,28 @@ class LocalTransport:
             for name in names:
                 yield name, partial(self._exchange_now, name, round_, call, common)
             return
-        pool = ThreadPoolExecutor(self._workers if bounded else len(names))
-        held: deque[tuple[str, _Wait]] = deque()
+        pool = self._pool if bounded else ThreadPoolExecutor(len(names))
+        held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
         try:
             for name in names:
                 answer = pool.submit(self._exchange_one, name, round_, call, common)
-                held.append((name, answer.result))
+                held.append((name, answer))
                 if len(held) >= ahead:
-                    yield held.popleft()
-            yield from held
+                    name, answer = held.popleft()
+                    yield name, answer.result
+            while held:
+                name, answer = held.popleft()
+                yield name, answer.result
         finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for _, answer in held:
+                answer.cancel()
+            if not bounded:
+                pool.shutdown(wait=False)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads of all rounds: to start them anew would take as long as many answers."""
+        return ThreadPoolExecutor(self._workers)
 
     def _exchange_now(
         self, name: str, round_: int, call: Call[Any], common: bytes | None, _: float | None
@@ -246,13 +263,12 @@ class LocalTransport:
         return len(sent), reply
 
     def _encode_request(self, round_: int, call: Call[Any], name: str) -> bytes:
-        arrays = call.for_site(name)
-        return Message("request", self._run, round_, call.op, arrays).to_bytes(self._wire)
+        request = Message("request", self._run, round_, call.op, call.for_site(name))
+        return request.to_bytes(self._wire, sealed=self._seals)
 
     def _decode_reply(
         self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
     ) -> Arrays:
-        # A checksum takes as long as a sparse product: only what comes from elsewhere is checked.
         intact = type(self._sites[name]) is Site
         reply = Message.from_bytes(data, "reply", "refusal", intact=intact)
         if reply.kind == "refusal":

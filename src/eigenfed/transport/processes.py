@@ -168,6 +168,7 @@ class ProcessTransport(LocalTransport):
         ended = {name: child.end() for name, child in self._children.items()}
         self._children = {}
         self._accounts |= {name: found for name, found in ended.items() if found is not None}
+        super().close()
 
 
 def _check_ledger(setup: SiteSetup) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from eigenfed import FederatedPCA, Privacy
 from eigenfed.errors import DataError, SiteRefused
+from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.protocol.exact.power import Power
 from eigenfed.report.html import write_pages
@@ -97,18 +98,22 @@ def test_no_digest_of_a_reply_stands_where_others_read(
     tmp_path: Path, privacy: Privacy | None
 ) -> None:
     """It would confirm a guess at the one row that is not known, also of sums without noise."""
-    pca = FederatedPCA(2, privacy=privacy).fit_sites({name: np.vstack([X] * 9) for name in "abc"})
+    rows = {name: np.vstack([X] * 9) for name in "abc"}
+    # A private run brings ledgers of its own.
+    ledgers = {name: Ledger(None) for name in rows if privacy is None}
+    pca = FederatedPCA(2, privacy=privacy).fit_sites(rows, ledgers=ledgers)
     write_result(tmp_path / "out", pca, sites="abc")
     write_pages(tmp_path / "out")
     texts = [path.read_text() for path in (tmp_path / "out").rglob("*.[hj][ts]*")]
     left = [entry.digest for site in pca.egress_.values() for entry in site]
     assert len(texts) > 3
     assert left
+    assert all(left)
     assert not any(digest in text for digest in left for text in texts)
 
 
 def test_a_copy_of_an_estimator_has_no_digest_either() -> None:
-    pca = FederatedPCA(2).fit_sites(SITES)
+    pca = FederatedPCA(2).fit_sites(SITES, ledgers={name: Ledger(None) for name in SITES})
     kept = copy.copy(pca)
     assert all(entry.digest == "" for left in kept.egress_.values() for entry in left)
     assert [entry.op for entry in kept.egress_["a"]] == ["moments", "scatter"]

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Arrays, checksum
+from eigenfed.arrays import Arrays, checksum, seal
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.leakage import Meter
@@ -152,6 +152,11 @@ class Site:
         return self._records.egress
 
     @property
+    def has_ledger(self) -> bool:
+        """Whether a ledger records messages by their checksums."""
+        return self._records.has_ledger
+
+    @property
     def spent(self) -> int:
         """Number of replies paid for."""
         return self._records.spent
@@ -167,8 +172,9 @@ class Site:
         data : bytes
             A message, as `Message` writes it.
         intact : bool, default=False
-            Whether it never left this process, so that its checksum, which detects transmission
-            errors, need not be verified at every site.
+            Whether it never left this process, and neither will the answer. Their checksums, which
+            detect transmission errors, are then not verified at every site, and are left out of
+            messages that no ledger records.
 
         Returns
         -------
@@ -211,12 +217,14 @@ class Site:
 
     def _answer(self, message: Message, data: bytes) -> bytes:
         """Answer a request of an open run, or repeat the reply that it had before."""
-        run, digest = self._runs.find(message.run), checksum(data)
+        run = self._runs.find(message.run)
+        if self.has_ledger:
+            data = seal(data)
         # The same request gets the same bytes. A reply computed again would have fresh noise, and
         # the mean of many such replies would have none.
-        if run is not None and message.round_ == run.round_ and digest == run.request_digest:
-            return run.reply
-        key = self._reply_key(message, digest)
+        if run is not None and message.round_ == run.round_ and data == run.request:
+            return run.reply if message.intact else seal(run.reply)
+        key = self._reply_key(message, checksum(data))
         stored = self._records.find_reply(key)
         if stored is not None:
             return stored
@@ -234,7 +242,7 @@ class Site:
         except Refusal as refused:
             self._count_refusal(message.run, run, key, refused)
             raise
-        run.round_, run.request_digest, run.reply = message.round_, digest, reply
+        run.round_, run.request, run.reply = message.round_, data, reply
         return reply
 
     def _reply_key(self, message: Message, digest: str) -> ReplyKey:
@@ -265,7 +273,7 @@ class Site:
         self._records.begin(key)
         reply = pack(self._participant.answer(message.label, message.run, message.arrays))
         sent = reply, data if run.secret else None
-        return self._record(key, message.label, RELEASES[message.label], *sent, masked=False)
+        return self._record(key, message, RELEASES[message.label], *sent, masked=False)
 
     def _answer_about_rows(
         self, run: OpenRun, key: ReplyKey, message: Message, data: bytes
@@ -299,9 +307,8 @@ class Site:
                 reply = self._mask(run, admitted, place, state, reply, charge)
             # 9. Record reply and meter durably; only what is recorded may leave.
             kept = self._encode_kept(run, message, data, admitted, request)
-            sent = self._record(
-                key, admitted.op.name, admitted.op.release, reply, kept, masked=bool(place)
-            )
+            release = admitted.op.release
+            sent = self._record(key, message, release, reply, kept, masked=bool(place))
         except Exception as error:
             # A ledger that cannot be written, as on a full disk, has nothing to do with the rows.
             # The reply has not left: the run goes on from what the ledger has, as after a restart.
@@ -451,7 +458,7 @@ class Site:
     def _record(
         self,
         key: ReplyKey,
-        op: str,
+        message: Message,
         release: Release,
         reply: Arrays,
         request: bytes | None,
@@ -460,7 +467,9 @@ class Site:
     ) -> bytes:
         """Record the reply, with the meter after it, and return the bytes that may leave."""
         shapes = {name: array.shape for name, array in reply.items()}
-        data = Message("reply", key.run, key.round_, op, reply).to_bytes(self._wire)
+        sealed = self.has_ledger or not message.intact
+        answer = Message("reply", key.run, key.round_, message.label, reply)
+        data = answer.to_bytes(self._wire, sealed=sealed)
         return self._records.commit(
             key, data, release, shapes, self.meter, masked=masked, request=request
         )

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from eigenfed.arrays import checksum
+from eigenfed.arrays import checksum, is_sealed
 from eigenfed.errors import InputError, Refusal
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.entries import ReplyKey
@@ -29,7 +29,11 @@ _UNMETERED = (Reveals.NOTHING, Reveals.NOISE, Reveals.SIZE)
 
 @dataclass(frozen=True)
 class Egress:
-    """One entry of a site's own log of replies that left it."""
+    """One entry of a site's own log of replies that left it.
+
+    The digest is the ledger's, or the checksum of the reply at a site without a ledger; empty if
+    the reply stayed within the process, where it has no checksum.
+    """
 
     run: str
     round_: int
@@ -60,11 +64,13 @@ class Records:
         The replies that left, in order.
     spent : int
         Number of replies paid for.
+    has_ledger : bool
+        Whether there is a ledger, which records messages by their digests.
     """
 
     def __init__(self, ledger: SiteLedger | None, dataset: str, policy: Policy) -> None:
         self._ledger = ledger or NullLedger()
-        self._keeps_digests = ledger is not None
+        self.has_ledger = ledger is not None
         self._policy = policy
         self._key: ReplyKey | None = None
         self.dataset = dataset
@@ -188,7 +194,8 @@ class Records:
             request=request,
         )
         self._ledger.forget_replies(key.run, before=key.round_)
-        mark = digest(sent) if self._keeps_digests else checksum(sent)
+        unrecorded = checksum(sent) if is_sealed(sent) else ""
+        mark = digest(sent) if self.has_ledger else unrecorded
         entry = Egress(key.run, key.round_, key.op, release, shapes, len(sent), mark, masked)
         self.egress.append(entry)
         _log.debug(

@@ -5,13 +5,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from eigenfed.arrays import Arrays
 from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.linalg.checks import are_finite
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.privacy_terms import Privacy
@@ -70,8 +69,8 @@ class OpenRun:
         State of the operations between rounds.
     round_ : int
         The last round that was answered; -1 before the first.
-    request_digest : str
-        Checksum of the request of that round.
+    request : bytes
+        The request of that round.
     reply : bytes
         The reply of that round.
     answered : int
@@ -95,7 +94,7 @@ class OpenRun:
     spends: tuple[Spend, ...] = ()
     state: State = field(default_factory=State)
     round_: int = -1
-    request_digest: str = ""
+    request: bytes = b""
     reply: bytes = b""
     answered: int = 0
     charged: int = 0
@@ -207,5 +206,5 @@ class Charge:
 def check_overflow(reply: Arrays) -> None:
     """Raise InputError if a number of the reply overflowed."""
     for array in reply.values():
-        if array.dtype.kind == "f" and not np.isfinite(array).all():
+        if array.dtype.kind == "f" and not are_finite(array):
             raise InputError("A number of the reply is not finite.")
