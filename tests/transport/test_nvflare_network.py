@@ -5,6 +5,7 @@ One network serves all tests here, which kill its parts one after the other.
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -36,11 +37,12 @@ from eigenfed.transport.nvflare.node import NvflareNode
 def answer(data):
     if data == b"fault":
         raise ValueError("a secret of the site")
-    return data[::-1]
+    return bytes(24 << 20) if data == b"flood" else data[::-1]
 
 logging.basicConfig()
 folder = Path(sys.argv[1])
-with NvflareNode(folder / "kit", answer, home=folder / "home", log=folder / "log") as node:
+where = {"home": folder / "home", "log": folder / "log"}
+with NvflareNode(folder / "kit", answer, largest=lambda: 16 << 20, **where) as node:
     node.run(threading.Event())
 """
 
@@ -109,6 +111,10 @@ class Network:
             if f"app.{program}" in command and "warden" not in command:
                 os.kill(pid, signal.SIGKILL)
 
+    def has_said(self, site: str, text: str) -> bool:
+        """Return whether a site has told its people something, or does so in a moment."""
+        return wait_until(lambda: text in (self.folder / site / "out").read_text())
+
     def ask_all(self, data: bytes) -> dict[str, bytes | str]:
         """Ask all sites at once; an error stands for the answer of a site that has none."""
         with ThreadPoolExecutor(len(SITES)) as pool:
@@ -134,6 +140,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         home=folder / "home",
         log=folder / "log",
         silence_s=45.0,
+        largest=16 << 20,
         notice=notices.append,
     )
     network = Network(folder, hub, notices)
@@ -170,10 +177,26 @@ def test_bytes_of_any_size_come_back(network: Network) -> None:
 
 def test_what_a_site_raises_stays_there(network: Network) -> None:
     assert network.ask("north", b"fault") == "Site 'north' could not answer."
-    assert "a secret of the site" in (network.folder / "north/out").read_text()
+    assert network.has_said("north", "a secret of the site")
     for file in ("log", "south/log"):
         assert "a secret of the site" not in (network.folder / file).read_text()
     assert network.ask("north", b"ab") == b"ba"
+
+
+def test_what_is_longer_than_the_study_needs_is_not_read_at_either_end(network: Network) -> None:
+    assert network.ask("north", b"flood") == "Site 'north' could not answer."
+    said = f"Site 'north' sent {24 << 20} bytes, which were not read: the study needs at most"
+    assert [notice for notice in network.notices if notice.startswith(said)]
+    assert network.ask("south", bytes(24 << 20)) == "Site 'south' could not answer."
+    assert network.has_said("south", f"A message of {24 << 20} bytes was not read")
+    assert network.ask_all(b"ab") == everyone(b"ba")
+    # What FLARE puts together before we see it is bounded by the memory of its processes.
+    for top in (os.getpid(), network.wards["north"].pid):
+        found = [pid for pid in descendants(top) if " -m nvflare." in command_of(pid)]
+        assert found
+        for pid in found:
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert re.search(r"^Max data size +\d+ +\d+ +bytes", limits, re.MULTILINE), limits
 
 
 def test_a_certificate_of_another_authority_is_refused_on_both_ends(
@@ -234,7 +257,9 @@ def test_a_site_cannot_take_the_name_of_another(network: Network, tmp_path: Path
         NvflareNode(kit, bytes, home=tmp_path / "home", log=tmp_path / "log")
     # A site that leaves our check out is refused by the server.
     workspace = engine_home.prepare_home(kit, tmp_path / "home")
-    thief = engine_home.start_engine(kit, workspace, socket=tmp_path / "none", log=tmp_path / "log")
+    thief = engine_home.start_engine(
+        kit, workspace, socket=tmp_path / "none", log=tmp_path / "log", memory=8 << 30
+    )
     said = "has the certificate of site 'north', and claimed to be 'south'."
     try:
         assert wait_until(lambda: any(said in notice for notice in network.notices), 20.0)

@@ -37,7 +37,7 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
         names = ", ".join(served.study.name for served in service.served) or "none"
         console.note(f"Site {site.name} of the network {roster.study} is up; it answers: {names}.")
         answering = signed if watched is None else watched.connect(service, roster, signed)
-        serve_site(site, roster, answering, stop)
+        serve_site(site, roster, answering, stop, largest=service.bound_request)
     return CommandResult({"site": site.name, "stopped": True}, f"Site {site.name} has stopped.")
 
 
@@ -48,8 +48,8 @@ def answer_waiting(console: Console, path: Path) -> CommandResult:
 
     site = _read(path)
     with lock_folder(site.network):
-        roster, _, signed = _open(console, site)
-        count = answer_once(site, roster, signed)
+        roster, service, signed = _open(console, site)
+        count = answer_once(site, roster, signed, largest=service.bound_request)
     plural = "" if count == 1 else "s"
     return CommandResult(
         {"site": site.name, "answered": count},

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eigenfed.errors import ProtocolError
-from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.protocol.messages import MAX_BYTES
+from eigenfed.transport.nvflare.engine_home import (
+    bound_memory,
+    check_installed,
+    prepare_home,
+    start_engine,
+)
 from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
 from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
 from eigenfed.transport.nvflare.warden import Ward
-from eigenfed.transport.nvflare.wire import FrameSocket, listen_at
+from eigenfed.transport.nvflare.wire import FrameSocket, FrameTooLong, listen_at
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +42,9 @@ class NvflareNode:
         Folder for what the engine writes; emptied at the start.
     log : Path
         File that the output of the engine is appended to.
+    largest : callable, optional
+        Returns how many bytes a request may have now; a longer one is not read. By default there
+        is no limit.
     notice : callable, optional
         Takes a line for people: what is wrong, what was restarted. By default it is logged.
 
@@ -54,6 +63,7 @@ class NvflareNode:
         *,
         home: Path,
         log: Path,
+        largest: Callable[[], int] = lambda: MAX_BYTES,
         notice: Callable[[str], None] = logger.warning,
     ) -> None:
         check_installed()
@@ -61,7 +71,7 @@ class NvflareNode:
         if not is_of_site(kit):
             raise ProtocolError(f"The kit {kit.name!r} is the coordinator's. Name the site's.")
         self._kit, self._answer, self._home, self._log = kit, answer, home, log
-        self._notice = notice
+        self._largest, self._notice = largest, notice
         self._answering = threading.Lock()
         self._heard = float("-inf")
         self._problem = "not started"
@@ -99,7 +109,11 @@ class NvflareNode:
             try:
                 workspace = prepare_home(self._kit, self._home)
                 self._client = start_engine(
-                    self._kit, workspace, socket=self._socket, log=self._log
+                    self._kit,
+                    workspace,
+                    socket=self._socket,
+                    log=self._log,
+                    memory=bound_memory(self._largest()),
                 )
             except OSError as error:
                 self._report(f"The client of FLARE cannot be started ({error.strerror}).")
@@ -156,15 +170,26 @@ class NvflareNode:
         """Answer pings and requests of one connection, until it is closed."""
         try:
             while True:
-                header, data = far.receive()
-                if header["do"] == "ping":
-                    if header["heard"]:
-                        self._heard = time.monotonic()
-                    far.send({"is": "here"})
-                else:
-                    self._reply(far, bytes(data))
+                self._serve_one(far)
         except (ConnectionError, KeyError, ValueError):
             far.close()
+
+    def _serve_one(self, far: FrameSocket) -> None:
+        try:
+            header, data = far.receive(self._largest())
+        except FrameTooLong as found:
+            self._notice(
+                f"A message of {found.size} bytes was not read: the approved studies need at most "
+                f"{self._largest()}."
+            )
+            far.send({"is": "failure"})
+            return
+        if header["do"] == "ping":
+            if header["heard"]:
+                self._heard = time.monotonic()
+            far.send({"is": "here"})
+        else:
+            self._reply(far, bytes(data))
 
     def _reply(self, far: FrameSocket, data: bytes) -> None:
         try:
