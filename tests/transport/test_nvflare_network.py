@@ -20,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from eigenfed.errors import ProtocolError
-from eigenfed.transport.nvflare import engine_home, kits
-from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
+from eigenfed.transport.nvflare import kits
+from eigenfed.transport.nvflare.handshake import TIMEOUT_S, Unreachable, check_connection
 from eigenfed.transport.nvflare.hub import NvflareHub
 from eigenfed.transport.nvflare.node import NvflareNode
 from eigenfed.transport.nvflare.warden import Ward, descendants
@@ -29,6 +29,9 @@ from eigenfed.transport.nvflare.warden import Ward, descendants
 pytestmark = pytest.mark.xdist_group("nvflare")
 
 SITES = ("east", "north", "south")
+TOLD_S = 10.0
+"""People at both ends are told of a refusal within so many seconds."""
+HUNG_UP = "it does not take a site of this name from here. Ask there whom the certificate is for."
 SITE = """
 import logging, sys, threading
 from pathlib import Path
@@ -206,13 +209,29 @@ def test_a_certificate_of_another_authority_is_refused_on_both_ends(
     port = json.loads((network.folder / "north/kit/startup/fed_client.json").read_text())
     create_kits(tmp_path, ("north",), int(port["servers"][0]["service"]["target"].split(":")[1]))
     kit = tmp_path / "north/kit"
+    ends = time.monotonic() + TOLD_S
     with pytest.raises(ConnectionError, match=r"^The certificate of the coordinator at .* is not"):
         check_connection(kit)
     # With the right root it trusts the server, which does not trust it.
     shutil.copy(network.folder / "authority/authority.pem", kit / "startup/rootCA.pem")
-    with pytest.raises(ConnectionError, match="refused the certificate of this kit"):
+    with pytest.raises(ConnectionError, match="refused the certificate of this kit") as refused:
         check_connection(kit)
+    assert "\n" not in str(refused.value)
     assert wait_until(lambda: any("not from this study's authority" in n for n in network.notices))
+    assert time.monotonic() < ends
+
+
+def test_a_server_that_is_silent_is_given_up_in_time(network: Network, tmp_path: Path) -> None:
+    assert TIMEOUT_S < TOLD_S
+    shutil.copytree(network.folder / "north/kit", tmp_path / "kit")
+    startup = tmp_path / "kit/startup/fed_client.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        startup.write_text(startup.read_text().replace(f":{_port_of(startup)}", f":{port}"))
+        begun = time.monotonic()
+        with pytest.raises(Unreachable, match=r"^The coordinator at .* does not answer"):
+            check_connection(tmp_path / "kit", timeout_s=0.4)
+        assert 0.3 < time.monotonic() - begun < TOLD_S
 
 
 def test_a_site_that_is_refused_says_so_and_ends(network: Network, tmp_path: Path) -> None:
@@ -248,24 +267,35 @@ def _port_of(file: Path) -> int:
     return int(target.rpartition(":")[2])
 
 
-def test_a_site_cannot_take_the_name_of_another(network: Network, tmp_path: Path) -> None:
+def test_a_site_cannot_take_the_name_of_another(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kit = tmp_path / "kit"
     shutil.copytree(network.folder / "north/kit", kit)
     startup = kit / "startup/fed_client.json"
     startup.write_text(startup.read_text().replace('"north"', '"south"'))
     with pytest.raises(ProtocolError, match=r"client\.crt must be for 'south'"):
         NvflareNode(kit, bytes, home=tmp_path / "home", log=tmp_path / "log")
-    # A site that leaves our check out is refused by the server.
-    workspace = engine_home.prepare_home(kit, tmp_path / "home")
-    thief = engine_home.start_engine(
-        kit, workspace, socket=tmp_path / "none", log=tmp_path / "log", memory=8 << 30
-    )
-    said = "has the certificate of site 'north', and claimed to be 'south'."
-    try:
-        assert wait_until(lambda: any(said in notice for notice in network.notices), 20.0)
-    finally:
-        thief.end()
+    # A site that leaves our check out is refused by the server, and both ends are told.
+    monkeypatch.setattr("eigenfed.transport.nvflare.node.check_hardened", lambda kit: None)
+    told: list[str] = []
+    home, log, stop = tmp_path / "home", tmp_path / "log", threading.Event()
+    with NvflareNode(kit, bytes, home=home, log=log, notice=told.append) as thief:
+        serving = threading.Thread(target=thief.run, args=(stop,))
+        serving.start()
+        assert wait_until(lambda: b"created secure channel" in read_if_any(log), 60.0)
+        ends = time.monotonic() + TOLD_S
+        said = "has the certificate of site 'north', and claimed to be 'south'."
+        assert wait_until(lambda: any(said in notice for notice in network.notices))
+        assert wait_until(lambda: told == [f"The coordinator hangs up on site 'south': {HUNG_UP}"])
+        assert time.monotonic() < ends
+        stop.set()
+        serving.join()
     assert network.ask_all(b"ab") == everyone(b"ba")
+
+
+def read_if_any(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 def test_a_silent_connection_keeps_nobody_out(network: Network) -> None:

@@ -1,9 +1,12 @@
 """The site's end: starts FLARE's client, and answers what comes through it."""
 
 import logging
+import os
+import re
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from eigenfed.errors import ProtocolError
@@ -15,7 +18,12 @@ from eigenfed.transport.nvflare.engine_home import (
     start_engine,
 )
 from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
-from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
+from eigenfed.transport.nvflare.hardening import (
+    check_hardened,
+    is_of_site,
+    read_address,
+    read_site,
+)
 from eigenfed.transport.nvflare.warden import Ward
 from eigenfed.transport.nvflare.wire import FrameSocket, FrameTooLong, listen_at
 
@@ -25,7 +33,10 @@ _RETRY_S = 2.0
 _TICK_S = 0.25
 _HEARD_S = 12.0
 _PROBE_S = 5.0
+_FIRST_S = 30.0
 _STUCK_S = 120.0
+_HUNG_UP = re.compile(rb"Connection \[CN\d+ Not Connected\] is closed")
+"""What FLARE's client logs when the server hangs up on it, and why it does not say."""
 
 
 class NvflareNode:
@@ -107,6 +118,8 @@ class NvflareNode:
                 stop.wait(_RETRY_S)
                 continue
             try:
+                self._log.touch()
+                self._begun_log = self._log.stat().st_ino, self._log.stat().st_size
                 workspace = prepare_home(self._kit, self._home)
                 self._client = start_engine(
                     self._kit,
@@ -132,6 +145,11 @@ class NvflareNode:
         while not stop.wait(_TICK_S):
             now = time.monotonic()
             quiet = now - max(begun, self._heard)
+            if self._heard < begun and now - begun < _FIRST_S and self._was_hung_up_on():
+                self._report(
+                    f"The coordinator hangs up on site {read_site(self._kit)!r}: it does not take "
+                    "a site of this name from here. Ask there whom the certificate is for."
+                )
             if not client.is_running():
                 self._report("The client of FLARE ended, and is started again.")
                 return
@@ -144,6 +162,14 @@ class NvflareNode:
                     check_connection(self._kit)
                 except ConnectionError:
                     return
+
+    def _was_hung_up_on(self) -> bool:
+        """Return whether the client, since it was started, was connected and then hung up on."""
+        number, place = self._begun_log
+        with suppress(FileNotFoundError), open(self._log, "rb") as file:
+            file.seek(place if os.fstat(file.fileno()).st_ino == number else 0)
+            return _HUNG_UP.search(file.read()) is not None
+        return False
 
     def state(self) -> str:
         """Return in a few words how things stand, to show to people."""
