@@ -29,7 +29,7 @@ seed = 7
 features = ["age", "bmi", "hdl", "ldl", "sbp"]
 """
 PRIVATE = "[privacy]\nepsilon = 20.0\ndelta = 1e-5\n"
-BUDGET = "[policy.budget]\nepsilon = 20.0\ndelta = 1e-5\n"
+BUDGET = "[policy.budget]\nepsilon = 60.0\ndelta = 1e-5\n"
 
 Carry = Callable[[str, Callable[[bytes], bytes], bytes], bytes]
 

@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -395,6 +395,62 @@ def test_an_abandoned_run_is_forgotten_by_the_sites(tmp_path: Path) -> None:
         lambda: not any(site.ledger.recall_names("data") for site in network.sites.values()),
         "the end of the run at all sites",
     )
+    assert not network.run().resumed
+
+
+def replay_all(network: Network, site: str, earlier: list[bytes]) -> set[str]:
+    """Send a site what it was sent before, and return what came back: kinds and codes."""
+    replies = [Bundle.from_bytes(network.sites[site].answer(data)).message for data in earlier]
+    found = [Message.from_bytes(reply, "reply", "refusal") for reply in replies]
+    return {message.label if message.kind == "refusal" else "reply" for message in found}
+
+
+@pytest.mark.parametrize("study", ["secure = true\n", PRIVATE], ids=["secure", "private"])
+def test_a_site_that_was_away_forgets_an_abandoned_run_when_a_newer_one_is_opened(
+    study: str, tmp_path: Path
+) -> None:
+    network = Network(tmp_path, study=study)
+    sent: list[bytes] = []
+
+    def listen(name: str, answer: Answer, data: bytes) -> bytes:
+        if name == "south":
+            sent.append(data)
+        return answer(data)
+
+    network.carry = listen
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(3))
+    site = network.sites["south"]
+    (first,) = site.ledger.recall_names("data")
+    network.carry = lambda name, answer, data: b"" if name == "south" else answer(data)
+    network.coordinator().abandon_begun()
+    site.restart()
+    assert site.ledger.recall_names("data") == (first,), "it was away"
+    network.carry = lambda name, answer, data: answer(data)
+    second = network.run().run
+    assert site.ledger.recall_names("data") == (second,)
+    before = [event.kind for event in site.ledger.events]
+    assert replay_all(network, "south", sent) <= {"restarted", "closed", "forgotten"}
+    site.restart()
+    assert replay_all(network, "south", sent) <= {"restarted", "closed", "forgotten"}
+    after = [event.kind for event in site.ledger.events]
+    assert [kind for kind in after if kind.value != "refused"] == before
+
+
+def test_a_run_of_which_nothing_is_heard_is_forgotten_after_days(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(0))
+    site = network.sites["south"]
+    assert site.service.end_idle() == 0
+    later = datetime.now(UTC) + timedelta(days=31)
+    site.service.ledger._clock = lambda: later
+    assert site.service.end_idle() == 1
+    assert site.ledger.recall_names("data") == ()
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "restarted")
+    network.coordinator().abandon_begun()
     assert not network.run().resumed
 
 

@@ -272,8 +272,8 @@ class Coordinator:
     def _abandon(self, run: str, sites: tuple[str, ...]) -> None:
         """Remove a run that is not to be resumed, and let the sites forget it.
 
-        Nobody waits for that: a site that is away keeps what it needs to go on, until somebody
-        there withdraws the study.
+        Nobody waits for that: a site that is away forgets it when a newer run of the study is
+        opened, or after the days that its site file allows.
         """
         message = close_message(run, {})
         for site in sites:

@@ -160,7 +160,32 @@ class SiteService:
                 # Another study may have revealed more of the same rows meanwhile.
                 served.site.reload_meter()
                 self._last = served
-            return served.site.answer(data)
+            reply = served.site.answer(data)
+            if message.kind == "open":
+                self._end_superseded(message.run, served)
+            return reply
+
+    def _end_superseded(self, run: str, served: ServedStudy) -> None:
+        """End the runs of a study that another one replaces; their coordinator has given them up.
+
+        The ledger still knows them, so that nothing of them is ever answered again.
+        """
+        for earlier in self._ledger.list_superseded(self._file.dataset, run):
+            _log.info("run %s is ended: a newer run of the same study was opened", earlier)
+            served.site.close_run(earlier)
+            self._runs.pop(earlier, None)
+
+    def end_idle(self) -> int:
+        """End the runs of which nothing was heard for `SiteFile.run_days`; return their number."""
+        with self._lock:
+            idle = self._ledger.list_idle(self._file.dataset, self._file.run_days)
+            for run in idle:
+                _log.info("run %s is ended: nothing was heard of it for long", run)
+                for served in self._served.values():
+                    served.site.close_run(run)
+                self._ledger.forget_run(self._file.dataset, run)
+                self._runs.pop(run, None)
+        return len(idle)
 
     def _find(self, message: Message, length: int) -> ServedStudy:
         """Return the study of a message's run, if it is approved and has messages that long."""

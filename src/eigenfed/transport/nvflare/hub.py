@@ -30,7 +30,6 @@ logger = logging.getLogger(__name__)
 _PRESENT_S = 8.0
 _TOGETHER_S = 4.0
 _LAUNCH_S = 20.0
-_NOTICED_S = 7.0
 _REPEAT_S = 60.0
 _MOST_NOTICES = 256
 _START_S = 60.0
@@ -246,8 +245,7 @@ class NvflareHub:
                 waiting = sorted(
                     name
                     for name in self._connected & self._sites.keys()
-                    if not self._sites[name].is_present(now)
-                    and now - self._sites[name].launched > _LAUNCH_S
+                    if self._sites[name].needs_relay(now)
                 )
                 absent = self._sites.keys() - self._connected
             first = (first or now) if waiting else 0.0
@@ -349,6 +347,8 @@ class NvflareHub:
         with self._changed:
             if kind == "connected":
                 self._connected = frozenset(header["sites"])
+                for name in self._connected & self._sites.keys():
+                    self._sites[name].seen = time.monotonic() - header["sites"][name]
                 for name in self._connected - self._sites.keys():
                     self._tell(f"Site {name!r} is connected, but is no site of this study.")
             elif (site := self._sites.get(header["site"])) is None:
@@ -359,10 +359,7 @@ class NvflareHub:
                 if header["key"] in site.awaited:
                     site.replies[header["key"]] = kind, bytes(body)
                 if kind == "unreached" and site.controller is far:
-                    # Its relay is dead, or will be heard of in a moment. Before there is another,
-                    # FLARE has to notice that the client is gone too, or it would wait for it.
-                    site.controller = None
-                    site.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
+                    site.lose()
             self._changed.notify_all()
 
     def _take_beat(self, far: FrameSocket, site: "_Site") -> None:
@@ -387,7 +384,7 @@ class NvflareHub:
                 self._controllers.remove(far)
             for site in self._sites.values():
                 if site.controller is far:
-                    site.controller, site.launched = None, float("-inf")
+                    site.lose()
             self._changed.notify_all()
         far.close()
 
@@ -400,11 +397,26 @@ class _Site:
     last_controller: FrameSocket | None = None
     heard: float = float("-inf")
     launched: float = float("-inf")
+    seen: float = float("-inf")
+    lost: float = float("-inf")
     awaited: set[str] = field(default_factory=set)
     replies: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def is_present(self, now: float) -> bool:
         return self.controller is not None and now - self.heard < _PRESENT_S
+
+    def needs_relay(self, now: float) -> bool:
+        """Whether a relay should be started there.
+
+        Not before FLARE's client was heard of since the last one was lost: if the client is gone
+        too, FLARE would wait for it.
+        """
+        waits = now - self.launched > _LAUNCH_S and self.seen > self.lost
+        return waits and not self.is_present(now)
+
+    def lose(self) -> None:
+        """Note that the relay is gone."""
+        self.controller, self.launched, self.lost = None, float("-inf"), time.monotonic()
 
 
 class _Connection:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -35,8 +34,8 @@ _HEARD_S = 12.0
 _PROBE_S = 5.0
 _FIRST_S = 30.0
 _STUCK_S = 120.0
-_HUNG_UP = re.compile(rb"Connection \[CN\d+ Not Connected\] is closed")
-"""What FLARE's client logs when the server hangs up on it, and why it does not say."""
+_HUNG_UP, _REGISTERED = b"CLIENT: finished connection", b"Successfully registered client"
+"""What FLARE's client logs when the server hangs up on it, which it does without a reason."""
 
 
 class NvflareNode:
@@ -145,7 +144,8 @@ class NvflareNode:
         while not stop.wait(_TICK_S):
             now = time.monotonic()
             quiet = now - max(begun, self._heard)
-            if self._heard < begun and now - begun < _FIRST_S and self._was_hung_up_on():
+            is_new = self._heard < begun and now - begun < _FIRST_S and not self._problem
+            if is_new and self._was_hung_up_on():
                 self._report(
                     f"The coordinator hangs up on site {read_site(self._kit)!r}: it does not take "
                     "a site of this name from here. Ask there whom the certificate is for."
@@ -164,11 +164,16 @@ class NvflareNode:
                     return
 
     def _was_hung_up_on(self) -> bool:
-        """Return whether the client, since it was started, was connected and then hung up on."""
+        """Return whether the server hangs up on the client, which it has never registered."""
         number, place = self._begun_log
         with suppress(FileNotFoundError), open(self._log, "rb") as file:
             file.seek(place if os.fstat(file.fileno()).st_ino == number else 0)
-            return _HUNG_UP.search(file.read()) is not None
+            said = file.read()
+            if _HUNG_UP in said and _REGISTERED not in said:
+                # A server that was ended hangs up as well, and cannot be reached then.
+                with suppress(ConnectionError):
+                    check_connection(self._kit)
+                    return True
         return False
 
     def state(self) -> str:
