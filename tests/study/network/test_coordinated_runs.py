@@ -508,3 +508,55 @@ def test_two_studies_on_the_same_rows_share_one_leakage_meter(tmp_path: Path) ->
         assert stored is not None
         assert one.site.meter.rank == other.site.meter.rank == Meter.from_bytes(stored).rank
         assert one.site.meter.rank >= first.estimator.components_.shape[0]
+
+
+def change_study(network: Network, old: str, new: str) -> None:
+    """Let all sites approve another study on the same rows."""
+    file = network.parties.study.path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    network.approve()
+
+
+FEWER = (
+    'features = ["age", "bmi", "hdl", "ldl", "sbp"]',
+    'features = ["ldl", "bmi", "sbp", "hdl"]',
+)
+AS_MANY = ('"sbp"]', '"weight"]')
+
+
+@pytest.mark.parametrize("change", [FEWER, AS_MANY], ids=["fewer", "as many"])
+def test_studies_of_other_features_of_the_same_rows_never_count_for_less(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    network = Network(tmp_path, method="krylov", study="certify = false\n")
+    for name in NAMES:
+        file = tmp_path / name / "rows.csv"
+        first, *rows = file.read_text().splitlines()
+        more = [f"{row},{place % 7}" for place, row in enumerate(rows)]
+        file.write_text("\n".join([f"{first},weight", *more]) + "\n")
+        network.sites[name].restart()
+    known = [0]
+    for old, new in (("seed = 7", "seed = 8"), change, change[::-1], change):
+        network.run()
+        network.coordinator().abandon_begun()
+        stored = network.sites["north"].ledger.meter("data")
+        assert stored is not None
+        meter = Meter.from_bytes(stored)
+        known.append(meter.other_rank + meter.basis.shape[1])
+        change_study(network, old, new)
+    # The same study again reveals little; another set of features is counted in full.
+    assert known[2] >= known[1] >= 2
+    assert known[4] >= known[3] + 2 >= known[2] + 4
+    assert meter.mixed
+    assert meter.variance_fraction == 1.0
+    # Whether a limit on the variance holds cannot be told any more: refused without the rows.
+    site = tmp_path / "south" / "site.toml"
+    site.write_text(
+        site.read_text().replace("[policy]\n", "[policy]\nmax_variance_fraction = 0.9\n")
+    )
+    network.sites["south"].restart()
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "leakage")
+    network.check_ledgers()

@@ -232,6 +232,7 @@ class SiteService:
             policy=site.policy,
             ledger=self._ledger,
             dataset=site.dataset,
+            features=asked.features,
             identity=self._identity if asked.masked else None,
             roster=self._roster.roster_of(asked.sites) if asked.masked else None,
             filtered=bool(site.where),
