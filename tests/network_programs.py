@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -14,18 +15,39 @@ from typing import Any
 _PATIENCE_S = 120.0
 
 
-class Program:
-    """An `eigenfed` command in a process group of its own."""
+_PAUSING = """
+import sys
+from eigenfed.cli.main import main
+from eigenfed.transport.remote import RemoteTransport
 
-    def __init__(self, folder: Path, *words: str) -> None:
+record = RemoteTransport._record_round
+
+def record_and_wait(transport, round_, *rest):
+    record(transport, round_, *rest)
+    print("round", round_, file=sys.stdout, flush=True)
+    sys.stdin.readline()
+
+RemoteTransport._record_round = record_and_wait
+main()
+"""
+
+
+class Program:
+    """An `eigenfed` command in a process group of its own.
+
+    With `pauses`, a coordinator waits after each round, before the round is kept, until `go_on`.
+    """
+
+    def __init__(self, folder: Path, *words: str, pauses: bool = False) -> None:
         self._log = folder / f"{words[0]}.log"
+        command = ["-c", _PAUSING] if pauses else ["-m", "eigenfed"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "eigenfed", *words],
+                [sys.executable, *command, *words],
                 cwd=folder,
                 stdout=subprocess.PIPE,
                 stderr=log,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if pauses else subprocess.DEVNULL,
                 start_new_session=True,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
             )
@@ -43,13 +65,27 @@ class Program:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
 
     def kill_alone(self) -> None:
         """End the process at once, and nothing that it has started."""
         self._process.kill()
         self._process.wait()
+
+    def wait_for_round(self) -> int | None:
+        """Return the round that is over, when one is; None if the program has ended."""
+        assert self._process.stdout is not None
+        assert select.select([self._process.stdout], [], [], _PATIENCE_S)[0], self.log
+        word, _, number = self._process.stdout.readline().decode().partition(" ")
+        return int(number) if word == "round" else None
+
+    def go_on(self) -> None:
+        """Let a coordinator that pauses go on."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"\n")
+        self._process.stdin.flush()
 
     def freeze(self) -> None:
         os.killpg(self._process.pid, signal.SIGSTOP)
@@ -77,8 +113,8 @@ def keep_programs() -> Iterator[Callable[..., Program]]:
     """Yield a function that starts programs; none of them is left at the end."""
     started: list[Program] = []
 
-    def start(folder: Path, *words: str) -> Program:
-        program = Program(folder, *words)
+    def start(folder: Path, *words: str, pauses: bool = False) -> Program:
+        program = Program(folder, *words, pauses=pauses)
         started.append(program)
         return program
 

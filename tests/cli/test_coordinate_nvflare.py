@@ -1,15 +1,17 @@
 """A study over NVIDIA FLARE on loopback: four programs, which are killed on the way."""
 
 import os
+import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from eigenfed.transport.nvflare.warden import descendants
 from network_parties import NAMES
-from network_programs import count_rounds, keep_programs, read_facts, wait_for_file, wait_until
+from network_programs import Program, keep_programs, read_facts, wait_for_file, wait_until
 from network_runs import Network
 
 pytest.importorskip("nvflare", reason="eigenfed[nvflare] is not installed")
@@ -36,30 +38,82 @@ def list_processes(folder: Path) -> Iterator[str]:
             yield words
 
 
-def test_a_study_over_flare_outlives_a_killed_site_and_a_killed_coordinator(
+class Victims:
+    """The parts of a network of programs, any of which can be killed."""
+
+    def __init__(self, home: Path, start: Callable[..., Program]) -> None:
+        self._home, self._start = home, start
+        self.sites = {name: self._start_site(name) for name in NAMES}
+        self.coordinator = self._start_coordinator()
+
+    def _start_site(self, name: str) -> Program:
+        return self._start(self._home / name, "site", "site.toml")
+
+    def _start_coordinator(self) -> Program:
+        words = ("coordinate", "study.toml", "-o", "result", "--json")
+        return self._start(self._home / "coordinator", *words, pauses=True)
+
+    def kill(self, victim: str, site: str) -> None:
+        """Kill a part, and start again what nobody else would."""
+        if victim == "site":
+            self.sites[site].kill_alone()
+            self.sites[site] = self._start_site(site)
+        elif victim == "coordinator":
+            self.coordinator.kill_alone()
+            self.coordinator = self._start_coordinator()
+        else:
+            program = self.coordinator if victim == "server.server_train" else self.sites[site]
+            killed = [pid for pid in descendants(program.pid) if is_engine(pid, victim)]
+            assert killed, f"there is no {victim} to kill"
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
+
+def is_engine(pid: int, program: str) -> bool:
+    """Return whether a process is one of FLARE's."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return False
+    return f"app.{program}" in words and "warden" not in words
+
+
+JOB = "client.worker_process"
+VICTIMS = {1: "coordinator", 3: "site", 5: "server.server_train", 7: "client.client_train"}
+"""What is killed at which round; at all others it is the job of a site, which comes back first."""
+
+
+def test_whatever_is_killed_at_any_round_of_a_study_over_flare_the_bits_are_the_same(
     tmp_path: Path,
 ) -> None:
+    calm = Network(tmp_path / "calm", method="krylov", study="secure = true\n")
+    rounds = calm.run().estimator.n_rounds_
+    home = tmp_path / "rough"
     engine = f'engine = "nvflare"\n[network]\nhost = "localhost"\nport = {find_free_port()}\n'
-    network = Network(tmp_path, method="krylov", study="secure = true\n", engine=engine)
-    home = tmp_path / "coordinator"
-    coordinate = ("coordinate", "study.toml", "-o", "result", "--json")
+    network = Network(home, method="krylov", study="secure = true\n", engine=engine)
+    killed: dict[int, str] = {}
     with keep_programs() as start:
-        sites = {name: start(tmp_path / name, "site", "site.toml") for name in NAMES}
-        first = start(home, *coordinate)
-        wait_until(lambda: count_rounds(home) >= 2, "the second round")
-        sites["south"].kill_alone()
-        first.kill_alone()
-        sites["south"] = start(tmp_path / "south", "site", "site.toml")
-        second = start(home, *coordinate)
-        code, _ = second.finish()
-        assert code == 0, second.log
-        together = network.fit_together()
-        found = np.load(home / "result/components.npy")
-        assert found.tobytes() == together.components_.tobytes()
-        assert read_facts(home / "result")["engine"] == "nvflare"
-        for name, site in sites.items():
-            folder = tmp_path / name / "results"
-            wait_for_file(folder, "*/sites/*.html")
+        parts = Victims(home, start)
+        while (number := parts.coordinator.wait_for_round()) is not None:
+            if number not in killed:
+                killed[number] = VICTIMS.get(number, JOB)
+                parts.kill(killed[number], NAMES[number % len(NAMES)])
+                if killed[number] == "coordinator":
+                    continue
+            parts.coordinator.go_on()
+        code, _ = parts.coordinator.finish()
+        assert code == 0, parts.coordinator.log
+        assert list(killed) == list(range(rounds)), "something was killed at every round"
+        found = np.load(home / "coordinator/result/components.npy")
+        assert found.tobytes() == calm.fit_together().components_.tobytes()
+        facts = read_facts(home / "coordinator/result")
+        assert (facts["engine"], facts["rounds"]) == ("nvflare", rounds)
+        for name, site in parts.sites.items():
+            wait_for_file(home / name / "results", "*/sites/*.html")
             assert site.stop() == 0, site.log
-            assert network.sites[name].ledger.verify().intact
-        wait_until(lambda: not list(list_processes(tmp_path)), "the end of all processes")
+            ledgers = [each.sites[name].ledger for each in (calm, network)]
+            assert ledgers[1].verify().intact
+            calm_kinds, kinds = ([event.kind for event in one.events] for one in ledgers)
+            assert kinds == calm_kinds, "nothing was answered, paid or opened twice"
+            assert ledgers[1].recall_names("data") == ()
+        wait_until(lambda: not list(list_processes(home)), "the end of all processes")

@@ -1,6 +1,7 @@
 """The meter against dense algebra on all directions at once."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from eigenfed.errors import DataError, InputError
 from eigenfed.privacy import leakage
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_products import RevealedProducts
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 
 KINDS = ("fresh", "repeated", "mixed", "zero", "near", "wide", "unit", "small")
 
@@ -314,3 +315,37 @@ def test_what_is_not_finite_in_the_rows_units_is_refused(
     answer = RevealedProducts(column, np.ones((3, 1)), 1.0, by, np.full(3, shift))
     with pytest.raises(InputError, match="must be finite"):
         Meter.empty(3).answered(answer)
+
+
+def test_what_is_known_of_other_features_is_added_and_survives_the_ledger() -> None:
+    eye = np.eye(6)
+    meter = Meter.empty(6).answered(RevealedProducts(eye[:, :2], eye[:, :2], 6.0))
+    assert meter.of_features("", 6) is meter
+    first = meter.of_features("one", 6)
+    assert (first.rank, first.mixed, first.features) == (2, False, "one")
+    other = Meter.from_bytes(first.of_features("other", 8).to_bytes())
+    assert (other.d, other.rank, other.mixed) == (8, 2, True)
+    assert (other.rank_fraction, other.variance_fraction) == (0.25, 1.0)
+    again = replace(other, whole=True).of_features("one", 6)
+    assert (again.other_rank, again.rank_fraction, again.whole) == (10, 1.0, False)
+    single = replace(Meter.empty(6), entries=3, features="one").of_features("other", 20)
+    assert single.other_rank == RevealedEntries(3).worth(6)
+    # Sets of the same size are told apart by their names, and nothing known stays nothing.
+    nothing = replace(Meter.empty(6), features="one").of_features("other", 6)
+    assert (nothing.rank, nothing.mixed) == (0, False)
+
+
+def test_two_overlapping_sets_of_features_can_determine_more_than_either_alone() -> None:
+    """Why fractions of the variance are neither added nor compared over sets of features."""
+    scatter = np.diag([1.0, 1.0, 1000.0])
+    near, far = np.array([1.0, 0.0, 0.0]), np.array([1.0, 0.0, 0.005])
+
+    def explain(*directions: Array) -> float:
+        meter = Meter.empty(3)
+        for one in directions:
+            column = one[:, None]
+            meter = meter.answered(RevealedProducts(column, scatter @ column, scatter.trace()))
+        return meter.variance_fraction
+
+    assert explain(near) + explain(far) < 0.1
+    assert explain(near, far) > 0.99

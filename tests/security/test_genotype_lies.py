@@ -81,7 +81,7 @@ def check_counted(site: Site, asked: Message, reply: Message) -> None:
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eigenfed.protocol.gate.gate._log.disabled", True)
     monkeypatch.setattr("eigenfed.protocol.gate.gate._MOST_REFUSALS", 10**9)
-    monkeypatch.setattr("eigenfed.protocol.exact.variant_products._TILE_PAIRS", 10)
+    monkeypatch.setattr("eigenfed.protocol.exact.variant_products.TILE_PAIRS", 10)
 
 
 @pytest.mark.usefixtures("patient")
@@ -104,7 +104,7 @@ def test_what_is_seen_of_a_site_does_not_depend_on_its_genotypes(secure: bool) -
 def test_windows_are_the_studys_and_every_tile_is_sent_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("eigenfed.protocol.exact.variant_products._TILE_PAIRS", 10)
+    monkeypatch.setattr("eigenfed.protocol.exact.variant_products.TILE_PAIRS", 10)
     lone = Lone.of(genotypes(0), study_of())
     lone.open()
     first = VariantProductsRequest(passed=np.arange(D), mean=np.ones(D))

@@ -5,6 +5,7 @@ One network serves all tests here, which kill its parts one after the other.
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -19,8 +20,8 @@ from pathlib import Path
 import pytest
 
 from eigenfed.errors import ProtocolError
-from eigenfed.transport.nvflare import engine_home, kits
-from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
+from eigenfed.transport.nvflare import kits
+from eigenfed.transport.nvflare.handshake import TIMEOUT_S, Unreachable, check_connection
 from eigenfed.transport.nvflare.hub import NvflareHub
 from eigenfed.transport.nvflare.node import NvflareNode
 from eigenfed.transport.nvflare.warden import Ward, descendants
@@ -28,6 +29,9 @@ from eigenfed.transport.nvflare.warden import Ward, descendants
 pytestmark = pytest.mark.xdist_group("nvflare")
 
 SITES = ("east", "north", "south")
+TOLD_S = 10.0
+"""People at both ends are told of a refusal within so many seconds."""
+HUNG_UP = "it does not take a site of this name from here. Ask there whom the certificate is for."
 SITE = """
 import logging, sys, threading
 from pathlib import Path
@@ -36,11 +40,12 @@ from eigenfed.transport.nvflare.node import NvflareNode
 def answer(data):
     if data == b"fault":
         raise ValueError("a secret of the site")
-    return data[::-1]
+    return bytes(24 << 20) if data == b"flood" else data[::-1]
 
 logging.basicConfig()
 folder = Path(sys.argv[1])
-with NvflareNode(folder / "kit", answer, home=folder / "home", log=folder / "log") as node:
+where = {"home": folder / "home", "log": folder / "log"}
+with NvflareNode(folder / "kit", answer, largest=lambda: 16 << 20, **where) as node:
     node.run(threading.Event())
 """
 
@@ -109,6 +114,10 @@ class Network:
             if f"app.{program}" in command and "warden" not in command:
                 os.kill(pid, signal.SIGKILL)
 
+    def has_said(self, site: str, text: str) -> bool:
+        """Return whether a site has told its people something, or does so in a moment."""
+        return wait_until(lambda: text in (self.folder / site / "out").read_text())
+
     def ask_all(self, data: bytes) -> dict[str, bytes | str]:
         """Ask all sites at once; an error stands for the answer of a site that has none."""
         with ThreadPoolExecutor(len(SITES)) as pool:
@@ -134,6 +143,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         home=folder / "home",
         log=folder / "log",
         silence_s=45.0,
+        largest=16 << 20,
         notice=notices.append,
     )
     network = Network(folder, hub, notices)
@@ -170,10 +180,26 @@ def test_bytes_of_any_size_come_back(network: Network) -> None:
 
 def test_what_a_site_raises_stays_there(network: Network) -> None:
     assert network.ask("north", b"fault") == "Site 'north' could not answer."
-    assert "a secret of the site" in (network.folder / "north/out").read_text()
+    assert network.has_said("north", "a secret of the site")
     for file in ("log", "south/log"):
         assert "a secret of the site" not in (network.folder / file).read_text()
     assert network.ask("north", b"ab") == b"ba"
+
+
+def test_what_is_longer_than_the_study_needs_is_not_read_at_either_end(network: Network) -> None:
+    assert network.ask("north", b"flood") == "Site 'north' could not answer."
+    said = f"Site 'north' sent {24 << 20} bytes, which were not read: the study needs at most"
+    assert [notice for notice in network.notices if notice.startswith(said)]
+    assert network.ask("south", bytes(24 << 20)) == "Site 'south' could not answer."
+    assert network.has_said("south", f"A message of {24 << 20} bytes was not read")
+    assert network.ask_all(b"ab") == everyone(b"ba")
+    # What FLARE puts together before we see it is bounded by the memory of its processes.
+    for top in (os.getpid(), network.wards["north"].pid):
+        found = [pid for pid in descendants(top) if " -m nvflare." in command_of(pid)]
+        assert found
+        for pid in found:
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert re.search(r"^Max data size +\d+ +\d+ +bytes", limits, re.MULTILINE), limits
 
 
 def test_a_certificate_of_another_authority_is_refused_on_both_ends(
@@ -183,13 +209,29 @@ def test_a_certificate_of_another_authority_is_refused_on_both_ends(
     port = json.loads((network.folder / "north/kit/startup/fed_client.json").read_text())
     create_kits(tmp_path, ("north",), int(port["servers"][0]["service"]["target"].split(":")[1]))
     kit = tmp_path / "north/kit"
+    ends = time.monotonic() + TOLD_S
     with pytest.raises(ConnectionError, match=r"^The certificate of the coordinator at .* is not"):
         check_connection(kit)
     # With the right root it trusts the server, which does not trust it.
     shutil.copy(network.folder / "authority/authority.pem", kit / "startup/rootCA.pem")
-    with pytest.raises(ConnectionError, match="refused the certificate of this kit"):
+    with pytest.raises(ConnectionError, match="refused the certificate of this kit") as refused:
         check_connection(kit)
+    assert "\n" not in str(refused.value)
     assert wait_until(lambda: any("not from this study's authority" in n for n in network.notices))
+    assert time.monotonic() < ends
+
+
+def test_a_server_that_is_silent_is_given_up_in_time(network: Network, tmp_path: Path) -> None:
+    assert TIMEOUT_S < TOLD_S
+    shutil.copytree(network.folder / "north/kit", tmp_path / "kit")
+    startup = tmp_path / "kit/startup/fed_client.json"
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        startup.write_text(startup.read_text().replace(f":{_port_of(startup)}", f":{port}"))
+        begun = time.monotonic()
+        with pytest.raises(Unreachable, match=r"^The coordinator at .* does not answer"):
+            check_connection(tmp_path / "kit", timeout_s=0.4)
+        assert 0.3 < time.monotonic() - begun < TOLD_S
 
 
 def test_a_site_that_is_refused_says_so_and_ends(network: Network, tmp_path: Path) -> None:
@@ -225,22 +267,35 @@ def _port_of(file: Path) -> int:
     return int(target.rpartition(":")[2])
 
 
-def test_a_site_cannot_take_the_name_of_another(network: Network, tmp_path: Path) -> None:
+def test_a_site_cannot_take_the_name_of_another(
+    network: Network, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kit = tmp_path / "kit"
     shutil.copytree(network.folder / "north/kit", kit)
     startup = kit / "startup/fed_client.json"
     startup.write_text(startup.read_text().replace('"north"', '"south"'))
     with pytest.raises(ProtocolError, match=r"client\.crt must be for 'south'"):
         NvflareNode(kit, bytes, home=tmp_path / "home", log=tmp_path / "log")
-    # A site that leaves our check out is refused by the server.
-    workspace = engine_home.prepare_home(kit, tmp_path / "home")
-    thief = engine_home.start_engine(kit, workspace, socket=tmp_path / "none", log=tmp_path / "log")
-    said = "has the certificate of site 'north', and claimed to be 'south'."
-    try:
-        assert wait_until(lambda: any(said in notice for notice in network.notices), 20.0)
-    finally:
-        thief.end()
+    # A site that leaves our check out is refused by the server, and both ends are told.
+    monkeypatch.setattr("eigenfed.transport.nvflare.node.check_hardened", lambda kit: None)
+    told: list[str] = []
+    home, log, stop = tmp_path / "home", tmp_path / "log", threading.Event()
+    with NvflareNode(kit, bytes, home=home, log=log, notice=told.append) as thief:
+        serving = threading.Thread(target=thief.run, args=(stop,))
+        serving.start()
+        assert wait_until(lambda: b"created secure channel" in read_if_any(log), 60.0)
+        ends = time.monotonic() + TOLD_S
+        said = "has the certificate of site 'north', and claimed to be 'south'."
+        assert wait_until(lambda: any(said in notice for notice in network.notices))
+        assert wait_until(lambda: told == [f"The coordinator hangs up on site 'south': {HUNG_UP}"])
+        assert time.monotonic() < ends
+        stop.set()
+        serving.join()
     assert network.ask_all(b"ab") == everyone(b"ba")
+
+
+def read_if_any(file: Path) -> bytes:
+    return file.read_bytes() if file.exists() else b""
 
 
 def test_a_silent_connection_keeps_nobody_out(network: Network) -> None:

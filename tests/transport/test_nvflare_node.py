@@ -1,5 +1,6 @@
 """A site's end and the coordinator's, with no engine: what they do when it comes and goes."""
 
+import select
 import socket
 import threading
 import time
@@ -226,7 +227,7 @@ def test_a_hub_asks_for_a_relay_and_of_two_uses_the_newer(
 ) -> None:
     server = launched(hub, tmp_path / "home")
     try:
-        server.socket.send({"is": "connected", "sites": ["north", "west"]})
+        server.socket.send({"is": "connected", "sites": {"north": 0.5, "west": 0.5}})
         assert server.socket.receive()[0] == {"sites": ["north"]}
         assert notices == ["Site 'west' is connected, but is no site of this study."]
         old = server.controller()
@@ -254,6 +255,12 @@ def test_a_hub_asks_for_a_relay_and_of_two_uses_the_newer(
         assert replies == [b"reply"]
         for far in (old, new):
             far.close()
+        # FLARE's client may be gone as well: it has to be heard of after the loss.
+        wait_until(lambda: hub.present() == frozenset())
+        server.socket.send({"is": "connected", "sites": {"north": 5.0}})
+        assert select.select([server.socket._socket], [], [], 0.2)[0] == []
+        server.socket.send({"is": "connected", "sites": {"north": 0.0}})
+        assert server.socket.receive()[0] == {"sites": ["north"]}
     finally:
         hub.__exit__()
     server.socket.close()

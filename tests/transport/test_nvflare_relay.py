@@ -252,7 +252,7 @@ def test_jobs_name_our_classes_and_are_signed_by_the_lead(
         accepted, _ = listener.accept()
         hub = FrameSocket(accepted)
         assert hub.receive()[0] == {"from": "launcher"}
-        assert hub.receive()[0] == {"is": "connected", "sites": ["north"]}
+        assert hub.receive()[0] == {"is": "connected", "sites": {"north": 0.0}}
         hub.send({"sites": ["north"]})
         while not created:
             hub.receive()

@@ -8,13 +8,14 @@ import subprocess
 import sys
 import threading
 import time
+from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from eigenfed.transport.nvflare import wire
+from eigenfed.transport.nvflare import warden, wire
 from eigenfed.transport.nvflare.warden import Ward, descendants
-from eigenfed.transport.nvflare.wire import FrameSocket, connect_to, listen_at
+from eigenfed.transport.nvflare.wire import FrameSocket, FrameTooLong, connect_to, listen_at
 
 
 @pytest.mark.parametrize("deep", [False, True])
@@ -114,6 +115,42 @@ def test_a_warden_leaves_nobody_behind(tmp_path: Path) -> None:
     assert gone(below)
 
 
+def test_a_log_begins_again_when_it_is_long_and_no_longer_part_is_kept(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_bytes(b"before\n")
+    lines = [b"%04d\n" % number for number in range(1000)]
+    warden._write_log(BytesIO(b"".join(lines)), log, most=100)
+    kept = (tmp_path / "log.1").read_bytes() + log.read_bytes()
+    assert b"".join(lines).endswith(kept)
+    assert {path.name for path in tmp_path.iterdir()} == {"log", "log.1"}
+    assert all(path.stat().st_size <= 100 for path in tmp_path.iterdir())
+    # A disk that is full does not hold up the command.
+    (tmp_path / "none").touch()
+    output = BytesIO(b"lost\n")
+    warden._write_log(output, tmp_path / "none" / "log")
+    assert not output.read()
+
+
+def test_a_command_allocates_no_more_than_it_may(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = (
+        "import sys; len(bytearray(1 << int(sys.argv[1]))); print('has', sys.argv[1], flush=True)"
+    )
+    both = f"{code}; bytearray(1 << 32)"
+    ward = Ward(
+        [sys.executable, "-c", both, "26"],
+        environment=os.environ,
+        folder=tmp_path,
+        log=log,
+        memory=1 << 30,
+    )
+    while ward.is_running():
+        time.sleep(0.02)
+    ward.end()
+    assert "has 26" in log.read_text()
+    assert "MemoryError" in log.read_text()
+
+
 def test_a_command_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     code = (
         "import os, time; from pathlib import Path;"
@@ -130,3 +167,18 @@ def test_a_command_ends_with_a_parent_that_is_killed(tmp_path: Path) -> None:
             time.sleep(0.02)
         parent.kill()
     assert gone([warden, *below])
+
+
+def test_a_frame_that_is_too_long_is_not_read_and_the_next_one_is(tmp_path: Path) -> None:
+    with listen_at(tmp_path / "s") as listener:
+        near = connect_to(tmp_path / "s", 5.0)
+        far = FrameSocket(listener.accept()[0])
+        near.send({"a": 1}, bytes(3 << 20))
+        near.send({"a": 2}, bytes(2 << 20))
+        with pytest.raises(FrameTooLong) as found:
+            far.receive(2 << 20)
+        assert (found.value.header, found.value.size) == ({"a": 1}, 3 << 20)
+        header, body = far.receive(2 << 20)
+        assert (header, len(body)) == ({"a": 2}, 2 << 20)
+        near.close()
+        far.close()

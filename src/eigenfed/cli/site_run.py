@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from eigenfed.study.network.site_service import SiteService
     from eigenfed.transport.signed import SignedSite
 
+_HOUR_S = 3600.0
+
 
 def serve_until_stopped(console: Console, path: Path, watch_port: int | None) -> CommandResult:
     """Answer requests until the process is told to stop."""
@@ -34,11 +36,20 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
         roster, service, signed = _open(console, site)
         for study, reason in service.open_all().items():
             console.note(f"The study {study} cannot be answered: {reason}")
+        threading.Thread(target=_end_idle_runs, args=(service, stop), daemon=True).start()
         names = ", ".join(served.study.name for served in service.served) or "none"
         console.note(f"Site {site.name} of the network {roster.study} is up; it answers: {names}.")
         answering = signed if watched is None else watched.connect(service, roster, signed)
-        serve_site(site, roster, answering, stop)
+        serve_site(site, roster, answering, stop, largest=service.bound_request)
     return CommandResult({"site": site.name, "stopped": True}, f"Site {site.name} has stopped.")
+
+
+def _end_idle_runs(service: "SiteService", stop: threading.Event) -> None:
+    """Let go of runs that nobody goes on with, now and every hour."""
+    while True:
+        service.end_idle()
+        if stop.wait(_HOUR_S):
+            return
 
 
 def answer_waiting(console: Console, path: Path) -> CommandResult:
@@ -48,8 +59,9 @@ def answer_waiting(console: Console, path: Path) -> CommandResult:
 
     site = _read(path)
     with lock_folder(site.network):
-        roster, _, signed = _open(console, site)
-        count = answer_once(site, roster, signed)
+        roster, service, signed = _open(console, site)
+        service.end_idle()
+        count = answer_once(site, roster, signed, largest=service.bound_request)
     plural = "" if count == 1 else "s"
     return CommandResult(
         {"site": site.name, "answered": count},

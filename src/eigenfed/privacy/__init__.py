@@ -6,6 +6,7 @@ Modules and packages:
 - `release`: declarations of what a reply reveals and how it may leave.
 - `leakage`: the meter of what exact replies reveal about a scatter matrix.
 - `meter_reading`: the same for replies that are well apart, from small matrices alone.
+- `revealed_basis`: orthonormal bases of revealed directions.
 - `revealed_products`: what a reply reveals, as the meter counts it.
 - `privacy_terms`: the parameters of `Privacy`, and their rules.
 - `guarantee`: the `Statement` of a run's guarantee.

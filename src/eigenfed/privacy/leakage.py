@@ -22,21 +22,21 @@ from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.meter_reading import Reading, read_answers
 from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.revealed_basis import (
+    INDEPENDENT,
+    is_orthonormal,
+    normalise_columns,
+    orthonormalise,
+)
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
 _MAX_BASIS_BYTES = 256 << 20
 _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
 
-# Relative tolerances. A singular value above _INDEPENDENT is a direction of its own; below
-# _ROUNDING it is zero; a direction in between is "faint" and counted without joining the basis.
-_INDEPENDENT = 1e-10
-_ROUNDING = 1e-14
 _SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
 _ORTHOGONAL = 1e-10
 _FIRM = 1e-8
-_WELL_CONDITIONED = 1e-3
-_ORTHONORMAL = 1e-13
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,6 +75,10 @@ class Meter:
         Largest fraction of the variance revealed about rows prepared in one of those ways.
     entries : int
         How many entries of the scatter off its diagonal were revealed one by one.
+    features : str
+        Digest of the names of the features; empty if they are not known.
+    mixed : bool
+        Whether directions were revealed of other features of the same rows, which may overlap.
     clips : str
         Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
@@ -105,6 +109,8 @@ class Meter:
     other_variance: float = 0.0
     clips: str = ""
     entries: int = 0
+    features: str = ""
+    mixed: bool = False
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -178,6 +184,46 @@ class Meter:
             other_variance=settled.variance_fraction,
         )
 
+    def of_features(self, features: str, d: int) -> "Meter":
+        """Return the meter of the same rows for a study of some of their features.
+
+        Two sets of features may overlap, and then what is known of one tells something of the
+        other. Nothing is assumed to be known twice: ranks add up over sets, in whatever order they
+        take turns, and the variance that both determine together, which no completion of either
+        bounds, counts as all of it.
+
+        Parameters
+        ----------
+        features : str
+            Digest of the names of the features; empty if they are not known, as for arrays. A set
+            that is not known is taken for one of the same size.
+        d : int
+            Number of features.
+
+        Examples
+        --------
+        >>> meter = Meter.empty(4).answered(RevealedProducts(np.eye(4)[:, :1], np.eye(4)[:, :1], 4))
+        >>> other = meter.of_features("5d41", 4).of_features("7d79", 10)
+        >>> other.rank_fraction, other.variance_fraction
+        (0.1, 1.0)
+        """
+        if d == self.d and (not features or self.features in ("", features)):
+            return replace(self, features=features) if features else self
+        settled = self.settled()
+        rank = settled.size if self.whole else settled.basis.shape[1] + settled.settled_faint
+        entries = 0 if self.whole else RevealedEntries(self.entries).worth(self.size)
+        own = int(rank) + settled.uncounted + entries
+        return replace(
+            Meter.empty(d),
+            diagonal=self.diagonal,
+            means=self.means,
+            numbers=self.numbers,
+            clips=self.clips,
+            features=features,
+            mixed=self.mixed or own + self.other_rank > 0,
+            other_rank=own + self.other_rank,
+        )
+
     def raise_rank(self, rank: int) -> "Meter":
         """Return the meter with its rank raised to at least `rank`.
 
@@ -196,9 +242,10 @@ class Meter:
     def variance_fraction(self) -> float:
         """Fraction of the trace in the best completion of the revealed products.
 
-        It is 1 once the basis has reached its memory limit.
+        It is 1 once the basis has reached its memory limit, or if directions of other features were
+        revealed.
         """
-        if self.whole or self.uncounted:
+        if self.whole or self.uncounted or self.mixed:
             return 1.0
         if not (self.trace > 0 and self._own_rank):
             return self.other_variance
@@ -345,7 +392,7 @@ class Meter:
             return directions
         frame, triangle = np.linalg.qr(outside)
         left, sizes, right = np.linalg.svd(triangle)
-        hidden = sizes <= _INDEPENDENT
+        hidden = sizes <= INDEPENDENT
         if not hidden.any():
             return directions
         extra = ((frame @ left[:, hidden]) * sizes[hidden]) @ right[hidden] * lengths
@@ -360,7 +407,7 @@ class Meter:
         lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
         outside = self._outside(units / np.where(lengths > 0, lengths, 1.0))
         sizes = np.linalg.svd(outside, compute_uv=False)
-        added = int(np.count_nonzero(sizes > _INDEPENDENT))
+        added = int(np.count_nonzero(sizes > INDEPENDENT))
         return min(self.rank_fraction + added / self.size, 1.0)
 
     def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
@@ -389,8 +436,8 @@ class Meter:
             return self.settled_basis, self.settled_images, self.settled_faint
         own = [answer.in_rows_units() for answer in self.pending]
         directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
-        units, unit_images = _normalise_columns(directions, images)
-        if not self.settled_basis.shape[1] and _is_orthonormal(units):
+        units, unit_images = normalise_columns(directions, images)
+        if not self.settled_basis.shape[1] and is_orthonormal(units):
             return units, unit_images, self.settled_faint
         if self.settled_basis.shape[1]:
             known = self.settled_basis.T @ units
@@ -398,7 +445,7 @@ class Meter:
             again = self.settled_basis.T @ outside
             units = outside - self.settled_basis @ again
             unit_images = unit_images - self.settled_images @ (known + again)
-        added, transform, faint = _orthonormalise(units)
+        added, transform, faint = orthonormalise(units)
         return (
             np.hstack([self.settled_basis, added]),
             np.hstack([self.settled_images, unit_images @ transform]),
@@ -421,6 +468,10 @@ class Meter:
             scalars["clips"] = self.clips
         if self.entries:
             scalars["entries"] = self.entries
+        if self.features:
+            scalars["features"] = self.features
+        if self.mixed:
+            scalars["mixed"] = self.mixed
         if self.preparation or self.other_rank or self.other_variance:
             scalars |= {
                 "preparation": self.preparation,
@@ -444,44 +495,3 @@ class Meter:
         if not valid:
             raise DataError("The data are not a valid leakage meter. Restore the site's own copy.")
         return meter
-
-
-def _normalise_columns(directions: Array, images: Array) -> tuple[Array, Array]:
-    """Scale columns to norm 1, their images alike, and drop columns that are zero."""
-    lengths = np.sqrt(np.einsum("ij,ij->j", directions, directions))
-    if np.all(np.abs(lengths - 1.0) < 1e-9):
-        return directions, images
-    # Dividing by the largest entry first keeps the squares from overflowing or vanishing.
-    largest = np.abs(directions).max(axis=0, initial=0.0)
-    nonzero = largest > 0
-    units, unit_images = (x[:, nonzero] / largest[nonzero] for x in (directions, images))
-    lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
-    return units / lengths, unit_images / lengths
-
-
-def _is_orthonormal(units: Array) -> bool:
-    defect = units.T @ units
-    defect.flat[:: len(defect) + 1] -= 1.0
-    return bool(np.abs(defect).max(initial=0.0) < _ORTHONORMAL)
-
-
-def _orthonormalise(units: Array) -> tuple[Array, Array, int]:
-    """Return an orthonormal basis of the span of `units`, by Cholesky QR or, if needed, an SVD.
-
-    Returns
-    -------
-    basis : ndarray of shape (d, r)
-    transform : ndarray of shape (m, r)
-        ``units @ transform`` is the basis.
-    faint : int
-        Number of directions that are neither independent nor zero up to rounding.
-    """
-    gram = units.T @ units
-    if np.min(np.linalg.eigvalsh(gram), initial=1.0) > _WELL_CONDITIONED:
-        transform: Array = np.linalg.inv(np.linalg.cholesky(gram)).T
-        return units @ transform, transform, 0
-    frame, triangle = np.linalg.qr(units)
-    left, sizes, right = np.linalg.svd(triangle, full_matrices=False)
-    count = int(np.count_nonzero(sizes > _INDEPENDENT))
-    faint = int(np.count_nonzero(sizes > _ROUNDING)) - count
-    return frame @ left[:, :count], right[:count].T / sizes[:count], faint

@@ -159,6 +159,7 @@ def _cast_floats(array: npt.NDArray[Any], wire: str) -> npt.NDArray[Any]:
 REFUSAL_TEXTS: dict[str, str] = {
     **TEXTS,
     "malformed": "The message has a missing field, or one of the wrong shape or type.",
+    "length": "The message is longer than any that the study needs.",
     "closed": "The run is not open at the site: it was never opened with a study, or it was "
     "closed after too many refusals.",
     "restarted": "The site was restarted since the run was opened. Start a new run.",

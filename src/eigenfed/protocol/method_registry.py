@@ -87,13 +87,13 @@ def all_operations() -> dict[str, Op[Any, Any]]:
 
 def may_choose(study: Study, method: Method) -> bool:
     """Return whether "auto" may choose a method for a study."""
-    found = _candidates(study)
+    found = list_candidates(study)
     return method in found or (
         _may_fit(study) and any(candidate.may_become(method) for candidate in found)
     )
 
 
-def _candidates(study: Study) -> list[Method]:
+def list_candidates(study: Study) -> list[Method]:
     """Return the methods that "auto" chooses from, all with their default options."""
     if isinstance(study.privacy, Privacy):
         return [Covariance()] if study.scale else [Covariance(), Power()]
@@ -128,7 +128,7 @@ def choose_method(
     if isinstance(study.method, Method):
         is_usual = study.scale == GENOTYPE and study.method == Krylov()
         return study.method, "the default for genotypes" if is_usual else "requested by name"
-    found = _candidates(study)
+    found = list_candidates(study)
     if _may_fit(study):
         found = [_fit(method, shape) for method in found]
     allowed = [m for m in found if _is_allowed(m, shape, policies)]

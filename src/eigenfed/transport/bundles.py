@@ -29,6 +29,8 @@ COORDINATOR = "coordinator"
 _MARK = b"eigenfed bundle 1\n"
 _MOST_HEADER_BYTES = 1 << 16
 _SIGNATURE_DIGITS = 128
+MOST_START_BYTES = len(_MARK) + _MOST_HEADER_BYTES + _SIGNATURE_DIGITS + 2
+"""Length of what comes before a message, at most."""
 KINDS = ("open", "request", "reply", "refusal", "close")
 
 
@@ -202,8 +204,20 @@ def read_manifest(data: bytes) -> Manifest:
     >>> read_manifest(sign_bundle(message, Identity.generate(), **parties)).round
     3
     """
+    return read_start(data)[0]
+
+
+def read_start(data: bytes) -> tuple[Manifest, int]:
+    """Return the manifest of a bundle that begins with these bytes, and where its message begins.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read.
+    """
     try:
-        return Manifest.from_bytes(data[len(_MARK) : _find_end(data)])
+        end = _find_end(data)
+        return Manifest.from_bytes(data[len(_MARK) : end]), end + 1 + _SIGNATURE_DIGITS + 1
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise DataError("The data are not a bundle of this release.") from None
 

@@ -11,7 +11,9 @@ counts is the manifest. A file that was altered is reported once and otherwise i
 not come. Nothing is lost when a program ends: it finds the files when it is started again.
 """
 
+import hashlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +22,8 @@ from typing import NamedTuple
 
 from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError
-from eigenfed.transport.bundles import Bundle, Manifest
+from eigenfed.protocol.messages import MAX_BYTES
+from eigenfed.transport.bundles import MOST_START_BYTES, Bundle, Manifest, read_start
 from eigenfed.transport.local import Answering
 
 _log = logging.getLogger(__name__)
@@ -69,12 +72,17 @@ class BundleFolder:
         Created if it does not exist.
     suffix : str
         Of the files to read.
+    largest : callable, optional
+        Returns how many bytes a file may have now; a longer one is not read, and is reported once.
     """
 
-    def __init__(self, folder: Path, suffix: str) -> None:
+    def __init__(
+        self, folder: Path, suffix: str, largest: Callable[[], int] = lambda: MAX_BYTES
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
         self._suffix = suffix
+        self._largest = largest
         self._seen: dict[str, _Seen] = {}
 
     def read(self) -> Iterator[tuple[Path, Manifest]]:
@@ -90,7 +98,7 @@ class BundleFolder:
             stamp = status.st_mtime_ns, status.st_size
             known = self._seen.get(path.name)
             if known is None or known.stamp != stamp:
-                known = _Seen(stamp, _read_manifest(path))
+                known = _Seen(stamp, _read_manifest(path, self._largest()))
                 self._seen[path.name] = known
             return known.manifest
         except OSError:
@@ -98,12 +106,35 @@ class BundleFolder:
             return None
 
 
-def _read_manifest(path: Path) -> Manifest | None:
+def _read_manifest(path: Path, largest: int) -> Manifest | None:
     try:
-        return Bundle.from_bytes(path.read_bytes()).manifest
+        return Bundle.from_bytes(read_bounded(path, largest)).manifest
+    except FileTooLong as error:
+        _log.warning("%s", error)
     except DataError:
         _log.warning("%s is incomplete or was altered, and is ignored", path.name)
-        return None
+    return None
+
+
+class FileTooLong(OSError):
+    """A file is longer than a message may be, and was not read."""
+
+
+def read_bounded(path: Path, largest: int) -> bytes:
+    """Return the content of a file, unless it is longer than `largest` bytes.
+
+    Raises
+    ------
+    FileTooLong
+        Before any of it is read.
+    """
+    with open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest:
+            raise FileTooLong(
+                f"{path.name} has {size} bytes and may have at most {largest}: it is not read"
+            )
+        return file.read(size)
 
 
 class DropConnection:
@@ -118,15 +149,26 @@ class DropConnection:
         Set to give up waiting.
     wait : bool, default=True
         Whether to wait for replies; otherwise a reply that is not there means a lost site.
+    largest : int, optional
+        How many bytes a reply may have; the file of a longer one is not read.
     """
 
-    def __init__(self, drop: Path, site: str, stop: threading.Event, *, wait: bool = True) -> None:
+    def __init__(
+        self,
+        drop: Path,
+        site: str,
+        stop: threading.Event,
+        *,
+        wait: bool = True,
+        largest: int = MAX_BYTES,
+    ) -> None:
         self._site = site
         self._out = to_site(drop, site)
         self._out.mkdir(parents=True, exist_ok=True)
-        self._replies = BundleFolder(from_site(drop, site), _REPLY)
+        self._replies = BundleFolder(from_site(drop, site), _REPLY, lambda: largest)
         self._stop = stop
         self._wait = wait
+        self._largest = largest
 
     def answer(self, data: bytes) -> bytes:
         """Write a request, and return the reply when it is there.
@@ -138,12 +180,12 @@ class DropConnection:
         """
         bundle = Bundle.from_bytes(data)
         path = self._out / f"{name_bundle(bundle.manifest)}{_REQUEST}"
-        if not path.exists() or path.read_bytes() != data:
+        if not _holds(path, data):
             write_at_once(path, data)
         while True:
             for found, reply in self._replies.read():
                 if reply.answers == bundle.manifest.sha256:
-                    return found.read_bytes()
+                    return read_bounded(found, self._largest)
             if not self._wait or self._stop.wait(_POLL_S):
                 raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
 
@@ -153,7 +195,7 @@ class DropConnection:
         With `keep_result`, the file that brings the result stays: the site has not taken it yet.
         """
         _remove_run(self._out, _REQUEST, run, ("close",) if keep_result else ())
-        _remove_run(from_site(self._out.parent, self._site), _REPLY, run)
+        _remove_run(from_site(self._out.parent, self._site), _REPLY, run, largest=self._largest)
 
 
 class DropInbox:
@@ -166,13 +208,22 @@ class DropInbox:
     site : str
     answer : Answering
         Takes bundles, and returns bundles.
+    largest : callable, optional
+        Returns how many bytes a request may have now; the file of a longer one is not read.
     """
 
-    def __init__(self, drop: Path, site: str, answer: Answering) -> None:
-        self._requests = BundleFolder(to_site(drop, site), _REQUEST)
+    def __init__(
+        self,
+        drop: Path,
+        site: str,
+        answer: Answering,
+        largest: Callable[[], int] = lambda: MAX_BYTES,
+    ) -> None:
+        self._requests = BundleFolder(to_site(drop, site), _REQUEST, largest)
         self._out = from_site(drop, site)
         self._out.mkdir(parents=True, exist_ok=True)
         self._answer = answer
+        self._largest = largest
         self._done: set[str] = set()
 
     def answer_all(self) -> int:
@@ -186,7 +237,8 @@ class DropInbox:
             reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
             if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
                 continue
-            write_at_once(reply, self._answer.answer(path.read_bytes()))
+            request = read_bounded(path, self._largest())
+            write_at_once(reply, self._answer.answer(request))
             self._done.add(manifest.sha256)
             count += 1
         return count
@@ -212,14 +264,33 @@ def _order(manifest: Manifest) -> tuple[bool, bool, str, int]:
 
 
 def _answers(path: Path, asked: str) -> bool:
-    """Return whether a file is an intact reply to a request."""
+    """Return whether a file is an intact reply to a request; little of it is in memory."""
     try:
-        return Bundle.from_bytes(path.read_bytes()).manifest.answers == asked
+        with open(path, "rb") as file:
+            manifest, start = read_start(file.read(MOST_START_BYTES))
+            file.seek(start)
+            whole = hashlib.file_digest(file, "sha256").hexdigest()
     except (OSError, DataError):
+        return False
+    return manifest.answers == asked and manifest.sha256 == whole
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether a file has exactly this content."""
+    try:
+        return read_bounded(path, len(data)) == data
+    except OSError:
         return False
 
 
-def _remove_run(folder: Path, suffix: str, run: str, kept: tuple[str, ...] = ()) -> None:
-    for path, manifest in BundleFolder(folder, suffix).read():
+def _remove_run(
+    folder: Path,
+    suffix: str,
+    run: str,
+    kept: tuple[str, ...] = (),
+    *,
+    largest: int = MAX_BYTES,
+) -> None:
+    for path, manifest in BundleFolder(folder, suffix, lambda: largest).read():
         if manifest.run == run and manifest.kind not in kept:
             path.unlink(missing_ok=True)

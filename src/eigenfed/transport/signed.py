@@ -8,6 +8,8 @@ carrier      sees the bundles; can lose or repeat them
 ===========  ==================================================================================
 """
 
+import logging
+
 from eigenfed.errors import DataError, ProtocolError
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.messages import Message
@@ -19,6 +21,8 @@ from eigenfed.transport.bundles import (
     sign_bundle,
 )
 from eigenfed.transport.local import Answering
+
+_log = logging.getLogger(__name__)
 
 
 class SignedConnection:
@@ -112,11 +116,13 @@ class SignedSite:
         try:
             bundle = Bundle.from_bytes(data)
         except DataError:
+            _log.warning("a message was refused: it is damaged, or of another release")
             return self._reply(Message("refusal", "", -1, "malformed", {}).to_bytes(), "")
         manifest = bundle.manifest
         asked = hash_message(bundle.message)
         is_ours = (manifest.sender, manifest.recipient) == (COORDINATOR, self._here)
         if not is_ours or not bundle.is_signed_by(self._coordinator):
+            _log.warning("a message was refused: it is not signed by the coordinator for this site")
             refused = Message("refusal", manifest.run, manifest.round, "unsigned", {}).to_bytes()
             return self._reply(refused, asked)
         return self._reply(self._site.answer(bundle.message), asked)

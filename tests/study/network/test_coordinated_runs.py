@@ -4,7 +4,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -215,7 +215,9 @@ def test_an_answer_that_is_not_by_the_site_to_this_request_is_refused(
         network.run()
 
 
-def test_a_site_answers_nobody_but_its_coordinator(tmp_path: Path) -> None:
+def test_a_site_answers_nobody_but_its_coordinator(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     network = Network(tmp_path)
     seen: list[bytes] = []
 
@@ -228,13 +230,18 @@ def test_a_site_answers_nobody_but_its_coordinator(tmp_path: Path) -> None:
     message = Bundle.from_bytes(seen[-1]).message
     stranger = Identity.generate()
     site = network.sites["north"]
+    caplog.clear()
     forged = sign_bundle(message, stranger, sender=COORDINATOR, recipient=name_site("north"))
     to_others = next(d for d in seen if Bundle.from_bytes(d).manifest.recipient != "site north")
     for data, code in ((forged, "unsigned"), (to_others, "unsigned"), (b"noise", "malformed")):
         refused = Message.from_bytes(Bundle.from_bytes(site.answer(data)).message, "refusal")
         assert refused.label == code
-    before = len(site.ledger.events)
-    assert len(site.ledger.events) == before
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told == [
+        "a message was refused: it is not signed by the coordinator for this site",
+        "a message was refused: it is not signed by the coordinator for this site",
+        "a message was refused: it is damaged, or of another release",
+    ]
 
 
 def test_a_study_that_a_site_has_not_approved_or_withdrew_is_not_answered(tmp_path: Path) -> None:
@@ -391,6 +398,62 @@ def test_an_abandoned_run_is_forgotten_by_the_sites(tmp_path: Path) -> None:
     assert not network.run().resumed
 
 
+def replay_all(network: Network, site: str, earlier: list[bytes]) -> set[str]:
+    """Send a site what it was sent before, and return what came back: kinds and codes."""
+    replies = [Bundle.from_bytes(network.sites[site].answer(data)).message for data in earlier]
+    found = [Message.from_bytes(reply, "reply", "refusal") for reply in replies]
+    return {message.label if message.kind == "refusal" else "reply" for message in found}
+
+
+@pytest.mark.parametrize("study", ["secure = true\n", PRIVATE], ids=["secure", "private"])
+def test_a_site_that_was_away_forgets_an_abandoned_run_when_a_newer_one_is_opened(
+    study: str, tmp_path: Path
+) -> None:
+    network = Network(tmp_path, study=study)
+    sent: list[bytes] = []
+
+    def listen(name: str, answer: Answer, data: bytes) -> bytes:
+        if name == "south":
+            sent.append(data)
+        return answer(data)
+
+    network.carry = listen
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(3))
+    site = network.sites["south"]
+    (first,) = site.ledger.recall_names("data")
+    network.carry = lambda name, answer, data: b"" if name == "south" else answer(data)
+    network.coordinator().abandon_begun()
+    site.restart()
+    assert site.ledger.recall_names("data") == (first,), "it was away"
+    network.carry = lambda name, answer, data: answer(data)
+    second = network.run().run
+    assert site.ledger.recall_names("data") == (second,)
+    before = [event.kind for event in site.ledger.events]
+    assert replay_all(network, "south", sent) <= {"restarted", "closed", "forgotten"}
+    site.restart()
+    assert replay_all(network, "south", sent) <= {"restarted", "closed", "forgotten"}
+    after = [event.kind for event in site.ledger.events]
+    assert [kind for kind in after if kind.value != "refused"] == before
+
+
+def test_a_run_of_which_nothing_is_heard_is_forgotten_after_days(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    with pytest.raises(Killed):
+        network.run(callback=kill_at(0))
+    site = network.sites["south"]
+    assert site.service.end_idle() == 0
+    later = datetime.now(UTC) + timedelta(days=31)
+    site.service.ledger._clock = lambda: later
+    assert site.service.end_idle() == 1
+    assert site.ledger.recall_names("data") == ()
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "restarted")
+    network.coordinator().abandon_begun()
+    assert not network.run().resumed
+
+
 def test_withdrawing_a_study_ends_its_open_runs(tmp_path: Path) -> None:
     network = Network(tmp_path)
     with pytest.raises(Killed):
@@ -445,3 +508,55 @@ def test_two_studies_on_the_same_rows_share_one_leakage_meter(tmp_path: Path) ->
         assert stored is not None
         assert one.site.meter.rank == other.site.meter.rank == Meter.from_bytes(stored).rank
         assert one.site.meter.rank >= first.estimator.components_.shape[0]
+
+
+def change_study(network: Network, old: str, new: str) -> None:
+    """Let all sites approve another study on the same rows."""
+    file = network.parties.study.path
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new))
+    network.approve()
+
+
+FEWER = (
+    'features = ["age", "bmi", "hdl", "ldl", "sbp"]',
+    'features = ["ldl", "bmi", "sbp", "hdl"]',
+)
+AS_MANY = ('"sbp"]', '"weight"]')
+
+
+@pytest.mark.parametrize("change", [FEWER, AS_MANY], ids=["fewer", "as many"])
+def test_studies_of_other_features_of_the_same_rows_never_count_for_less(
+    change: tuple[str, str], tmp_path: Path
+) -> None:
+    network = Network(tmp_path, method="krylov", study="certify = false\n")
+    for name in NAMES:
+        file = tmp_path / name / "rows.csv"
+        first, *rows = file.read_text().splitlines()
+        more = [f"{row},{place % 7}" for place, row in enumerate(rows)]
+        file.write_text("\n".join([f"{first},weight", *more]) + "\n")
+        network.sites[name].restart()
+    known = [0]
+    for old, new in (("seed = 7", "seed = 8"), change, change[::-1], change):
+        network.run()
+        network.coordinator().abandon_begun()
+        stored = network.sites["north"].ledger.meter("data")
+        assert stored is not None
+        meter = Meter.from_bytes(stored)
+        known.append(meter.other_rank + meter.basis.shape[1])
+        change_study(network, old, new)
+    # The same study again reveals little; another set of features is counted in full.
+    assert known[2] >= known[1] >= 2
+    assert known[4] >= known[3] + 2 >= known[2] + 4
+    assert meter.mixed
+    assert meter.variance_fraction == 1.0
+    # Whether a limit on the variance holds cannot be told any more: refused without the rows.
+    site = tmp_path / "south" / "site.toml"
+    site.write_text(
+        site.read_text().replace("[policy]\n", "[policy]\nmax_variance_fraction = 0.9\n")
+    )
+    network.sites["south"].restart()
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("south", "leakage")
+    network.check_ledgers()

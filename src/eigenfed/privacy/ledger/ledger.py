@@ -20,12 +20,14 @@ the object fails, until a person has restored the file and restarted the site.
 """
 
 from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from itertools import takewhile
 
 from eigenfed.errors import DataError, Refusal
 from eigenfed.privacy.dp.accounting import check_delta
 from eigenfed.privacy.ledger.entries import Budget, Declared, ReplyKey, check_name, make_refusal
 from eigenfed.privacy.ledger.event_log import EventLog
-from eigenfed.privacy.ledger.events import Budgeted, Refused, Replied, Spent, Unsound
+from eigenfed.privacy.ledger.events import Budgeted, Refused, Replied, RunOpened, Spent, Unsound
 from eigenfed.privacy.ledger.ledger_interface import SiteLedger, Spending, refuse_with
 from eigenfed.privacy.ledger.ledger_state import LedgerState, Slot, Totals
 from eigenfed.privacy.ledger.run_memory import RememberedRun
@@ -322,6 +324,46 @@ class Ledger(EventLog, SiteLedger):
         with self._transaction(write=False):
             return self._file.memory.runs(dataset)
 
+    def list_superseded(self, dataset: str, run: str) -> tuple[str, ...]:
+        """Return the remembered runs of the study of `run` that were opened before it.
+
+        A coordinator has one run of a study at a time: the earlier ones are not resumed any more.
+
+        Examples
+        --------
+        >>> ledger = Ledger(None)
+        >>> terms = dict(study="5d", coordinator="7d", remember=(b"opening", b"secret"))
+        >>> [ledger.open_run("cohort", run, **terms) for run in ("run 1", "run 2")]
+        [True, True]
+        >>> ledger.list_superseded("cohort", "run 2")
+        ('run 1',)
+        """
+        with self._transaction(write=False) as state:
+            opened = state.runs(dataset)
+            last = opened.get(run)
+            if last is None:
+                return ()
+            remembered = set(self._file.memory.runs(dataset))
+            return tuple(
+                earlier
+                for earlier in takewhile(lambda name: name != run, opened)
+                if earlier in remembered and _has_origin_of(opened[earlier], last)
+            )
+
+    def list_idle(self, dataset: str, days: float) -> tuple[str, ...]:
+        """Return the remembered runs of which nothing was recorded for so many days."""
+        last: dict[str, str] = {}
+        for event in self.events:
+            run = getattr(getattr(event.what, "key", event.what), "run", None)
+            if run is not None:
+                last[run] = event.when
+        before = self._clock() - timedelta(days=days)
+        return tuple(
+            run
+            for run in self.recall_names(dataset)
+            if run in last and datetime.fromisoformat(last[run]) < before
+        )
+
     def forget_run(self, dataset: str, run: str) -> None:
         """Delete what is remembered of a run that has ended, and its stored replies."""
         with self._transaction(write=True):
@@ -352,6 +394,10 @@ class Ledger(EventLog, SiteLedger):
         """The data sets with events in the ledger."""
         with self._transaction(write=False) as state:
             return state.datasets
+
+
+def _has_origin_of(opened: RunOpened, other: RunOpened) -> bool:
+    return (opened.study, opened.coordinator) == (other.study, other.coordinator)
 
 
 def _awaits_reply(slot: Slot | None, what: Spent | Unsound) -> bool:

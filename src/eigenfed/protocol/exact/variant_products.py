@@ -41,7 +41,7 @@ from eigenfed.protocol.operations import (
 )
 from eigenfed.protocol.study import Study
 
-_TILE_PAIRS = 1 << 20
+TILE_PAIRS = 1 << 20
 """Most products in a reply, unless a single variant has more."""
 _LARGEST_COPIES = 2.0
 BLOCK = 128
@@ -119,7 +119,7 @@ def find_ends(study: Study, loci: Loci) -> Places:
 def find_tile_end(ends: Places, start: int) -> int:
     """Return the place after the last variant of the tile that begins at `start`."""
     pairs = np.cumsum(ends[start:] - np.arange(start, len(ends)) - 1)
-    return start + max(1, int(np.searchsorted(pairs, _TILE_PAIRS, side="right")))
+    return start + max(1, int(np.searchsorted(pairs, TILE_PAIRS, side="right")))
 
 
 def count_entries(ends: Places, start: int, terms: Terms) -> RevealedEntries:

@@ -77,6 +77,9 @@ class Site:
         Where replies are recorded and paid for. Without one, no noised reply leaves.
     dataset : str, default="data"
         The ledger's name for the rows.
+    features : str, default=""
+        Digest of the names of the features, by which the ledger's meter tells them from others of
+        the same rows; empty if all studies have the same.
     identity : Identity, optional
         The site's signing key, for secure aggregation.
     roster : Roster, optional
@@ -109,6 +112,7 @@ class Site:
         meter: Meter | None = None,
         ledger: SiteLedger | None = None,
         dataset: str = "data",
+        features: str = "",
         identity: Identity | None = None,
         roster: Roster | None = None,
         filtered: bool = False,
@@ -121,7 +125,8 @@ class Site:
         self._source = source
         self._policy = policy or Policy()
         self._records = Records(ledger, dataset, self._policy)
-        self.meter = meter or self._records.meter() or Meter.empty(source.d)
+        self._features, self._d = features, source.d
+        self.meter = meter or self._load_meter(Meter.empty(source.d))
         self._runs = OpenRuns(
             name,
             source,
@@ -206,7 +211,12 @@ class Site:
     def reload_meter(self) -> None:
         """Take the leakage meter from the ledger, which another gate of the site may have used."""
         with self._lock:
-            self.meter = self._records.meter() or self.meter
+            self.meter = self._load_meter(self.meter)
+
+    def _load_meter(self, otherwise: Meter) -> Meter:
+        """Return the ledger's meter, or another one if it has none, for the site's features."""
+        kept = self._records.meter() or otherwise
+        return kept.of_features(self._features, self._d) if self._features else kept
 
     def close_run(self, name: str) -> None:
         """Forget a run that has ended, with its secrets; its rounds are never answered again."""
@@ -366,6 +376,8 @@ class Site:
             raise refusal("invalid")
         if not self._policy.limits_leakage:
             return request, state, 0
+        if self.meter.mixed and self._policy.max_variance_fraction < 1.0:
+            raise refusal("leakage")
         self.meter = self.meter.settled()
         meter, own = run.meter_of(self.meter), 0
         if directions is not None:

@@ -23,6 +23,7 @@ from eigenfed.study.config.fields import (
     Name,
     NotNegative,
     Positive,
+    PositiveNumber,
     Relation,
     StepName,
     TomlFile,
@@ -299,6 +300,11 @@ class SiteFile(TomlFile, title="site.toml"):
     )
     """Folder in which this site finds requests and leaves replies, if the study has engine =
     "files". By default the folder that the coordinator has named.
+    """
+    run_days: PositiveNumber = Field(default=30.0, examples=[7.0])
+    """Days without a request after which the site ends a run between machines that is open, and
+    deletes the secret with which it could go on after a restart. A newer run of the same study ends
+    it at once.
     """
     share_scores: Flag = Field(default=False, examples=[True])
     """Whether the shared report may show each row of this site as a point. Not possible if the

@@ -18,6 +18,7 @@ People compare the fingerprints of what they send each other by another way, suc
 - `inviting`: the coordinator's steps of the exchange; `joining`: those of a site.
 - `study_terms`: what a study asks of a site, in words, and what the site's policy refuses.
 - `approvals`: the studies that a site has approved.
+- `run_method`: the method of a run; `message_limits`: how long its messages can be.
 - `engines`: how messages travel, at the coordinator and at a site.
 - `coordinator_run`: a run of a study, at the coordinator.
 - `site_service`: a site that answers the runs of approved studies.

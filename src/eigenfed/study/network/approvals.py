@@ -160,10 +160,14 @@ def find_approved(site: SiteFile, digest: str) -> StudyFile | None:
 
 def list_approved(site: SiteFile) -> list[Approval]:
     """Return the approved studies, by name and digest."""
-    names = sorted(path.stem for path in (site.network / APPROVED).glob("*.toml"))
-    found = ((digest, find_approved(site, digest)) for digest in names)
+    found = ((digest, find_approved(site, digest)) for digest in list_digests(site))
     approvals = [Approval(study, digest) for digest, study in found if study is not None]
     return sorted(approvals, key=lambda approval: (approval.study.name, approval.digest))
+
+
+def list_digests(site: SiteFile) -> list[str]:
+    """Return the digests of the approved studies, without reading them."""
+    return sorted(path.stem for path in (site.network / APPROVED).glob("*.toml"))
 
 
 def read_log(site: SiteFile) -> list[dict[str, Any]]:

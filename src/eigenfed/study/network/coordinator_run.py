@@ -25,25 +25,23 @@ from eigenfed.data.genotypes import Variants
 from eigenfed.data.loci import Loci
 from eigenfed.data.readers.plink import read_manifest
 from eigenfed.errors import EigenfedError, InputError, SiteLost
-from eigenfed.estimators.in_process import check_scaled, total_of
+from eigenfed.estimators.in_process import total_of
 from eigenfed.estimators.network_fit import take_outcome
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.resumable_run import RunOutcome
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.secagg.identity import Identity
-from eigenfed.protocol.component_count import count_per_request
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
-from eigenfed.protocol.method import Shape
-from eigenfed.protocol.method_registry import choose_method
 from eigenfed.protocol.pca import pca
-from eigenfed.protocol.study import Study, open_message
+from eigenfed.protocol.study import open_message
 from eigenfed.study.config import StudyFile
 from eigenfed.study.network.key_files import create_private_folder
 from eigenfed.study.network.results_sent import close_message
 from eigenfed.study.network.roster_file import NetworkRoster
+from eigenfed.study.network.run_method import choose_run_method
 from eigenfed.study.rehearsal import make_estimator
 from eigenfed.transport.engine import Callback
 from eigenfed.transport.local import Answering
@@ -56,8 +54,6 @@ _log = logging.getLogger(__name__)
 
 RUNS = "runs"
 _TAKEN = ("reply", "refusal")
-_ROWS_ASSUMED = 10_000
-"""Rows of the largest site, for the choice of a method, where the study does not tell."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +196,7 @@ class Coordinator:
         *,
         resumed: bool,
     ) -> CoordinatedRun:
-        study, reason = self._choose_method(len(sites))
+        study, reason = choose_run_method(self._file, len(sites))
         journal = RoundJournal(self._runs / f"{record.run}.jsonl")
         transport = RemoteTransport(
             {site: self._connections[site] for site in sites},
@@ -235,24 +231,6 @@ class Coordinator:
         """Return where the variants of the study lie, if its manifest has variants."""
         variants = read_study_variants(self._file)
         return None if variants is None else Loci.of(variants.chromosome, variants.position)
-
-    def _choose_method(self, sites: int) -> tuple[Study, str]:
-        study, expected = self._file.study, self._file.expected
-        rows = expected.rows if expected is not None and expected.rows else {}
-        largest = max(rows.values(), default=_ROWS_ASSUMED)
-        d = study.width(len(self._file.features))
-        shape = Shape(
-            rows=largest,
-            features=d,
-            components=count_per_request(study.components, min(largest * sites, d)),
-            sites=sites,
-            secure=study.masked,
-            certify=study.certify,
-        )
-        if study.privacy is not None:
-            check_scaled(study)
-        method, reason = choose_method(study, shape)
-        return study.with_method(method), reason
 
     def finish(self, run: CoordinatedRun, result: Mapping[str, bytes]) -> dict[str, str]:
         """Send the result to the sites, which forget the run; return those that did not take it.
@@ -294,8 +272,8 @@ class Coordinator:
     def _abandon(self, run: str, sites: tuple[str, ...]) -> None:
         """Remove a run that is not to be resumed, and let the sites forget it.
 
-        Nobody waits for that: a site that is away keeps what it needs to go on, until somebody
-        there withdraws the study.
+        Nobody waits for that: a site that is away forgets it when a newer run of the study is
+        opened, or after the days that its site file allows.
         """
         message = close_message(run, {})
         for site in sites:

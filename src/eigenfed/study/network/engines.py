@@ -9,8 +9,11 @@ from typing import Protocol
 
 from eigenfed.errors import InputError
 from eigenfed.study.config import SiteFile, StudyFile
+from eigenfed.study.network.message_limits import bound_reply
 from eigenfed.study.network.network_folder import SERVER_KIT, SITE_KIT
 from eigenfed.study.network.roster_file import NetworkRoster, find_drop
+from eigenfed.study.network.run_method import choose_run_method
+from eigenfed.transport.bundles import MOST_START_BYTES
 from eigenfed.transport.filedrop import DropConnection, DropInbox
 from eigenfed.transport.local import Answering
 
@@ -32,10 +35,11 @@ class FileCarrier:
     """Carries bundles as files in a drop folder."""
 
     def __init__(
-        self, drop: Path, sites: Sequence[str], stop: threading.Event, *, wait: bool
+        self, drop: Path, sites: Sequence[str], stop: threading.Event, *, wait: bool, largest: int
     ) -> None:
         self._connections = {
-            site: DropConnection(drop, site, stop, wait=wait) for site in sorted(sites)
+            site: DropConnection(drop, site, stop, wait=wait, largest=largest)
+            for site in sorted(sites)
         }
 
     def connect(self, site: str) -> Answering:
@@ -75,22 +79,32 @@ def open_carrier(
     ProtocolError
         If the engine does not start.
     """
+    largest = _bound_replies(study)
     if study.engine == "files":
         drop = None if study.network is None else study.network.drop
         if drop is None:
             raise InputError(f'{study.path}: engine = "files" requires drop below [network].')
-        yield FileCarrier(drop, study.sites, stop, wait=wait)
+        yield FileCarrier(drop, study.sites, stop, wait=wait, largest=largest)
     elif study.engine == "nvflare":
         from eigenfed.transport.nvflare.hub import NvflareHub
 
-        kit, home = folder / SERVER_KIT, folder / ENGINE_HOME
-        with NvflareHub(kit, sorted(study.sites), home=home, log=folder / ENGINE_LOG) as hub:
+        kit, home, log = folder / SERVER_KIT, folder / ENGINE_HOME, folder / ENGINE_LOG
+        with NvflareHub(kit, sorted(study.sites), home=home, log=log, largest=largest) as hub:
             yield hub
     else:
         raise InputError(
             f'{study.path}: engine = "{study.engine}" runs all sites in one process. Use eigenfed '
             'fit --study, or set engine = "nvflare" or "files".'
         )
+
+
+def _bound_replies(study: StudyFile) -> int:
+    """Return how many bytes a reply can have, whichever of the sites take part."""
+    if study.engine == "in_process":
+        return 0
+    counts = range(min(study.quorum, len(study.sites)), len(study.sites) + 1)
+    methods = {choose_run_method(study, count)[0].chosen for count in counts}
+    return MOST_START_BYTES + max(bound_reply(study, method) for method in methods)
 
 
 def wait_for_sites(
@@ -128,9 +142,23 @@ def wait_for_sites(
 
 
 def serve_site(
-    site: SiteFile, roster: NetworkRoster, answer: Answering, stop: threading.Event
+    site: SiteFile,
+    roster: NetworkRoster,
+    answer: Answering,
+    stop: threading.Event,
+    *,
+    largest: Callable[[], int],
 ) -> None:
     """Answer bundles at a site, on the engine of its network, until `stop` is set.
+
+    Parameters
+    ----------
+    site : SiteFile
+    roster : NetworkRoster
+    answer : Answering
+    stop : threading.Event
+    largest : callable
+        Returns how many bytes a bundle may have now; a longer one is not read.
 
     Raises
     ------
@@ -138,17 +166,19 @@ def serve_site(
         If the engine does not start.
     """
     if roster.engine == "files":
-        DropInbox(find_drop(site, roster), site.name, answer).serve(stop)
+        DropInbox(find_drop(site, roster), site.name, answer, largest).serve(stop)
         return
     from eigenfed.transport.nvflare.node import NvflareNode
 
-    home, log = site.network / ENGINE_HOME, site.network / ENGINE_LOG
-    with NvflareNode(site.network / SITE_KIT, answer.answer, home=home, log=log) as node:
+    kit, home, log = site.network / SITE_KIT, site.network / ENGINE_HOME, site.network / ENGINE_LOG
+    with NvflareNode(kit, answer.answer, home=home, log=log, largest=largest) as node:
         node.run(stop)
 
 
-def answer_once(site: SiteFile, roster: NetworkRoster, answer: Answering) -> int:
+def answer_once(
+    site: SiteFile, roster: NetworkRoster, answer: Answering, *, largest: Callable[[], int]
+) -> int:
     """Answer the requests that are in a site's drop folder now; return how many they were."""
     if roster.engine != "files":
         raise InputError('--once requires engine = "files". Drop it: the site stays up.')
-    return DropInbox(find_drop(site, roster), site.name, answer).answer_all()
+    return DropInbox(find_drop(site, roster), site.name, answer, largest).answer_all()

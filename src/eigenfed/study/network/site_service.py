@@ -23,14 +23,18 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.study import Opening
 from eigenfed.study.config import SiteFile, StudyFile
-from eigenfed.study.network.approvals import find_approved, list_approved
+from eigenfed.study.network.approvals import find_approved, list_approved, list_digests
+from eigenfed.study.network.message_limits import bound_request
 from eigenfed.study.network.results_sent import write_sent_result
 from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.scores import Rows
+from eigenfed.transport.bundles import MOST_START_BYTES
 
 _log = logging.getLogger(__name__)
 
 RESULTS = "results"
+_SHORT_BYTES = 2 << 20
+"""Length of a message that is always read: the opening of a study that is not approved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +100,7 @@ class SiteService:
         self._last: ServedStudy | None = None
         self._lock = threading.Lock()
         self._runs: dict[str, str] = {}
+        self._limits: dict[str, int] = {}
 
     def open_all(self) -> dict[str, str]:
         """Read the rows of all approved studies now, so that no refusal later depends on them.
@@ -123,6 +128,21 @@ class SiteService:
         """The site's ledger."""
         return self._ledger
 
+    def bound_request(self) -> int:
+        """Return how many bytes a bundle for this site can have, by the studies approved now."""
+        limits = [self._bound(digest) for digest in list_digests(self._file)]
+        return MOST_START_BYTES + max([_SHORT_BYTES, *limits])
+
+    def _bound(self, digest: str) -> int:
+        """Return how many bytes a message of a study can have; few if its copy cannot be read."""
+        if digest not in self._limits:
+            try:
+                study = find_approved(self._file, digest)
+            except (EigenfedError, OSError):
+                study = None
+            self._limits[digest] = _SHORT_BYTES if study is None else bound_request(study)
+        return self._limits[digest]
+
     def answer(self, data: bytes) -> bytes:
         """Answer one message, whose signature was verified."""
         try:
@@ -131,7 +151,7 @@ class SiteService:
             return Message("refusal", "", -1, "malformed", {}).to_bytes()
         with self._lock:
             try:
-                served = self._find(message)
+                served = self._find(message, len(data))
                 if message.kind == "close":
                     return self._close(message, served)
             except Refusal as refused:
@@ -140,10 +160,35 @@ class SiteService:
                 # Another study may have revealed more of the same rows meanwhile.
                 served.site.reload_meter()
                 self._last = served
-            return served.site.answer(data)
+            reply = served.site.answer(data)
+            if message.kind == "open":
+                self._end_superseded(message.run, served)
+            return reply
 
-    def _find(self, message: Message) -> ServedStudy:
-        """Return the study of a message's run, if it is approved."""
+    def _end_superseded(self, run: str, served: ServedStudy) -> None:
+        """End the runs of a study that another one replaces; their coordinator has given them up.
+
+        The ledger still knows them, so that nothing of them is ever answered again.
+        """
+        for earlier in self._ledger.list_superseded(self._file.dataset, run):
+            _log.info("run %s is ended: a newer run of the same study was opened", earlier)
+            served.site.close_run(earlier)
+            self._runs.pop(earlier, None)
+
+    def end_idle(self) -> int:
+        """End the runs of which nothing was heard for `SiteFile.run_days`; return their number."""
+        with self._lock:
+            idle = self._ledger.list_idle(self._file.dataset, self._file.run_days)
+            for run in idle:
+                _log.info("run %s is ended: nothing was heard of it for long", run)
+                for served in self._served.values():
+                    served.site.close_run(run)
+                self._ledger.forget_run(self._file.dataset, run)
+                self._runs.pop(run, None)
+        return len(idle)
+
+    def _find(self, message: Message, length: int) -> ServedStudy:
+        """Return the study of a message's run, if it is approved and has messages that long."""
         if message.kind == "open":
             digest = _read_digest(message)
         elif message.run in self._runs:
@@ -159,11 +204,14 @@ class SiteService:
             raise refusal("unapproved")
         self._runs[message.run] = digest
         try:
-            return self._serve(digest, study)
+            served = self._serve(digest, study)
         except (EigenfedError, OSError):
             # One code for every cause; the people at the site are told it at the start, or here.
             _log.exception("the rows of study %s cannot be opened", study.name)
             raise refusal("unready") from None
+        if length > self._bound(digest):
+            raise refusal("length")
+        return served
 
     def _serve(self, digest: str, study: StudyFile) -> ServedStudy:
         if digest not in self._served:
@@ -184,6 +232,7 @@ class SiteService:
             policy=site.policy,
             ledger=self._ledger,
             dataset=site.dataset,
+            features=asked.features,
             identity=self._identity if asked.masked else None,
             roster=self._roster.roster_of(asked.sites) if asked.masked else None,
             filtered=bool(site.where),

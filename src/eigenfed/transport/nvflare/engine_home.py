@@ -12,6 +12,10 @@ from eigenfed.transport.nvflare.hardening import STORAGE, is_of_site, read_site
 from eigenfed.transport.nvflare.warden import Ward
 
 _FOREIGN = ("NVFL", "FL_", "GRPC_")
+_OWN_MEMORY = 8 << 30
+"""Memory that FLARE may allocate in a process without any message, stacks of threads included."""
+_COPIES = 8
+"""Copies of a message that FLARE holds at most; four or five were seen."""
 
 
 def check_installed() -> None:
@@ -56,8 +60,24 @@ def prepare_home(kit: Path, home: Path) -> Path:
     return workspace
 
 
-def start_engine(kit: Path, workspace: Path, *, socket: Path, log: Path) -> Ward:
-    """Start FLARE's server or client, whichever the kit is for."""
+def bound_memory(message: int) -> int:
+    """Return how many bytes a process of FLARE may allocate, for messages of so many bytes.
+
+    FLARE puts messages together in memory before we see their length. Whoever sends it one that is
+    too long ends FLARE, which is started again, and not the machine.
+    """
+    return _OWN_MEMORY + _COPIES * message
+
+
+def start_engine(kit: Path, workspace: Path, *, socket: Path, log: Path, memory: int) -> Ward:
+    """Start FLARE's server or client, whichever the kit is for.
+
+    Parameters
+    ----------
+    kit, workspace, socket, log : Path
+    memory : int
+        Bytes that each of its processes may allocate.
+    """
     of_site = is_of_site(kit)
     role = "client" if of_site else "server"
     settings = ["secure_train=true", "org=eigenfed", "config_folder=config"]
@@ -75,4 +95,4 @@ def start_engine(kit: Path, workspace: Path, *, socket: Path, log: Path) -> Ward
         "PYTHONUNBUFFERED": "1",
         "OPENBLAS_NUM_THREADS": "1",
     }
-    return Ward(command, environment=environment, folder=workspace, log=log)
+    return Ward(command, environment=environment, folder=workspace, log=log, memory=memory)

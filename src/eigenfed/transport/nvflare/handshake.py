@@ -5,24 +5,29 @@ FLARE's own client retries in silence, whatever the reason.
 
 import socket
 import ssl
+import time
 from pathlib import Path
 
 from eigenfed.transport.nvflare.hardening import is_of_site, read_address
+
+TIMEOUT_S = 9.0
+"""How long it takes at most until people are told what is wrong."""
 
 
 class Unreachable(ConnectionError):
     """Nobody answers at the address of the server: it may be down, and come back."""
 
 
-def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
+def check_connection(kit: Path, *, timeout_s: float = TIMEOUT_S) -> None:
     """Connect to the server of a kit with its certificates, as the engine would, and hang up.
 
     Parameters
     ----------
     kit : Path
         A kit that is hardened. With the coordinator's own it checks the server from inside.
-    timeout_s : float, default=5.0
-        How long to wait for each of connection and answer.
+    timeout_s : float, default=9.0
+        How long all of it may take, in seconds: a server that is silent is one that cannot be
+        reached. Half of it is for connecting.
 
     Raises
     ------
@@ -37,8 +42,9 @@ def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
     context = ssl.create_default_context(cafile=startup / "rootCA.pem")
     context.set_alpn_protocols(["h2"])  # the server of gRPC speaks first, to those who speak it
     context.load_cert_chain(startup / f"{own}.crt", startup / f"{own}.key")
+    ends = time.monotonic() + timeout_s
     try:
-        plain = socket.create_connection((host, port), timeout_s)
+        plain = socket.create_connection((host, port), timeout_s / 2.0)
     except OSError as error:
         raise Unreachable(
             f"The coordinator at {host}:{port} cannot be reached ({_reason(error)}). Check the "
@@ -46,7 +52,9 @@ def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
         ) from error
     with plain:
         try:
+            plain.settimeout(_left_until(ends))
             with context.wrap_socket(plain, server_hostname=host) as secured:
+                secured.settimeout(_left_until(ends))
                 _await_verdict(secured)
         except ssl.SSLCertVerificationError as error:
             raise ConnectionError(
@@ -64,6 +72,10 @@ def check_connection(kit: Path, *, timeout_s: float = 5.0) -> None:
                 f"The coordinator at {host}:{port} does not answer ({_reason(error)}). Check the "
                 "address, and that eigenfed coordinate runs there."
             ) from error
+
+
+def _left_until(ends: float) -> float:
+    return max(ends - time.monotonic(), 0.001)
 
 
 def _await_verdict(secured: ssl.SSLSocket) -> None:

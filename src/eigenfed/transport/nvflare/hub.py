@@ -1,34 +1,42 @@
 """The coordinator's end: starts FLARE's server, and asks sites through it."""
 
 import logging
+import os
 import re
 import secrets
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from eigenfed.errors import InputError, ProtocolError
+from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.transport.local import Answering
-from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.transport.nvflare.engine_home import (
+    bound_memory,
+    check_installed,
+    prepare_home,
+    start_engine,
+)
 from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
 from eigenfed.transport.nvflare.warden import Ward
-from eigenfed.transport.nvflare.wire import Body, FrameSocket, Header, listen_at
+from eigenfed.transport.nvflare.wire import Body, FrameSocket, FrameTooLong, Header, listen_at
 
 logger = logging.getLogger(__name__)
 
 _PRESENT_S = 8.0
 _TOGETHER_S = 4.0
 _LAUNCH_S = 20.0
-_NOTICED_S = 7.0
 _REPEAT_S = 60.0
+_MOST_NOTICES = 256
 _START_S = 60.0
 _TICK_S = 0.25
 _RETRY_S = 2.0
 _UNKNOWN_CERTIFICATE = re.compile(r"Handshake failed.*CERTIFICATE_VERIFY_FAILED")
-_OTHER_NAME = re.compile(r"authenticated as '([\w-]+)' but claimed endpoint '([\w-]+)")
+_OTHER_NAME = re.compile(r"authenticated as '([\w-]{1,80})' but claimed endpoint '([\w-]{1,80})")
 
 
 class NvflareHub:
@@ -46,6 +54,8 @@ class NvflareHub:
         File that the output of the engine is appended to.
     silence_s : float, default=60.0
         A site of which nothing is heard for so long is lost. It starts when the hub does.
+    largest : int, optional
+        How many bytes a reply may have; a longer one is not read, and its site is lost.
     notice : callable, optional
         Takes a line for people: who was refused, what was restarted. By default it is logged.
 
@@ -65,6 +75,7 @@ class NvflareHub:
         home: Path,
         log: Path,
         silence_s: float = 60.0,
+        largest: int = MAX_BYTES,
         notice: Callable[[str], None] = logger.warning,
     ) -> None:
         check_installed()
@@ -72,7 +83,7 @@ class NvflareHub:
         if is_of_site(kit):
             raise ProtocolError(f"The kit {kit.name!r} is of a site. Name the coordinator's.")
         self._kit, self._home, self._log = kit, home, log
-        self._silence_s, self._notice = silence_s, notice
+        self._silence_s, self._largest, self._notice = silence_s, largest, notice
         self._noticed: dict[str, float] = {}
         self._changed = threading.Condition()
         self._sites = {name: _Site() for name in sites}
@@ -88,7 +99,7 @@ class NvflareHub:
         self._workspace = prepare_home(self._kit, self._home)
         self._listener = listen_at(self._socket)
         self._log.touch()
-        self._read_log = self._log.stat().st_size
+        self._read_log = self._log.stat().st_ino, self._log.stat().st_size
         self._server = self._start()
         self._begin(self._accept)
         try:
@@ -214,7 +225,13 @@ class NvflareHub:
         return thread
 
     def _start(self) -> Ward:
-        return start_engine(self._kit, self._workspace, socket=self._socket, log=self._log)
+        return start_engine(
+            self._kit,
+            self._workspace,
+            socket=self._socket,
+            log=self._log,
+            memory=bound_memory(self._largest * len(self._sites)),
+        )
 
     def _supervise(self) -> None:
         """Keep the server running, and a relay at every site that is connected."""
@@ -228,8 +245,7 @@ class NvflareHub:
                 waiting = sorted(
                     name
                     for name in self._connected & self._sites.keys()
-                    if not self._sites[name].is_present(now)
-                    and now - self._sites[name].launched > _LAUNCH_S
+                    if self._sites[name].needs_relay(now)
                 )
                 absent = self._sites.keys() - self._connected
             first = (first or now) if waiting else 0.0
@@ -249,27 +265,34 @@ class NvflareHub:
 
     def _follow_log(self) -> None:
         """Tell people what only the engine's log says: who was refused."""
-        with open(self._log, "rb") as file:
-            file.seek(self._read_log)
+        # The log begins again when it is long, and is not there for a moment.
+        with suppress(FileNotFoundError), open(self._log, "rb") as file:
+            number = os.fstat(file.fileno()).st_ino
+            place = self._read_log[1] if self._read_log[0] == number else 0
+            file.seek(place)
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                self._read_log += len(line)
-                text = line.decode("utf-8", "replace")
-                if _UNKNOWN_CERTIFICATE.search(text):
-                    self._tell(
-                        "A connection was refused: its certificate is not from this study's "
-                        "authority."
-                    )
-                elif found := _OTHER_NAME.search(text):
-                    self._tell(
-                        f"A connection was refused: it has the certificate of site {found[1]!r}, "
-                        f"and claimed to be {found[2]!r}."
-                    )
+                place += len(line)
+                self._read_line(line.decode("utf-8", "replace"))
+            self._read_log = number, place
+
+    def _read_line(self, text: str) -> None:
+        if _UNKNOWN_CERTIFICATE.search(text):
+            self._tell(
+                "A connection was refused: its certificate is not from this study's authority."
+            )
+        elif found := _OTHER_NAME.search(text):
+            self._tell(
+                f"A connection was refused: it has the certificate of site {found[1]!r}, and "
+                f"claimed to be {found[2]!r}."
+            )
 
     def _tell(self, text: str) -> None:
         now = time.monotonic()
         if now - self._noticed.get(text, float("-inf")) > _REPEAT_S:
+            if len(self._noticed) >= _MOST_NOTICES:
+                self._noticed.clear()
             self._noticed[text] = now
             self._notice(text)
 
@@ -304,15 +327,28 @@ class NvflareHub:
                     self._controllers.append(far)
                 self._changed.notify_all()
             while True:
-                self._take(far, *far.receive())
+                try:
+                    self._take(far, *far.receive(self._largest))
+                except FrameTooLong as found:
+                    self._take(far, self._refuse_long(found), b"")
         except (ConnectionError, KeyError, ValueError):
             self._lose(far)
+
+    def _refuse_long(self, found: FrameTooLong) -> Header:
+        """Tell people of a reply that is too long, and return it as one that failed."""
+        self._tell(
+            f"Site {found.header.get('site')!r} sent {found.size} bytes, which were not read: the "
+            f"study needs at most {self._largest}."
+        )
+        return {**found.header, "is": "failed"}
 
     def _take(self, far: FrameSocket, header: Header, body: Body) -> None:
         kind = header["is"]
         with self._changed:
             if kind == "connected":
                 self._connected = frozenset(header["sites"])
+                for name in self._connected & self._sites.keys():
+                    self._sites[name].seen = time.monotonic() - header["sites"][name]
                 for name in self._connected - self._sites.keys():
                     self._tell(f"Site {name!r} is connected, but is no site of this study.")
             elif (site := self._sites.get(header["site"])) is None:
@@ -323,10 +359,7 @@ class NvflareHub:
                 if header["key"] in site.awaited:
                     site.replies[header["key"]] = kind, bytes(body)
                 if kind == "unreached" and site.controller is far:
-                    # Its relay is dead, or will be heard of in a moment. Before there is another,
-                    # FLARE has to notice that the client is gone too, or it would wait for it.
-                    site.controller = None
-                    site.launched = time.monotonic() - _LAUNCH_S + _NOTICED_S
+                    site.lose()
             self._changed.notify_all()
 
     def _take_beat(self, far: FrameSocket, site: "_Site") -> None:
@@ -351,7 +384,7 @@ class NvflareHub:
                 self._controllers.remove(far)
             for site in self._sites.values():
                 if site.controller is far:
-                    site.controller, site.launched = None, float("-inf")
+                    site.lose()
             self._changed.notify_all()
         far.close()
 
@@ -364,11 +397,26 @@ class _Site:
     last_controller: FrameSocket | None = None
     heard: float = float("-inf")
     launched: float = float("-inf")
+    seen: float = float("-inf")
+    lost: float = float("-inf")
     awaited: set[str] = field(default_factory=set)
     replies: dict[str, tuple[str, bytes]] = field(default_factory=dict)
 
     def is_present(self, now: float) -> bool:
         return self.controller is not None and now - self.heard < _PRESENT_S
+
+    def needs_relay(self, now: float) -> bool:
+        """Whether a relay should be started there.
+
+        Not before FLARE's client was heard of since the last one was lost: if the client is gone
+        too, FLARE would wait for it.
+        """
+        waits = now - self.launched > _LAUNCH_S and self.seen > self.lost
+        return waits and not self.is_present(now)
+
+    def lose(self) -> None:
+        """Note that the relay is gone."""
+        self.controller, self.launched, self.lost = None, float("-inf"), time.monotonic()
 
 
 class _Connection:

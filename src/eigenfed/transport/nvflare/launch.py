@@ -44,16 +44,16 @@ class RelayLauncher(FLComponent):  # type: ignore[misc]
                 threading.Thread(target=work, args=(engine, hub), daemon=True).start()
 
     def _report(self, engine: Any, hub: FrameSocket) -> None:
-        """Tell the hub which sites are connected, until it is gone."""
+        """Tell the hub which sites are connected, and how long ago they were heard of."""
         with suppress(ConnectionError):
             while True:
                 now = time.time()
-                recent = {
-                    client.name
+                ages = {
+                    client.name: max(now - client.last_connect_time, 0.0)
                     for client in engine.get_clients()
-                    if now - client.last_connect_time < _RECENT_S
                 }
-                hub.send({"is": "connected", "sites": sorted(recent)})
+                recent = {name: age for name, age in sorted(ages.items()) if age < _RECENT_S}
+                hub.send({"is": "connected", "sites": recent})
                 time.sleep(_EVERY_S)
 
     def _launch(self, engine: Any, hub: FrameSocket) -> None:

@@ -1,17 +1,30 @@
 """The site's end: starts FLARE's client, and answers what comes through it."""
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from eigenfed.errors import ProtocolError
-from eigenfed.transport.nvflare.engine_home import check_installed, prepare_home, start_engine
+from eigenfed.protocol.messages import MAX_BYTES
+from eigenfed.transport.nvflare.engine_home import (
+    bound_memory,
+    check_installed,
+    prepare_home,
+    start_engine,
+)
 from eigenfed.transport.nvflare.handshake import Unreachable, check_connection
-from eigenfed.transport.nvflare.hardening import check_hardened, is_of_site, read_address
+from eigenfed.transport.nvflare.hardening import (
+    check_hardened,
+    is_of_site,
+    read_address,
+    read_site,
+)
 from eigenfed.transport.nvflare.warden import Ward
-from eigenfed.transport.nvflare.wire import FrameSocket, listen_at
+from eigenfed.transport.nvflare.wire import FrameSocket, FrameTooLong, listen_at
 
 logger = logging.getLogger(__name__)
 
@@ -19,7 +32,10 @@ _RETRY_S = 2.0
 _TICK_S = 0.25
 _HEARD_S = 12.0
 _PROBE_S = 5.0
+_FIRST_S = 30.0
 _STUCK_S = 120.0
+_HUNG_UP, _REGISTERED = b"CLIENT: finished connection", b"Successfully registered client"
+"""What FLARE's client logs when the server hangs up on it, which it does without a reason."""
 
 
 class NvflareNode:
@@ -36,6 +52,9 @@ class NvflareNode:
         Folder for what the engine writes; emptied at the start.
     log : Path
         File that the output of the engine is appended to.
+    largest : callable, optional
+        Returns how many bytes a request may have now; a longer one is not read. By default there
+        is no limit.
     notice : callable, optional
         Takes a line for people: what is wrong, what was restarted. By default it is logged.
 
@@ -54,6 +73,7 @@ class NvflareNode:
         *,
         home: Path,
         log: Path,
+        largest: Callable[[], int] = lambda: MAX_BYTES,
         notice: Callable[[str], None] = logger.warning,
     ) -> None:
         check_installed()
@@ -61,7 +81,7 @@ class NvflareNode:
         if not is_of_site(kit):
             raise ProtocolError(f"The kit {kit.name!r} is the coordinator's. Name the site's.")
         self._kit, self._answer, self._home, self._log = kit, answer, home, log
-        self._notice = notice
+        self._largest, self._notice = largest, notice
         self._answering = threading.Lock()
         self._heard = float("-inf")
         self._problem = "not started"
@@ -97,9 +117,15 @@ class NvflareNode:
                 stop.wait(_RETRY_S)
                 continue
             try:
+                self._log.touch()
+                self._begun_log = self._log.stat().st_ino, self._log.stat().st_size
                 workspace = prepare_home(self._kit, self._home)
                 self._client = start_engine(
-                    self._kit, workspace, socket=self._socket, log=self._log
+                    self._kit,
+                    workspace,
+                    socket=self._socket,
+                    log=self._log,
+                    memory=bound_memory(self._largest()),
                 )
             except OSError as error:
                 self._report(f"The client of FLARE cannot be started ({error.strerror}).")
@@ -118,6 +144,12 @@ class NvflareNode:
         while not stop.wait(_TICK_S):
             now = time.monotonic()
             quiet = now - max(begun, self._heard)
+            is_new = self._heard < begun and now - begun < _FIRST_S and not self._problem
+            if is_new and self._was_hung_up_on():
+                self._report(
+                    f"The coordinator hangs up on site {read_site(self._kit)!r}: it does not take "
+                    "a site of this name from here. Ask there whom the certificate is for."
+                )
             if not client.is_running():
                 self._report("The client of FLARE ended, and is started again.")
                 return
@@ -130,6 +162,19 @@ class NvflareNode:
                     check_connection(self._kit)
                 except ConnectionError:
                     return
+
+    def _was_hung_up_on(self) -> bool:
+        """Return whether the server hangs up on the client, which it has never registered."""
+        number, place = self._begun_log
+        with suppress(FileNotFoundError), open(self._log, "rb") as file:
+            file.seek(place if os.fstat(file.fileno()).st_ino == number else 0)
+            said = file.read()
+            if _HUNG_UP in said and _REGISTERED not in said:
+                # A server that was ended hangs up as well, and cannot be reached then.
+                with suppress(ConnectionError):
+                    check_connection(self._kit)
+                    return True
+        return False
 
     def state(self) -> str:
         """Return in a few words how things stand, to show to people."""
@@ -156,15 +201,26 @@ class NvflareNode:
         """Answer pings and requests of one connection, until it is closed."""
         try:
             while True:
-                header, data = far.receive()
-                if header["do"] == "ping":
-                    if header["heard"]:
-                        self._heard = time.monotonic()
-                    far.send({"is": "here"})
-                else:
-                    self._reply(far, bytes(data))
+                self._serve_one(far)
         except (ConnectionError, KeyError, ValueError):
             far.close()
+
+    def _serve_one(self, far: FrameSocket) -> None:
+        try:
+            header, data = far.receive(self._largest())
+        except FrameTooLong as found:
+            self._notice(
+                f"A message of {found.size} bytes was not read: the approved studies need at most "
+                f"{self._largest()}."
+            )
+            far.send({"is": "failure"})
+            return
+        if header["do"] == "ping":
+            if header["heard"]:
+                self._heard = time.monotonic()
+            far.send({"is": "here"})
+        else:
+            self._reply(far, bytes(data))
 
     def _reply(self, far: FrameSocket, data: bytes) -> None:
         try:

@@ -1,14 +1,19 @@
 """A process that ends with its parent, and takes everything below it along, however deep.
 
-``python -m eigenfed.transport.nvflare.warden COMMAND...`` runs a command until it ends, or until
-standard input is closed, which the kernel does when the parent is killed. Then every process that
-descends from the command is killed: FLARE starts job processes that outlive it otherwise. They are
-found because Linux hands orphans to the warden. Should the warden itself be killed, the command
-is killed by the kernel.
+``python -m eigenfed.transport.nvflare.warden LOG MEMORY COMMAND...`` runs a command until it ends,
+or until standard input is closed, which the kernel does when the parent is killed. Then every
+process that descends from the command is killed: FLARE starts job processes that outlive it
+otherwise. They are found because Linux hands orphans to the warden. Should the warden itself be
+killed, the command is killed by the kernel.
+
+The warden also bounds what the command takes: its output goes through the warden to a log that
+begins again when it is long, with the part before kept as ``<log>.1``; and no process of it
+allocates more than MEMORY bytes, unless that is 0.
 """
 
 import ctypes
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -16,9 +21,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _GRACE_S = 10.0
+_MOST_LOG_BYTES = 8 << 20
+_LONGEST_LINE = 1 << 16
 
 
 class Ward:
@@ -31,15 +39,23 @@ class Ward:
     folder : Path
         Working folder.
     log : Path
-        File that output is appended to.
+        File that output is appended to, and that begins again when it is long.
+    memory : int, default=0
+        Bytes that each of its processes may allocate; 0 sets no limit.
     """
 
     def __init__(
-        self, command: Sequence[str], *, environment: Mapping[str, str], folder: Path, log: Path
+        self,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str],
+        folder: Path,
+        log: Path,
+        memory: int = 0,
     ) -> None:
         with open(log, "ab") as output:
             self._warden = subprocess.Popen(
-                [sys.executable, "-m", __name__, *command],
+                [sys.executable, "-m", __name__, str(log.resolve()), str(memory), *command],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -87,16 +103,23 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def main(command: Sequence[str]) -> int:
-    """Be a warden: run the command, and return its exit code."""
+def main(words: Sequence[str]) -> int:
+    """Be a warden: run the command of these words, and return its exit code."""
+    log, memory, command = Path(words[0]), int(words[1]), words[2:]
+    if memory:
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
     prctl = ctypes.CDLL(None).prctl
     prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     child = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0),
     )
     threading.Thread(target=_end_with_parent, args=(child.pid,), daemon=True).start()
+    writer = threading.Thread(target=_write_log, args=(child.stdout, log), daemon=True)
+    writer.start()
     code = child.wait()
     while below := descendants(os.getpid()):
         for pid in below:
@@ -104,7 +127,19 @@ def main(command: Sequence[str]) -> int:
                 os.kill(pid, signal.SIGKILL)
         with suppress(ChildProcessError):
             os.waitpid(-1, 0)
+    writer.join(_GRACE_S)
     return abs(code)
+
+
+def _write_log(output: IO[bytes], log: Path, most: int = _MOST_LOG_BYTES) -> None:
+    """Append output to a log, of which two parts of at most so many bytes are kept."""
+    while line := output.readline(_LONGEST_LINE):
+        # The command must not wait for a disk that is full.
+        with suppress(OSError):
+            if log.exists() and log.stat().st_size + len(line) > most:
+                log.replace(log.with_name(f"{log.name}.1"))
+            with open(log, "ab") as file:
+                file.write(line)
 
 
 def _end_with_parent(child: int) -> None:

@@ -27,6 +27,21 @@ _BY_DESCRIPTOR = 1 << 20
 _LONGEST_PATH = 100
 
 
+class FrameTooLong(ConnectionError):
+    """A frame whose body is longer than was allowed. It was not read; the next frame can be.
+
+    Attributes
+    ----------
+    header : dict
+    size : int
+        Length of the body, in bytes.
+    """
+
+    def __init__(self, header: Header, size: int) -> None:
+        super().__init__(f"A frame of {size} bytes was not read.")
+        self.header, self.size = header, size
+
+
 class FrameSocket:
     """A connected Unix socket that frames are sent through and received from.
 
@@ -56,8 +71,12 @@ class FrameSocket:
             for file in files:
                 os.close(file)
 
-    def receive(self) -> tuple[Header, bytearray | memoryview]:
-        """Wait for a frame; a large body is a read-only view."""
+    def receive(self, largest: int = _LARGEST_BODY) -> tuple[Header, bytearray | memoryview]:
+        """Wait for a frame; a large body is a read-only view.
+
+        A body of more than `largest` bytes, and of more than a megabyte, raises `FrameTooLong`
+        before any of it is read.
+        """
         lengths, files = self._read_start()
         try:
             head_size, body_size = _LENGTHS.unpack(lengths)
@@ -70,6 +89,8 @@ class FrameSocket:
                 raise ConnectionError("The other end of the socket does not send frames.")
             header = json.loads(self._read(head_size))
             if by_descriptor:
+                if body_size > largest:
+                    raise FrameTooLong(header, body_size)
                 if os.fstat(files[0]).st_size != body_size:
                     raise ConnectionError("The other end of the socket sent part of a frame.")
                 return header, memoryview(mmap.mmap(files[0], body_size, prot=mmap.PROT_READ))
