@@ -69,6 +69,12 @@ def pca(
     >>> next(pca(Study(("a",), 2, "covariance"), rng=np.random.default_rng(0))).op
     'moments'
     """
+    if isinstance(study.method, Method) and study.method.merges_streams():
+        raise InputError(
+            study.method.as_argument(),
+            " merges summaries that sites send when they have them, not rows",
+            remedy="Use eigenfed coordinate, or merge them here with Summary.merge.",
+        )
     if isinstance(study.privacy, Published):
         return (yield from published_pca(study, rng=rng))
     if isinstance(study.privacy, Privacy):

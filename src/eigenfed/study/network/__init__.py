@@ -20,7 +20,9 @@ People compare the fingerprints of what they send each other by another way, suc
 - `approvals`: the studies that a site has approved.
 - `engines`: how messages travel, at the coordinator and at a site.
 - `coordinator_run`: a run of a study, at the coordinator.
+- `summary_collection`: the coordinator of a study that merges streams, or a region.
 - `site_service`: a site that answers the runs of approved studies.
+- `stream_releases`: which summaries of its stream a site sends, and when.
 - `results_sent`: the result that the sites get at the end.
 - `network_facts`: what a network folder holds.
 """
