@@ -83,6 +83,8 @@ def test_a_courier_brings_a_summary_in_one_journey(tmp_path: Path) -> None:
     done = run_command(*words)
     assert done.exit_code == 0, done.stderr
     assert "2 components of 60 rows x 5 features at 3 sites, by merge" in done.stdout
+    page = (tmp_path / "result" / "report.html").read_text()
+    assert "It follows from what the summaries left out" in page
     # The next request went out with the result, and nothing has come since.
     travel(*NAMES)
     assert "No newer summary has come" in run_command(*words, "--force").stdout

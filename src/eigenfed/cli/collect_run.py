@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from eigenfed.cli.output import CommandResult, Console
 from eigenfed.cli.tables import fit_text, judge_facts
-from eigenfed.errors import NOISE
+from eigenfed.errors import NOISE, EigenfedError, SiteRefused
 
 if TYPE_CHECKING:
     from eigenfed.linalg.summary import Summary
     from eigenfed.study.network.engines import Carrier
     from eigenfed.study.network.summary_collection import Arrival, SummaryCollection
     from eigenfed.transport.engine import Callback
+    from eigenfed.transport.rounds import RoundRecord
 
 _POLL_S = 2.0
 _RETRY_S = 30.0
@@ -28,6 +29,7 @@ _GRACE_S = 5.0
 _DELIVERY_S = 20.0
 """Time for sites to take the last result."""
 _TICK_S = 0.2
+_OP = "summarise_stream"
 
 Write = Callable[["SummaryCollection"], tuple[dict[str, Any], "Summary"]]
 
@@ -78,13 +80,13 @@ class Collecting:
         self._ended: set[str] = set()
         self._taken = {site: threading.Event() for site in sites}
         self._closing: list[threading.Thread] = []
+        self._refused: Arrival | None = None
         self._facts: dict[str, Any] | None = None
-        self._results = self._shown = 0
+        self._shown: tuple[RoundRecord, ...] = ()
+        self._results = 0
 
     def take_waiting(self) -> CommandResult:
         """Take the summaries that have come by files, and leave the next requests."""
-        from eigenfed.errors import SiteRefused
-
         arrived = []
         for site in self._sites:
             try:
@@ -96,7 +98,7 @@ class Collecting:
                 continue
             self._clear(arrival)
             if arrival.code != "used_up":
-                raise SiteRefused(site, arrival.code, "summarise_stream", 0)
+                raise SiteRefused(site, arrival.code, _OP, 0)
         self._take(arrived)
         self._join_closing()
         for arrival in arrived:
@@ -111,7 +113,13 @@ class Collecting:
             return
 
     def run(self, *, follow: bool) -> CommandResult:
-        """Ask all sites, and write results: until all have answered, or with `follow` stopped."""
+        """Ask all sites, and write results: until all have answered, or with `follow` stopped.
+
+        Raises
+        ------
+        SiteRefused
+            If a site refuses to send any, without `follow`.
+        """
         asking = [
             threading.Thread(target=self._ask, args=(site, follow), daemon=True)
             for site in self._sites
@@ -122,6 +130,9 @@ class Collecting:
             until = time.monotonic() + _GRACE_S
             while not self._stop.wait(_TICK_S):
                 self._take(self._collect())
+                if self._refused is not None:
+                    self._stop.set()
+                    raise SiteRefused(self._refused.site, self._refused.code, _OP, 0)
                 if follow and self._ended >= set(self._sites):
                     self._console.note("All sites have sent as many summaries as the study allows.")
                     break
@@ -152,8 +163,6 @@ class Collecting:
 
     def _ask(self, site: str, follow: bool) -> None:
         """Ask one site, again and again with `follow`, until all is over."""
-        from eigenfed.errors import EigenfedError
-
         while not self._stop.is_set():
             try:
                 arrival = self._collection.ask(site)
@@ -168,6 +177,9 @@ class Collecting:
                 self._clear(arrival)
             if arrival.code == "used_up":
                 self._ended.add(site)
+                return
+            if arrival.code not in ("", "waiting") and not follow:
+                self._refused = arrival
                 return
             if arrival.code:
                 self._wait_after(arrival)
@@ -224,9 +236,10 @@ class Collecting:
         self._console.note(f"Result {self._results}: {summary.n:,.0f} rows of {names}.")
         if self._callback is not None:
             rounds = self._collection.rounds
-            for record in rounds[self._shown :]:
-                self._callback(record)
-            self._shown = len(rounds)
+            for record in rounds:
+                if record not in self._shown:
+                    self._callback(record)
+            self._shown = rounds
 
     def _close(self, arrival: "Arrival", files: dict[str, bytes]) -> None:
         missed = self._collection.close(arrival, files)

@@ -37,6 +37,11 @@ class SummarizedRows:
         """The weight of the rows, rounded down, and the number of features."""
         return int(self.summary.n), self.summary.d
 
+    @property
+    def size(self) -> int:
+        """Number of numbers that the summary holds."""
+        return self.summary.vt.size + self.summary.s.size + self.summary.d
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the summary's bytes, in hexadecimal."""

@@ -15,6 +15,7 @@ from eigenfed.protocol.exact.by_site import request_levels
 from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.exact.own_means import WeightsRequest
 from eigenfed.protocol.exact.preparation import collect_preparation
+from eigenfed.protocol.exact.stream_summary import merge_streams
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
@@ -69,17 +70,13 @@ def pca(
     >>> next(pca(Study(("a",), 2, "covariance"), rng=np.random.default_rng(0))).op
     'moments'
     """
-    if isinstance(study.method, Method) and study.method.merges_streams():
-        raise InputError(
-            study.method.as_argument(),
-            " merges summaries that sites send when they have them, not rows",
-            remedy="Use eigenfed coordinate, or merge them here with Summary.merge.",
-        )
     if isinstance(study.privacy, Published):
         return (yield from published_pca(study, rng=rng))
     if isinstance(study.privacy, Privacy):
         found = yield from private_pca(study, rng=rng, total=total)
         found = replace(found, preparation=Preparation(study.prepare))
+    elif study.chosen.merges_streams():
+        return (yield from merge_streams(study))
     elif study.split == "features":
         if rows is None:
             raise InputError("split='features' requires the number of rows. Pass rows.")

@@ -5,6 +5,7 @@ from typing import Any
 
 from eigenfed.protocol.method import all_methods
 from eigenfed.protocol.private.noise_verdict import judge_noise
+from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
 from eigenfed.report.page_elements import (
@@ -31,7 +32,6 @@ from eigenfed.report.wording import (
     number,
     percent,
     size,
-    small_angle,
     things,
 )
 
@@ -70,40 +70,6 @@ def judge_variance(report: Report) -> PageVerdict:
     )
     value = "unknown" if cumulative is None else percent(min(cumulative, 1.0))
     return PageVerdict("Variance explained", value, words, "plain")
-
-
-def judge_accuracy(report: Report) -> PageVerdict:
-    """Return whether the components have converged, and how accurate they are."""
-    certificate, k = report.facts["certificate"], report.facts["k"]
-    if certificate is None or report.converged is None:
-        words = "No certificate was computed, so the accuracy of the components is unknown."
-        return PageVerdict("Accuracy", "not certified", words, "look")
-    private = report.facts["privacy"] is not None
-    bound = certificate["angle_bound"]
-    if report.converged < k:
-        words = (
-            f"{k - report.converged} of {things(k, 'component')} did not reach the tolerance of "
-            f"{report.facts['asked']['tol']:g} degrees. Components of nearly equal variance never "
-            "do: only their span is determined. Otherwise allow more rounds, or request fewer "
-            "components."
-        )
-        if bound is None:
-            words = f"Not certified: there is no bound on the angle. {words}"
-        return PageVerdict("Accuracy", "not converged", words, "look")
-    if bound is None:
-        words = (
-            f"Not certified: all components converged"
-            f"{' on the matrix with noise' if private else ''}, but the next eigenvalue is too "
-            "close for a bound on the angle: the last component may mix with the next."
-        )
-        return PageVerdict("Accuracy", "converged, no bound", words, "look")
-    basis = describe_basis(certificate["failure"])
-    within = f"The components are within {small_angle(bound)} ({basis}) of those of"
-    if private:
-        effect = "is estimated below" if report.facts["signal"] else "is unknown"
-        words = f"{within} the matrix with noise. How far noise has moved them {effect}."
-        return PageVerdict("Accuracy", "converged, with noise", words, "plain")
-    return PageVerdict("Accuracy", "converged", f"{within} all rows in one table.", "good")
 
 
 def judge_signal(report: Report) -> PageVerdict:

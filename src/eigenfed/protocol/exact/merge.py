@@ -253,6 +253,10 @@ class Merge(Method):
         """Return the cost of the summaries, of which the coordinator holds one for each site."""
         width = self.width(shape.components, shape.features)
         wide, block = shape.column_bytes(width), block_bytes(shape)
+        if self.merges_streams():
+            numbers, merging = float(shape.features) * (width + 1), (6.0 + 1.7 * shape.sites) * wide
+            merging_s = time_lanczos(shape.features, width, width) * shape.sites
+            return Cost(0, width, numbers, 2.0 * wide, merging, 0.0, merging_s)
         return Cost(
             1 + 2 * bool(shape.certify),
             2 * width,

@@ -6,10 +6,10 @@ coordinator  from each site alone: weight, mean, the leading singular values and
 site         nothing but the study; its number of directions follows from the study
 ===========  ==================================================================================
 
-There is one request, which the site answers when its stream has grown enough
-(`eigenfed.study.network.stream_releases`), and a run of its own for each summary. The coordinator
-merges the newest summaries of all sites (`eigenfed.protocol.exact.tree.Region`), whenever one of
-them has come. Nobody waits for anybody, and a region whose result is a summary is a site upstream.
+There is one request, and between machines a run of its own for each summary, which a site answers
+when its stream has grown enough (`eigenfed.study.network.stream_releases`). The coordinator merges
+the newest summaries of all sites (`eigenfed.protocol.exact.tree.Region`) whenever one of them has
+come. Nobody waits for anybody, and a region whose result is a summary is a site upstream.
 """
 
 import math
@@ -27,11 +27,14 @@ from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Certificate, Decomposition
+from eigenfed.protocol.exact.tree import Region, RegionReport
 from eigenfed.protocol.messages import Message, pack, unpack
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from eigenfed.protocol.study import Opening, Study, open_message
 
+_INSIDE = 2
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 """Error of merged scatters by rounding, relative to their trace."""
 
@@ -187,6 +190,43 @@ def read_stream_summary(site: str, reply: StreamSummaryReply, rank: int, d: int)
             "same release and features everywhere."
         )
     return summary
+
+
+def start_region(study: Study, d: int) -> Region:
+    """Return the region that merges the summaries of a study's sites.
+
+    It keeps twice as many directions as each site sends, so that truncation is negligible.
+    """
+    return Region(study.name, min(_INSIDE * study.chosen.width(study.k, d), d))
+
+
+def report_stream(study: Study, site: str, reply: StreamSummaryReply, d: int) -> RegionReport:
+    """Return the report of a site for the region, from its reply.
+
+    Raises
+    ------
+    ProtocolError
+        If the reply is not a summary of d features.
+    """
+    summary = read_stream_summary(site, reply, study.chosen.width(study.k, d), d)
+    # Two summaries of a stream differ by two rows at least, so that the weight is a version.
+    return RegionReport(site, max(int(summary.n), 1), summary)
+
+
+def merge_streams(study: Study) -> Protocol[Decomposition]:
+    """Request one summary of every site's stream, and return the components of their merge."""
+    replies = yield from call_each(Call(StreamSummaryRequest()))
+    d = max(len(reply.mean) for reply in replies.values())
+    region = start_region(study, d)
+    for site, reply in replies.items():
+        region.receive(report_stream(study, site, reply, d))
+    return decompose_stream(study, region.summary())
+
+
+def decompose_stream(study: Study, summary: Summary) -> Decomposition:
+    """Return the components of a merged summary, as a study asks for them."""
+    certify = study.certify is not False
+    return decompose_summary(summary, study.k, tol=study.tol, certify=certify)
 
 
 def decompose_summary(summary: Summary, k: int, *, tol: float, certify: bool) -> Decomposition:

@@ -28,16 +28,16 @@ from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import Call, read_reply
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.merge import Merge
 from eigenfed.protocol.exact.stream_summary import (
     ASK,
     StreamSummaryRequest,
     ask_message,
-    decompose_summary,
-    read_stream_summary,
+    decompose_stream,
+    report_stream,
+    start_region,
     summarise_stream,
 )
-from eigenfed.protocol.exact.tree import Region, RegionReport
+from eigenfed.protocol.exact.tree import RegionReport
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
 from eigenfed.study.config import StudyFile
@@ -53,8 +53,6 @@ from eigenfed.transport.run_account import Leakage
 from eigenfed.transport.signed import SignedConnection
 
 SUMMARIES = "summaries"
-_INSIDE = 2
-"""The merged summary keeps so many times as many directions as each site sends."""
 
 
 @dataclass(frozen=True)
@@ -103,12 +101,11 @@ class SummaryCollection:
         connect: Callable[[str], Answering],
     ) -> None:
         check_members(study, roster, identity)
-        if not isinstance(study.method, Merge) or not study.merges_streams:
+        if not study.merges_streams:
             raise InputError(f"{study.path}: method has no max_summaries. Add it to merge streams.")
         self._file = study
         self._identity = identity
         self._d = len(study.features)
-        self._sent_rank = study.method.width(study.study.k, self._d)
         self._lock = threading.Lock()
         self._folder = folder / SUMMARIES / study.study.digest[:16]
         create_private_folder(folder / SUMMARIES)
@@ -120,7 +117,7 @@ class SummaryCollection:
             )
             for site in sorted(study.sites)
         }
-        self._region = Region(study.name, min(_INSIDE * self._sent_rank, self._d))
+        self._region = start_region(study.study, self._d)
         for site in self._connections:
             path = self._path(site, "report")
             if path.exists():
@@ -162,11 +159,9 @@ class SummaryCollection:
                 self.forget(site)
             return Arrival(site, run, answer.label)
         reply = read_reply(Call(StreamSummaryRequest()), site, answer.arrays)
-        summary = read_stream_summary(site, reply, self._sent_rank, self._d)
+        report = report_stream(self._file.study, site, reply, self._d)
         shapes = {name: array.shape for name, array in answer.arrays.items()}
         left = Egress(run, 0, ASK, summarise_stream.release, shapes, len(data), "")
-        # Weights of two summaries of a stream differ by two rows at least.
-        report = RegionReport(site, int(summary.n), summary)
         with self._lock:
             is_new = self._region.receive(report)
             if is_new:
@@ -219,9 +214,7 @@ class SummaryCollection:
             sites = self._region.leaves
             summary = self._region.summary()
             rounds, left = self._journal.rounds, self._journal.list_egress(sites)
-        found = decompose_summary(
-            summary, study.k, tol=study.tol, certify=study.certify is not False
-        )
+        found = decompose_stream(study, summary)
         leakage = _estimate_leakage(found, left)
         names = tuple(map(str, self._file.features))
         estimator = take_outcome(
@@ -251,12 +244,21 @@ class SummaryCollection:
         return path.read_text("ascii")
 
     def _write_down(self, site: str, left: Egress, sent: int, received: int) -> None:
-        """Add an exchange to the journal, unless a crash has come between it and the report."""
-        known = self._journal.list_egress((site,))[site]
-        if left.run not in {entry.run for entry in known}:
-            place = len(self._journal.rounds)
-            record = RoundRecord(place, ASK, {site: sent}, {site: received})
-            self._journal.add(record, {site: (left,)})
+        """Add an exchange to the journal, unless a crash has come between it and the report.
+
+        The first summaries of all sites are the first round, and so on.
+        """
+        known = self._journal.list_egress(tuple(self._connections))
+        if left.run in {entry.run for entry in known[site]}:
+            return
+        place, rounds = len(known[site]), self._journal.rounds
+        others = {
+            name: (entries[place],) for name, entries in known.items() if len(entries) > place
+        }
+        down, up = {site: sent}, {site: received}
+        if place < len(rounds):
+            down, up = rounds[place].sent | down, rounds[place].received | up
+        self._journal.add(RoundRecord(place, ASK, down, up), others | {site: (left,)})
 
 
 def _estimate_leakage(found: Decomposition, left: Mapping[str, tuple[Egress, ...]]) -> Leakage:
