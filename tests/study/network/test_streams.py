@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.leakage import Meter
 from eigenfed.protocol.exact.stream_summary import ask_message
 from eigenfed.protocol.messages import Message
+from eigenfed.protocol.study import open_message
 from eigenfed.study.config import read_site, read_study
 from eigenfed.study.network.approvals import approve_study
 from eigenfed.study.network.key_files import read_identity
@@ -116,6 +118,48 @@ def test_a_hostile_coordinator_gets_no_state_between_two_releases(network: Strea
                 assert answer.label == "waiting"
     assert replies == {b"".join(first.arrays[key].tobytes() for key in sorted(first.arrays))}
     assert {version for version, _ in network.released("north")} == {1}
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"known": None}, "malformed"),
+        ({"known": np.zeros((2, 2))}, "malformed"),
+        ({"more": np.zeros(1)}, "malformed"),
+        ({"signature": np.zeros(64, np.uint8)}, "unsigned"),
+        ({"coordinator": np.zeros(32, np.uint8)}, "unsigned"),
+        ({"method": np.frombuffer(b'{"name": "auto"}', np.uint8)}, "unsigned"),
+        ({"study": np.zeros(9, np.uint8)}, "unapproved"),
+    ],
+)
+def test_a_request_that_was_changed_reaches_no_row(
+    change: dict[str, Any], code: str, network: StreamNetwork
+) -> None:
+    study = network.parties.study
+    identity = read_identity(coordinator_folder(study) / "coordinator.key")
+    message = Message.from_bytes(ask_message("run", study.study, identity, known=0.0), "request")
+    arrays = {name: array for name, array in (message.arrays | change).items() if array is not None}
+    data = Message("request", "run", 0, message.label, arrays).to_bytes()
+    answer = Message.from_bytes(network.sites["north"].service.answer(data), "reply", "refusal")
+    assert (answer.kind, answer.label) == ("refusal", code)
+    assert network.released("north") == []
+    assert ask_directly(network, "north", "run").kind == "reply"
+
+
+def test_a_run_that_is_opened_by_hand_gets_no_other_summary(network: StreamNetwork) -> None:
+    study = network.parties.study
+    identity = read_identity(coordinator_folder(study) / "coordinator.key")
+    service = network.sites["north"].service
+    opening = open_message("run", study.study, study.study.chosen, identity)
+    assert Message.from_bytes(service.answer(opening), "refusal").label == "few_rows"
+    first = ask_directly(network, "north", "first")
+    network.grow("north", 25)
+    assert Message.from_bytes(service.answer(opening), "reply").label == "open"
+    bare = Message("request", "run", 0, "summarise_stream", {}).to_bytes()
+    assert Message.from_bytes(service.answer(bare), "refusal").label == "malformed"
+    again = ask_directly(network, "north", "run")
+    assert again.arrays["vt"].tobytes() == first.arrays["vt"].tobytes()
+    assert ask_directly(network, "north", "other", known=20.0).label == "waiting"
 
 
 def test_what_is_answered_depends_on_the_number_of_rows_alone(tmp_path: Path) -> None:
