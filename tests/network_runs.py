@@ -82,7 +82,8 @@ class Network:
     def __init__(
         self, home: Path, *, method: str = "covariance", study: str = "", engine: str = FILES
     ) -> None:
-        more = f'method = "{method}"\n{study}'
+        named = method if method.startswith("{") else f'"{method}"'
+        more = f"method = {named}\n{study}"
         tables = more.find("[")
         keys, rest = (more, "") if tables < 0 else (more[:tables], more[tables:])
         self.parties = Parties.start(home, engine="", study=f"{self.terms}{keys}{engine}{rest}")

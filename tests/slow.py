@@ -43,6 +43,12 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one",
     ),
     "tests/cli/test_genotypes.py": ("test_the_demo_finds_simulated_ancestry",),
+    "tests/cli/test_collect_run.py": (),
+    "tests/cli/test_follow.py": (
+        "test_a_courier_brings_a_summary_in_one_journey",
+        "test_a_tree_of_regions_merges_the_streams_of_all_leaves",
+        "test_streams_are_followed_until_all_is_sent",
+    ),
     "tests/cli/test_fit.py": (
         "test_a_private_result_has_its_statement_and_no_scores",
         "test_scores_of_a_private_result_are_said_not_to_be_private",
@@ -355,6 +361,8 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "test_a_study_goes_by_courier_step_by_step",
         "test_a_file_is_shown_before_it_leaves",
     ),
+    "tests/cli/test_collect_run.py": (),
+    "tests/cli/test_follow.py": ("test_a_courier_brings_a_summary_in_one_journey",),
     "tests/cli/test_demo.py": (),
     "tests/cli/test_fit.py": ("test_a_private_result_has_its_statement_and_no_scores",),
     "tests/cli/test_watching.py": ("test_a_study_is_watched_at_both_ends_and_no_value_is_served",),

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eigenfed.linalg.summary import Summary
 from eigenfed.transport.nvflare.warden import descendants
 from network_parties import NAMES
 from network_programs import Program, keep_programs, read_facts, wait_for_file, wait_until
 from network_runs import Network
+from network_streams import StreamNetwork
 
 pytest.importorskip("nvflare", reason="eigenfed[nvflare] is not installed")
 
@@ -117,3 +119,29 @@ def test_whatever_is_killed_at_any_round_of_a_study_over_flare_the_bits_are_the_
             assert kinds == calm_kinds, "nothing was answered, paid or opened twice"
             assert ledgers[1].recall_names("data") == ()
         wait_until(lambda: not list(list_processes(home)), "the end of all processes")
+
+
+def test_streams_are_followed_over_flare(tmp_path: Path) -> None:
+    engine = f'engine = "nvflare"\n[network]\nhost = "localhost"\nport = {find_free_port()}\n'
+    network = StreamNetwork(tmp_path, engine=engine)
+    home = tmp_path / "coordinator"
+    follow = ("coordinate", "study.toml", "-o", "result", "--follow", "--force")
+
+    def has(rows: int) -> bool:
+        path = home / "all.summary"
+        return path.exists() and Summary.from_bytes(path.read_bytes()).n == rows
+
+    with keep_programs() as start:
+        sites = {name: start(tmp_path / name, "site", "site.toml") for name in NAMES}
+        coordinator = start(home, *follow, "--summary", "all.summary")
+        wait_until(lambda: has(60), "the first result")
+        network.grow("north", 30)
+        network.grow("south", 35)
+        wait_until(lambda: has(85), "a result with more of north and south")
+        assert coordinator.stop() == 0, coordinator.log
+        assert read_facts(home / "result")["engine"] == "nvflare"
+        for name, site in sites.items():
+            assert site.stop() == 0, site.log
+            assert network.sites[name].ledger.verify().intact
+        assert network.released("north") == [(1, 20.0), (2, 30.0)]
+        wait_until(lambda: not list(list_processes(tmp_path)), "the end of all processes")

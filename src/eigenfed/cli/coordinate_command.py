@@ -19,9 +19,11 @@ from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
     from eigenfed.errors import SiteLost
+    from eigenfed.linalg.summary import Summary
     from eigenfed.study.config import StudyFile
     from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
     from eigenfed.study.network.engines import Carrier
+    from eigenfed.study.network.summary_collection import SummaryCollection
 
 
 _DELIVERY_S = 20.0
@@ -36,6 +38,8 @@ _DELIVERY_S = 20.0
         "  eigenfed coordinate study.toml -o result --watch",
         'With engine = "files", send what is due and take what has come:',
         "  eigenfed coordinate study.toml -o result --once",
+        "Merge summaries of streams, and write a new result whenever a site has sent one:",
+        "  eigenfed coordinate study.toml -o result --follow --force",
     ),
     short_help="Run a study with sites on other machines.",
 )
@@ -57,6 +61,16 @@ _DELIVERY_S = 20.0
     help='With engine = "files": do not wait for replies; exit and go on when called again.',
 )
 @click.option("--new", is_flag=True, help="Begin a new run instead of one that was interrupted.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="With summaries of streams: stay up, and replace the result whenever a site has sent one.",
+)
+@click.option(
+    "--summary",
+    type=options.NEW,
+    help="With summaries of streams: write the merged summary, which may be the data of a site.",
+)
 @options.watch
 @options.force
 @print_result
@@ -67,6 +81,8 @@ def coordinate(
     patience_s: float,
     once: bool,
     new: bool,
+    follow: bool,
+    summary: Path | None,
     watch_port: int | None,
     force: bool,
 ) -> CommandResult:
@@ -74,7 +90,11 @@ def coordinate(
 
     The sites must have joined the network of the study (eigenfed network) and approved the study
     (eigenfed site approve). A run that was interrupted goes on where it was: nothing is paid twice.
+
+    If STUDY merges summaries of streams, sites send them when they have them, and the result is of
+    the newest of each site. What has come is kept until the next call.
     """
+    from eigenfed.cli.collect_run import Collecting
     from eigenfed.cli.watching import watch_run
     from eigenfed.errors import SiteLost
     from eigenfed.study.config import read_study
@@ -84,6 +104,7 @@ def coordinate(
     from eigenfed.study.network.network_folder import COORDINATOR_KEY, coordinator_folder
     from eigenfed.study.network.roster_file import ROSTER, read_roster
     from eigenfed.study.network.site_service import lock_folder
+    from eigenfed.study.network.summary_collection import SummaryCollection
     from eigenfed.study.results.result_folder import check_free
 
     asked = read_study(study)
@@ -91,6 +112,7 @@ def coordinate(
     check_free(out, force=force)
     if once and asked.engine != "files":
         raise click.UsageError('--once requires engine = "files" in the study. Drop it.')
+    _check_stream_options(asked, follow=follow, summary=summary, once=once, new=new, force=force)
     roster, identity = read_roster(folder / ROSTER), read_identity(folder / COORDINATOR_KEY)
     stop = threading.Event()
     watching = nullcontext() if watch_port is None else watch_run(asked, folder, watch_port)
@@ -101,6 +123,23 @@ def coordinate(
         open_carrier(asked, folder, stop, wait=not once) as carrier,
     ):
         connect = carrier.connect if watched is None else watched.connect(carrier)
+        if asked.merges_streams:
+            collecting = Collecting(
+                console,
+                SummaryCollection(asked, roster, identity, folder, connect),
+                carrier,
+                sites=tuple(sorted(asked.sites)),
+                quorum=asked.quorum,
+                write=lambda collection: _write_merged(collection, asked, out),
+                out=out,
+                summary=summary,
+                stop=stop,
+                callback=None if watched is None else watched.follow(None),
+            )
+            merged = collecting.take_waiting() if once else collecting.run(follow=follow)
+            if watched is not None:
+                watched.finish(out)
+            return merged
         coordinator = Coordinator(asked, roster, identity, folder, connect)
         if new:
             coordinator.abandon_begun()
@@ -153,6 +192,47 @@ def _describe_waiting(lost: "SiteLost") -> CommandResult:
         {"waiting": list(lost.sites), "round": lost.round_},
         f"Round {lost.round_} waits for: {names}. Run this again when their replies have come.",
     )
+
+
+def _check_stream_options(
+    study: "StudyFile", *, follow: bool, summary: Path | None, once: bool, new: bool, force: bool
+) -> None:
+    """Refuse options about streams for other studies, and the other way round."""
+    if not study.merges_streams and (follow or summary is not None):
+        option = "--follow" if follow else "--summary"
+        raise click.UsageError(
+            f"{option} requires a study that merges summaries of streams: one with max_summaries "
+            "in its method. Drop it."
+        )
+    if study.merges_streams and new:
+        raise click.UsageError(
+            "--new is about runs that were interrupted, and summaries of streams have none. Drop "
+            "it."
+        )
+    if follow and once:
+        raise click.UsageError("--follow stays up, and --once does not. Drop one of them.")
+    if summary is not None:
+        options.check_new(summary, force=force)
+
+
+def _write_merged(
+    collection: "SummaryCollection", study: "StudyFile", out: Path
+) -> "tuple[dict[str, Any], Summary]":
+    from eigenfed.report.html import write_pages
+    from eigenfed.study.results.result_folder import write_result
+
+    summary, estimator, sites = collection.merge()
+    facts = write_result(
+        out,
+        estimator,
+        sites=sites,
+        study=study.name,
+        command=list_arguments(click.get_current_context()),
+        date=datetime.now(UTC).date().isoformat(),
+        force=True,
+    )
+    write_pages(out)
+    return facts, summary
 
 
 def _write(run: "CoordinatedRun", study: "StudyFile", out: Path, *, force: bool) -> dict[str, Any]:

@@ -221,6 +221,8 @@ def _describe_event(event: dict[str, Any]) -> str:
             return "failed after rows were read"
         case "released":
             return f"{event['dataset']}: aborted runs cleared: {event['by']}"
+        case "summarised":
+            return f"summary {event['version']} of the stream, weight {event['weight']:g}"
         case "upgraded":
             return f"format {event['version']} from here on, with a head file"
         case "summed":

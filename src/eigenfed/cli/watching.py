@@ -126,7 +126,7 @@ class WatchedRun:
         with self._lock:
             self._phase, self._last = "running", manifest
             self._asked[site] = manifest
-            if manifest.run != self._run:
+            if manifest.run != self._run and not self._study.merges_streams:
                 self._run = manifest.run
                 journal = RoundJournal(self._runs / f"{manifest.run}.jsonl")
                 self._rounds = {record.round: record for record in journal.rounds}
@@ -267,6 +267,7 @@ class WatchedSite:
             code = ""
         else:
             code = manifest.operation if manifest.kind == "refusal" else ""
+            code = "" if code == "waiting" else code
         with self._lock:
             self._sent_bytes += len(reply)
             if code:

@@ -12,6 +12,7 @@
 - `harmonise`: a site's variants matched to the manifest of a study.
 - `variant_filters`: which variants the steps keep, from counts over all sites.
 - `packed_rows`: products with genotypes, tile by tile.
+- `summarized_rows`: a summary of rows in place of the rows.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.

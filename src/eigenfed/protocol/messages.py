@@ -185,6 +185,10 @@ REFUSAL_TEXTS: dict[str, str] = {
     "weights": "The rows have weights, which a private study does not support.",
     "no_identity": "The site has no identity and no roster; secure aggregation requires both.",
     "few_rows": "The site has fewer rows than its policy requires.",
+    "not_a_stream": "The study merges summaries of streams, and the site's data are rows; or the "
+    "site's data are a summary, and the study needs rows.",
+    "waiting": "The site's stream has not grown enough for another summary.",
+    "used_up": "The site has sent as many summaries as the study allows.",
     "few_counted": "The site has too few people to send counts of their genotypes outside secure "
     "aggregation.",
     "held": "Too many runs on these rows were aborted. Someone at the site must release them: "

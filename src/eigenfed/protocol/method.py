@@ -162,6 +162,10 @@ class Method(ABC):
     def cost(self, shape: Shape) -> Cost:
         """Return the predicted cost."""
 
+    def merges_streams(self) -> bool:
+        """Return whether sites send summaries of streams, again and again, instead of answering."""
+        return False
+
     def sums_only(self) -> bool:
         """Return whether sums over sites suffice, so that it works with secure aggregation."""
         return True

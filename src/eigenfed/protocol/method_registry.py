@@ -52,6 +52,8 @@ def build_script(study: Study, d: int) -> Script:
         return private_script(study)
     if study.split == "features":
         return vertical.features_script(study)
+    if study.chosen.merges_streams():
+        return study.chosen.script(study, d)
     last = optional("own_level") if study.by_site else sequence()
     return sequence(stages.moments_script(study), study.chosen.script(study, d), last)
 

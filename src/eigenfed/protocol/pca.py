@@ -16,6 +16,7 @@ from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.exact.own_means import WeightsRequest
 from eigenfed.protocol.exact.preparation import collect_preparation
 from eigenfed.protocol.exact.quality_control import check_same_people
+from eigenfed.protocol.exact.stream_summary import merge_streams
 from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
@@ -75,6 +76,8 @@ def pca(
     if isinstance(study.privacy, Privacy):
         found = yield from private_pca(study, rng=rng, total=total)
         found = replace(found, preparation=Preparation(study.prepare))
+    elif study.chosen.merges_streams():
+        return (yield from merge_streams(study))
     elif study.split == "features":
         if rows is None:
             raise InputError("split='features' requires the number of rows. Pass rows.")

@@ -193,6 +193,23 @@ class Study:
         return ()
 
     @property
+    def stream_conflict(self) -> str:
+        """The setting that summaries of streams cannot be merged with; or nothing."""
+        needed: dict[str, Any] = {
+            "split": "samples",
+            "center": True,
+            "scale": False,
+            "secure": False,
+            "by_site": False,
+            "privacy": None,
+            "prepare": (),
+            "wire": "float64",
+        }
+        if not isinstance(self.components, int):
+            return "components"
+        return next((name for name in needed if getattr(self, name) != needed[name]), "")
+
+    @property
     def filters_variants(self) -> bool:
         """Whether the preparation filters the variants of genotypes."""
         return filters_variants(self.prepare)

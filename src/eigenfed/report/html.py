@@ -12,6 +12,7 @@ from pathlib import Path
 from eigenfed.data.readers.npy import map_npy
 from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError
+from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.egress import show_egress, show_privacy
 from eigenfed.report.export import format_exports
 from eigenfed.report.model import Report, read_report, refuse_incomplete
@@ -20,7 +21,6 @@ from eigenfed.report.page_template import render
 from eigenfed.report.prepared_section import show_preparation
 from eigenfed.report.repeat import show_commands
 from eigenfed.report.sections import (
-    judge_accuracy,
     judge_run,
     judge_variance,
     show_accuracy,

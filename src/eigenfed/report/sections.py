@@ -5,6 +5,7 @@ from typing import Any
 
 from eigenfed.protocol.method import all_methods
 from eigenfed.protocol.private.noise_verdict import judge_noise
+from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
 from eigenfed.report.page_elements import (
@@ -27,13 +28,10 @@ from eigenfed.report.wording import (
     angle,
     count,
     describe_basis,
-    describe_clear,
-    describe_unconverged,
     join_names,
     number,
     percent,
     size,
-    small_angle,
     things,
 )
 
@@ -72,36 +70,6 @@ def judge_variance(report: Report) -> PageVerdict:
     )
     value = "unknown" if cumulative is None else percent(min(cumulative, 1.0))
     return PageVerdict("Variance explained", value, words, "plain")
-
-
-def judge_accuracy(report: Report) -> PageVerdict:
-    """Return whether the components have converged, and how accurate they are."""
-    certificate, k = report.facts["certificate"], report.facts["k"]
-    if certificate is None or report.converged is None:
-        words = "No certificate was computed, so the accuracy of the components is unknown."
-        return PageVerdict("Accuracy", "not certified", words, "look")
-    private = report.facts["privacy"] is not None
-    bound = certificate["angle_bound"]
-    clear = describe_clear(report.facts)
-    if clear is not None:
-        return PageVerdict("Accuracy", f"{report.converged} of {k} converged", clear, "plain")
-    if report.converged < k:
-        words = describe_unconverged(report.facts)
-        return PageVerdict("Accuracy", "not converged", words, "look")
-    if bound is None:
-        words = (
-            f"Not certified: all components converged"
-            f"{' on the matrix with noise' if private else ''}, but the next eigenvalue is too "
-            "close for a bound on the angle: the last component may mix with the next."
-        )
-        return PageVerdict("Accuracy", "converged, no bound", words, "look")
-    basis = describe_basis(certificate["failure"])
-    within = f"The components are within {small_angle(bound)} ({basis}) of those of"
-    if private:
-        effect = "is estimated below" if report.facts["signal"] else "is unknown"
-        words = f"{within} the matrix with noise. How far noise has moved them {effect}."
-        return PageVerdict("Accuracy", "converged, with noise", words, "plain")
-    return PageVerdict("Accuracy", "converged", f"{within} all rows in one table.", "good")
 
 
 def judge_signal(report: Report) -> PageVerdict:

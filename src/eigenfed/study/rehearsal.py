@@ -185,6 +185,11 @@ def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:
     ()
     """
     agreed = read_study(study)
+    if agreed.merges_streams:
+        raise InputError(
+            f"{agreed.path}: method merges summaries of streams, which sites send between machines "
+            "only. Use eigenfed coordinate, or merge the files here with eigenfed merge."
+        )
     found: dict[str, SiteFile] = {}
     for path in sites:
         site = read_site(path)
@@ -198,6 +203,11 @@ def read_rehearsal(study: Path, sites: Iterable[Path]) -> Rehearsal:
             raise InputError(
                 f"{found[site.name].path} and {site.path} both describe the site {site.name!r}. "
                 "Pass one of them."
+            )
+        if site.has_summary:
+            raise DataError(
+                f"{site.path}: data is a summary, and {agreed.path} needs rows. Name their file, "
+                "or set max_summaries in method of the study."
             )
         check_approved(agreed, site)
         check_terms(agreed, site)

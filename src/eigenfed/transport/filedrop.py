@@ -23,12 +23,13 @@ from typing import NamedTuple
 from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import MAX_BYTES
-from eigenfed.transport.bundles import MOST_START_BYTES, Bundle, Manifest, read_start
+from eigenfed.transport.bundles import MOST_START_BYTES, Bundle, Manifest, read_manifest, read_start
 from eigenfed.transport.local import Answering
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.1
+_AGAIN_S = 1.0
 _REQUEST, _REPLY = ".request", ".reply"
 
 
@@ -225,11 +226,13 @@ class DropInbox:
         self._answer = answer
         self._largest = largest
         self._done: set[str] = set()
+        self._later: dict[str, float] = {}
 
     def answer_all(self) -> int:
         """Answer the requests that are there and have no reply; return how many they were.
 
-        Requests are answered in the order of their rounds, whatever their files are called.
+        Requests are answered in the order of their rounds, whatever their files are called. One
+        that the site cannot answer yet stays as it is, and is looked at again later.
         """
         waiting = sorted(self._requests.read(), key=lambda found: _order(found[1]))
         count = 0
@@ -237,8 +240,13 @@ class DropInbox:
             reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
             if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
                 continue
-            request = read_bounded(path, self._largest())
-            write_at_once(reply, self._answer.answer(request))
+            if time.monotonic() < self._later.get(manifest.sha256, 0.0):
+                continue
+            data = self._answer.answer(read_bounded(path, self._largest()))
+            if _waits(data):
+                self._later[manifest.sha256] = time.monotonic() + _AGAIN_S
+                continue
+            write_at_once(reply, data)
             self._done.add(manifest.sha256)
             count += 1
         return count
@@ -261,6 +269,15 @@ class DropInbox:
 def _order(manifest: Manifest) -> tuple[bool, bool, str, int]:
     # An opening has round 0, as the first request has, and must come before it.
     return manifest.kind != "open", manifest.kind == "close", manifest.run, manifest.round
+
+
+def _waits(reply: bytes) -> bool:
+    """Return whether a site says that it will answer later."""
+    try:
+        manifest = read_manifest(reply)
+    except DataError:
+        return False
+    return (manifest.kind, manifest.operation) == ("refusal", "waiting")
 
 
 def _answers(path: Path, asked: str) -> bool:

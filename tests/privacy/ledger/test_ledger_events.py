@@ -23,6 +23,7 @@ from eigenfed.privacy.ledger.events import (
     Replied,
     RunOpened,
     Spent,
+    Summarised,
     Summed,
     Unsound,
     Upgraded,
@@ -98,6 +99,11 @@ GOLDEN: dict[Kind, tuple[What, bytes]] = {
         Released("cohort", "a full disk"),
         b'{"by":"a full disk","dataset":"cohort","kind":"released","number":7,' + WHEN_BYTES,
     ),
+    Kind.SUMMARISED: (
+        Summarised("cohort", "run 1", "9f86", 2, 40, "b94d"),
+        b'{"dataset":"cohort","digest":"b94d","kind":"summarised","number":7,"run":"run 1",'
+        b'"study":"9f86","version":2,"weight":40.0,' + WHEN_BYTES,
+    ),
     Kind.SUMMED: (
         Summed(KEY, frozenset({"zürich", "bonn"})),
         b"{"
@@ -110,7 +116,7 @@ GOLDEN: dict[Kind, tuple[What, bytes]] = {
 
 def test_the_kinds_are_these_and_no_others() -> None:
     names = ["opened", "upgraded", "budgeted", "spent", "unsound", "replied", "refused"]
-    names += ["refused_more", "summed", "run_opened", "aborted", "released"]
+    names += ["refused_more", "summed", "run_opened", "aborted", "released", "summarised"]
     assert [kind.value for kind in Kind] == names
     assert GOLDEN.keys() == set(Kind)
 
@@ -245,6 +251,9 @@ def test_the_other_events_check_their_names() -> None:
         lambda: Aborted("cohort", "run", -1, "scatter"),
         lambda: Aborted("cohort", "", 0, "scatter"),
         lambda: Released("cohort", "x" * 201),
+        lambda: Summarised("cohort", "run", "9f86", 0, 40.0, "b94d"),
+        lambda: Summarised("cohort", "run", "9f86", 1, 0.0, "b94d"),
+        lambda: Summarised("cohort", "run", "", 1, 40.0, "b94d"),
     ):
         with pytest.raises(InputError, match="must"):
             make()

@@ -3,7 +3,8 @@
 The meaning of an event never changes. A kind is never renamed or reused, and its fields are never
 added to, removed or reinterpreted: anything new gets a kind of its own, and the ledger's format a
 new version. Readers refuse kinds that they do not know. Format 1 has the kinds opened, budgeted,
-spent, unsound, replied, refused and summed; format 2 has all, and a head file (see `witness`).
+spent, unsound, replied, refused and summed; format 2 has a head file (see `witness`) and all
+others but summarised, which format 3 adds.
 
 ============  ==========================  =====================================================
 kind          fields                      meaning
@@ -26,6 +27,8 @@ run_opened    dataset, run, study,        the site joined a run of the study wit
 aborted       dataset, run, round_, op    the run was aborted: an operation failed after it had
                                           read rows
 released      dataset, by                 a person released the hold after aborted runs: why
+summarised    dataset, run, study,        this version of a stream's summary leaves in this run: the
+              version, weight, digest     weight of its rows, and its SHA-256 as the site keeps it
 ============  ==========================  =====================================================
 
 Every event also has its number (1, 2, 3, ... without gaps) and the time of writing. Its bytes are
@@ -69,6 +72,7 @@ class Kind(Enum):
     RUN_OPENED = "run_opened"
     ABORTED = "aborted"
     RELEASED = "released"
+    SUMMARISED = "summarised"
 
 
 @dataclass(frozen=True)
@@ -264,6 +268,39 @@ class Released:
         _check_names(self)
 
 
+@dataclass(frozen=True)
+class Summarised:
+    """A summary of a stream was chosen to leave in a run.
+
+    Attributes
+    ----------
+    dataset, run : str
+    study : str
+        Digest of the study.
+    version : int
+        From 1, over all studies: the same version is the same summary.
+    weight : float
+        Total weight of the rows in it.
+    digest : str
+        SHA-256 of the summary as the site keeps it.
+    """
+
+    kind: ClassVar[Kind] = Kind.SUMMARISED
+    dataset: str
+    run: str
+    study: str
+    version: int
+    weight: float
+    digest: str
+
+    def __post_init__(self) -> None:
+        for name in ("dataset", "run", "study", "digest"):
+            check_name(name, getattr(self, name))
+        check_count("version", self.version, "Count summaries from 1.")
+        check_positive("weight", self.weight)
+        object.__setattr__(self, "weight", float(self.weight))
+
+
 def _check_names(what: "RefusedMore | RunOpened | Released") -> None:
     for field in fields(what):
         check_name(field.name, getattr(what, field.name))
@@ -282,6 +319,7 @@ What = (
     | RunOpened
     | Aborted
     | Released
+    | Summarised
 )
 
 
@@ -295,7 +333,7 @@ class Event:
     when : str
         Time in UTC, in ISO 8601 format.
     what : Opened, Upgraded, Budgeted, Spent, Unsound, Replied, Refused, RefusedMore, Summed, \
-RunOpened, Aborted or Released
+RunOpened, Aborted, Released or Summarised
 
     Examples
     --------

@@ -22,6 +22,7 @@ from eigenfed.privacy.ledger.events import (
     RefusedMore,
     Released,
     RunOpened,
+    Summarised,
     Summed,
     What,
 )
@@ -242,6 +243,28 @@ class SiteLedger(ABC):
         if code:
             raise make_refusal(code)
         return known is None
+
+    def summarise(self, what: Summarised) -> None:
+        """Record which summary of a stream leaves in a run, before it does.
+
+        Recording the same again changes nothing.
+
+        Raises
+        ------
+        DataError
+            If another summary was recorded for the run.
+        """
+        with self._transaction(write=True) as state:
+            known = [found for found in state.summaries(what.dataset) if found.run == what.run]
+            if known and known != [what]:
+                raise DataError("Another summary was recorded for the run. Begin another run.")
+            if not known:
+                self._append(what)
+
+    def summaries(self, dataset: str) -> tuple[Summarised, ...]:
+        """Return which summaries of a stream have left, or may have, in order."""
+        with self._transaction(write=False) as state:
+            return state.summaries(dataset)
 
     def abort(self, dataset: str, run: str, round_: int, op: str) -> None:
         """Record that a run ended because an operation failed after it had read rows.

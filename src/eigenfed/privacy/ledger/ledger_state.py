@@ -25,6 +25,7 @@ from eigenfed.privacy.ledger.events import (
     Replied,
     RunOpened,
     Spent,
+    Summarised,
     Summed,
     Unsound,
     Upgraded,
@@ -120,6 +121,7 @@ class _Account:
     runs: dict[str, RunOpened] = field(default_factory=dict)
     aborted: set[str] = field(default_factory=set)
     unforgiven: dict[str, Aborted] = field(default_factory=dict)
+    summaries: list[Summarised] = field(default_factory=list)
 
 
 class LedgerState:
@@ -184,6 +186,8 @@ class LedgerState:
                 self._account(what.dataset).unforgiven[what.run] = what
             case Released():
                 self._account(what.dataset).unforgiven = {}
+            case Summarised():
+                self._account(what.dataset).summaries.append(what)
             case Refused():
                 self._count_refusal(what.key.dataset, what.key.run)
             case RefusedMore():
@@ -222,6 +226,10 @@ class LedgerState:
     def meter(self, dataset: str) -> str | None:
         """Return the SHA-256 of the data set's leakage meter."""
         return self._existing(dataset).meter
+
+    def summaries(self, dataset: str) -> tuple[Summarised, ...]:
+        """Return the summaries of a stream that were chosen to leave, in order."""
+        return tuple(self._existing(dataset).summaries)
 
     def refusals(self, dataset: str, run: str) -> tuple[int, int]:
         """Return the number of recorded refusals, in the run and on the data set."""

@@ -20,6 +20,7 @@
 - `subspace`: `Subspace`: subspace iteration ([Hartebrodt2022] Alg. 3).
 - `power`: `Power`: FedPower without noise ([Guo2024] Alg. 1 to 3).
 - `merge`: `Merge`: one summary from each site, merged by the coordinator.
+- `stream_summary`: one summary of a site's stream, and the components of merged ones.
 - `vertical`: sites that hold different features of the same rows.
 - `tree`: `Region`: summaries merged in a tree, asynchronously ([Grammenos2020] Alg. 1).
 - `by_site`: where each site's rows lie on the components.

@@ -32,6 +32,7 @@ from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products
 from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
+from eigenfed.protocol.exact.stream_summary import OPS as STREAM_OPS
 from eigenfed.protocol.gate.script import Script, optional, sequence
 from eigenfed.protocol.method import (
     Cost,
@@ -136,21 +137,31 @@ class Merge(Method):
         since each site's directions are about its own mean, and overweight weak directions.
     oversample : int or None
         Directions that each site sends beyond k; None sends 2 k in all.
+    max_summaries : int or None
+        For sites whose data are summaries of streams, and for these only: how many summaries of its
+        stream each of them sends at most, each when the site has one. None merges rows, once.
+    min_new_rows : int or None
+        Fewest rows between two summaries of a stream: their difference reveals the scatter of these
+        rows alone. A site requires at least the ``min_rows`` of its policy in any case.
 
     Examples
     --------
     >>> Merge().rank(10), Merge(oversample=5).rank(10)
     (20, 15)
+    >>> Merge(max_summaries=12, min_new_rows=100).merges_streams()
+    True
     """
 
     name: ClassVar[str] = "merge"
     summary: ClassVar[str] = "one summary from each site, merged: one round, close to exact"
     citation: ClassVar[str | None] = "Grammenos et al. 2020, Alg. 2; Hartebrodt et al. 2022, Alg. 4"
-    ops = (*OPS, *PRODUCT_OPS, *CERTIFICATE_OPS)
+    ops = (*OPS, *PRODUCT_OPS, *CERTIFICATE_OPS, *STREAM_OPS)
     own_directions: ClassVar[bool] = True
 
     weighting: str = "sigma"
     oversample: int | None = None
+    max_summaries: int | None = None
+    min_new_rows: int | None = None
 
     def __post_init__(self) -> None:
         if self.weighting not in ("sigma", *_POWERS):
@@ -165,6 +176,27 @@ class Merge(Method):
                 f"oversample={self.oversample!r} must be an integer of at least 0. "
                 "Pass None to send twice as many directions as components."
             )
+        for name in ("max_summaries", "min_new_rows"):
+            count = getattr(self, name)
+            if count is not None and (type(count) is not int or count < 1):
+                raise InputError(
+                    f"{name}={count!r} must be an integer of at least 1. Leave it out to merge "
+                    "rows, once."
+                )
+        if self.max_summaries is None and self.min_new_rows is not None:
+            raise InputError(
+                f"min_new_rows={self.min_new_rows} requires max_summaries: it is about summaries "
+                "of streams. Add max_summaries, or drop it."
+            )
+        if self.max_summaries is not None and self.weighting != "sigma":
+            raise InputError(
+                f"weighting={self.weighting!r} cannot be combined with max_summaries: summaries of "
+                "streams are merged with their singular values. Drop weighting."
+            )
+
+    def merges_streams(self) -> bool:
+        """Return whether sites send summaries of streams."""
+        return self.max_summaries is not None
 
     def rank(self, k: int) -> int:
         """Return the number of directions that each site sends for k components."""
@@ -180,6 +212,8 @@ class Merge(Method):
 
     def script(self, study: Study, d: int) -> Script:
         """Return the script: a summary, and the requests of the certificate."""
+        if self.merges_streams():
+            return sequence("summarise_stream")
         return sequence("summarise", optional("product"), optional("remainder"))
 
     def run(self, run: Run) -> Protocol[Decomposition]:
@@ -219,6 +253,10 @@ class Merge(Method):
         """Return the cost of the summaries, of which the coordinator holds one for each site."""
         width = self.width(shape.components, shape.features)
         wide, block = shape.column_bytes(width), block_bytes(shape)
+        if self.merges_streams():
+            numbers, merging = float(shape.features) * (width + 1), (6.0 + 1.7 * shape.sites) * wide
+            merging_s = time_lanczos(shape.features, width, width) * shape.sites
+            return Cost(0, width, numbers, 2.0 * wide, merging, 0.0, merging_s)
         return Cost(
             1 + 2 * bool(shape.certify),
             2 * width,

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
+from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.errors import DataError, InputError, PrivacyError
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
@@ -103,6 +104,8 @@ def check_study(
     if study.privacy is not None and not isinstance(study.components, int):
         raise refusal("components")
     chosen = _check_method(study, method, policy)
+    if isinstance(source.X, SummarizedRows) != _merges_streams(chosen):
+        raise refusal("not_a_stream")
     if not policy.allows_steps(step.name for step in study.prepare) or study.step_conflict:
         raise refusal("prepare")
     if study.filters_variants:
@@ -143,6 +146,10 @@ def check_budget(study: Study, policy: Policy, records: Records) -> None:
         raise refusal("exact_left")
     if not records.affords(study.privacy):
         raise refusal("budget")
+
+
+def _merges_streams(study: Study) -> bool:
+    return isinstance(study.method, Method) and study.method.merges_streams()
 
 
 def _check_genotypes(study: Study, source: Source, policy: Policy) -> None:
@@ -192,6 +199,8 @@ def _check_method(study: Study, method: Method | str, policy: Policy) -> Study:
         raise refusal("not_a_sum")
     if study.by_site and (study.masked or private):
         raise refusal("unmasked")
+    if method.merges_streams() and study.stream_conflict:
+        raise refusal("method")
     return study.with_method(method)
 
 

@@ -208,6 +208,12 @@ class Site:
                 _log.exception("message %s of round %d failed", message.label, message.round_)
                 return _write_refusal(message.run, message.round_, "malformed")
 
+    def take_rows(self, source: Source) -> None:
+        """Answer later requests from another summary of the site's stream."""
+        with self._lock:
+            self._source = source
+            self._runs.take_rows(source)
+
     def reload_meter(self) -> None:
         """Take the leakage meter from the ledger, which another gate of the site may have used."""
         with self._lock:

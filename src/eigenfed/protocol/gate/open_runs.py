@@ -140,6 +140,10 @@ class OpenRuns:
             )
         return run
 
+    def take_rows(self, source: Source) -> None:
+        """Use other rows for runs that are opened, or replayed, from now on."""
+        self._source = source
+
     def forget(self, name: str) -> None:
         """Drop the state and the secrets of a run from this process."""
         self._runs.pop(name, None)

@@ -9,6 +9,7 @@ from eigenfed.arrays import Arrays
 from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
+from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import are_finite
 from eigenfed.privacy.dp.discrete_gaussian import Noise
@@ -86,6 +87,8 @@ class OpenRun:
     secret : bytes
         What keys of secure aggregation are derived from, if the run can go on after a restart;
         otherwise empty.
+    summary : str
+        Digest of the summary that stands for the rows, if one does.
     """
 
     terms: Terms
@@ -102,6 +105,7 @@ class OpenRun:
     key_messages: int = 0
     is_aborted: bool = False
     secret: bytes = b""
+    summary: str = ""
     _prepared: tuple[Preparation, Source] | None = None
 
     @classmethod
@@ -111,7 +115,10 @@ class OpenRun:
         parties, narrow = len(study.sites) if study.masked else 0, study.wire == "float32"
         plan = _plan_run(study, d)
         terms = Terms(study, n, d, parties, narrow, find_loci(source.X))
-        return cls(terms, plan.script, plan.ops, plan.spends, plan.state)
+        run = cls(terms, plan.script, plan.ops, plan.spends, plan.state)
+        if isinstance(source.X, SummarizedRows):
+            run.summary = source.X.digest
+        return run
 
     def terms_at(self, state: State) -> Terms:
         """Return the terms with the number of features that rows have in this state."""
@@ -127,7 +134,8 @@ class OpenRun:
         if meter.d != d or (prepare.filters_variants and prepare.selected is None):
             return meter  # which rows the directions will be about is not known yet
         width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
-        return meter.about(prepare.key, width)
+        # Two summaries of a stream are of different rows, as two ways to prepare rows are.
+        return meter.about(prepare.key or self.summary, width)
 
     def rows_at(self, state: State, source: Source) -> Source:
         """Return the rows as far as this state prepares them; they are kept for later requests."""

@@ -10,6 +10,7 @@ from eigenfed.data.dialect import Dialect
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.row_filter import PATTERN, parse_conditions
+from eigenfed.data.summarized_rows import SUFFIX
 from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.config.fields import (
@@ -35,6 +36,12 @@ from eigenfed.study.config.toml_errors import validate
 from eigenfed.study.config.toml_text import read_document
 
 _OPEN = Policy()
+_ABOUT_ROWS = (
+    *("id_column", "exclude", "rename", "units", "missing", "delimiter", "decimal", "header"),
+    *("layer", "highly_variable", "keep", "remove", "no_fit", "extract", "exclude_variants"),
+    *("cache", "drop_cache", "where", "share_scores"),
+)
+"""Keys that say how rows are read, or which of them are used."""
 _LEAST_COUNTED = 100
 _DIGEST = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 
@@ -197,8 +204,8 @@ class SiteFile(TomlFile, title="site.toml"):
     )
     """Name of the site, as in the list of sites of the study."""
     data: FilePath = Field(examples=["north.csv"])
-    """File with the rows: csv, tsv, xlsx, parquet, h5ad, npy, npz or svm. The path is relative to
-    this file.
+    """File with the rows: csv, tsv, xlsx, parquet, h5ad, npy, npz or svm; or a .summary of a
+    stream or of a region, for studies that merge summaries. The path is relative to this file.
     """
     id_column: Annotated[str, Field(strict=True)] | None = Field(
         default=None, title="the name of a column, in quotes", examples=["patient"]
@@ -327,8 +334,19 @@ class SiteFile(TomlFile, title="site.toml"):
             ),
         )
 
+    @property
+    def has_summary(self) -> bool:
+        """Whether the data are a summary, and not rows."""
+        return self.data.suffix == SUFFIX
+
     def find_conflicts(self, data: Mapping[str, Any]) -> Iterator[str]:
-        """Yield what is wrong with keys that require a ledger, if there is none."""
+        """Yield keys about rows where there are none, or that require a ledger that is missing."""
+        for key in _ABOUT_ROWS:
+            if self.has_summary and key in data:
+                yield (
+                    f"{key} is about rows, and data is a summary, which has none. Leave it out, "
+                    "and apply it where the rows are summarised."
+                )
         if self.ledger is not None:
             return
         if self.policy.budget is not None:

@@ -234,6 +234,11 @@ class StudyFile(TomlFile, title="study.toml"):
         )
 
     @property
+    def merges_streams(self) -> bool:
+        """Whether sites send summaries of streams, which are merged."""
+        return not isinstance(self.method, str) and self.method.merges_streams()
+
+    @property
     def matches_variants(self) -> bool:
         """Whether the manifest holds variants, to which sites match theirs."""
         return self.manifest is not None and self.manifest.suffix == ".bim"
@@ -293,6 +298,13 @@ class StudyFile(TomlFile, title="study.toml"):
             setting, reason = ("[privacy]", conflict[1]) if conflict[0] == "privacy" else conflict
             shown = setting if isinstance(setting, str) else setting.worded(STUDY_KEYS)
             yield f"prepare cannot be combined with {shown}{reason}. Change one of them."
+        if self.merges_streams and self.study.stream_conflict:
+            yield (
+                f"{self.study.stream_conflict} cannot be combined with max_summaries in method: "
+                "summaries of streams are merged as they are, of rows that are centred and not "
+                "scaled, and for a number of components. Leave it out, or change it."
+            )
+            return
         if self.secure and method and not method.sums_only():
             yield (
                 "method must be one that needs only sums over sites if secure = true; this one "

@@ -21,7 +21,9 @@ People compare the fingerprints of what they send each other by another way, suc
 - `run_method`: the method of a run; `message_limits`: how long its messages can be.
 - `engines`: how messages travel, at the coordinator and at a site.
 - `coordinator_run`: a run of a study, at the coordinator.
+- `summary_collection`: the coordinator of a study that merges streams, or a region.
 - `site_service`: a site that answers the runs of approved studies.
+- `stream_releases`: which summaries of its stream a site sends, and when.
 - `results_sent`: the result that the sites get at the end.
 - `network_facts`: what a network folder holds.
 """

@@ -101,7 +101,7 @@ class Coordinator:
         folder: Path,
         connect: Callable[[str], Answering],
     ) -> None:
-        _check_members(study, roster, identity)
+        check_members(study, roster, identity)
         self._file = study
         self._roster = roster
         self._identity = identity
@@ -289,7 +289,8 @@ def read_study_variants(study: StudyFile) -> Variants | None:
     return read_manifest(study.manifest)
 
 
-def _check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -> None:
+def check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -> None:
+    """Refuse a study whose sites, coordinator or features are not those that were agreed on."""
     unknown = sorted(set(study.sites) - set(roster.sites))
     if unknown:
         raise InputError(

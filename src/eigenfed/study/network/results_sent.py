@@ -46,7 +46,7 @@ def close_message(run: str, result: Mapping[str, bytes]) -> bytes:
     return Message("close", run, 0, "close", arrays).to_bytes()
 
 
-def write_sent_result(message: Message, folder: Path, site: str, table: FileTable) -> None:
+def write_sent_result(message: Message, folder: Path, site: str, table: FileTable | None) -> None:
     """Write the result that a message brings, with the scores of the site's own rows.
 
     Parameters
@@ -56,8 +56,8 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
     folder : Path
         A folder that does not exist, or holds the result of an earlier attempt.
     site : str
-    table : FileTable
-        The site's rows, with the features of the study.
+    table : FileTable or None
+        The site's rows, with the features of the study; None if it has only a summary of them.
 
     Raises
     ------
@@ -72,7 +72,7 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
     for name, array in message.arrays.items():
         (new / name).write_bytes(array.tobytes())
     result = read_result(new)
-    if result.facts["privacy"] is None:
+    if result.facts["privacy"] is None and table is not None:
         # Scores stay at the site, but its folder has the form of every result.
         facts = json.loads((new / "result.json").read_text("utf-8"))
         facts |= {"scores": True, "shown_scores": []}

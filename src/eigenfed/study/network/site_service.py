@@ -16,9 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenfed.data.files import FileTable
+from eigenfed.data.source import Source
+from eigenfed.data.summarized_rows import assume_summary
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.ledger.storage import Broken
 from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.exact.stream_summary import ASK, read_ask
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, refusal, unpack
 from eigenfed.protocol.study import Opening
@@ -27,6 +31,7 @@ from eigenfed.study.network.approvals import find_approved, list_approved, list_
 from eigenfed.study.network.message_limits import bound_request
 from eigenfed.study.network.results_sent import write_sent_result
 from eigenfed.study.network.roster_file import NetworkRoster
+from eigenfed.study.network.stream_releases import StreamReleases
 from eigenfed.study.scores import Rows
 from eigenfed.transport.bundles import MOST_START_BYTES
 
@@ -46,13 +51,13 @@ class ServedStudy:
     study : StudyFile
     site : Site
         The gate.
-    table : FileTable
-        The rows, with the features of the study.
+    table : FileTable or None
+        The rows, with the features of the study; None if the site has only a summary of them.
     """
 
     study: StudyFile
     site: Site
-    table: FileTable
+    table: FileTable | None
 
 
 class SiteService:
@@ -96,6 +101,7 @@ class SiteService:
         self._identity = identity
         self._on_result = on_result
         self._ledger = Ledger(site.ledger)
+        self._releases = StreamReleases(site, self._ledger)
         self._served: dict[str, ServedStudy] = {}
         self._last: ServedStudy | None = None
         self._lock = threading.Lock()
@@ -154,12 +160,14 @@ class SiteService:
                 served = self._find(message, len(data))
                 if message.kind == "close":
                     return self._close(message, served)
+                if served is not self._last:
+                    # Another study may have revealed more of the same rows meanwhile.
+                    served.site.reload_meter()
+                    self._last = served
+                if message.label == ASK:
+                    return self._send_summary(message, served)
             except Refusal as refused:
                 return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
-            if served is not self._last:
-                # Another study may have revealed more of the same rows meanwhile.
-                served.site.reload_meter()
-                self._last = served
             reply = served.site.answer(data)
             if message.kind == "open":
                 self._end_superseded(message.run, served)
@@ -187,10 +195,33 @@ class SiteService:
                 self._runs.pop(run, None)
         return len(idle)
 
+    def _send_summary(self, message: Message, served: ServedStudy) -> bytes:
+        """Open a run with the summary that the site sends in it, and answer its one request."""
+        try:
+            ask = read_ask(message)
+        except DataError:
+            raise refusal("malformed") from None
+        try:
+            chosen = self._releases.choose(served.study, message.run, ask.known)
+            served.site.take_rows(Source(self._releases.open(chosen, served.study)))
+            opened = served.site.answer(ask.opening)
+            if Message.from_bytes(opened, "reply", "refusal").kind == "refusal":
+                return opened
+            self._releases.record(chosen)
+        except Broken:
+            _log.exception("the ledger is not the one last written")
+            raise refusal("stopped") from None
+        except (DataError, OSError):
+            _log.exception("a summary cannot be kept")
+            raise refusal("unready") from None
+        return served.site.answer(ask.request)
+
     def _find(self, message: Message, length: int) -> ServedStudy:
         """Return the study of a message's run, if it is approved and has messages that long."""
         if message.kind == "open":
             digest = _read_digest(message)
+        elif message.label == ASK:
+            digest = _read_asked_digest(message)
         elif message.run in self._runs:
             digest = self._runs[message.run]
         else:
@@ -222,11 +253,14 @@ class SiteService:
         site = self._file
         if isinstance(study.features, str):
             raise InputError(f"{study.path}: list the features, or set manifest.")
-        table = Rows.of_site(site, study).table(list(study.features))
+        table, source = None, assume_summary(0, len(study.features))
+        if not site.has_summary:
+            table = Rows.of_site(site, study).table(list(study.features))
+            source = table.source
         asked = study.study
         gate = Site(
             site.name,
-            table.source,
+            source,
             coordinator=self._roster.coordinator,
             approved=frozenset({digest}),
             policy=site.policy,
@@ -245,6 +279,9 @@ class SiteService:
         """Keep the result of a run, and forget the run."""
         # The coordinator names runs: its text must not become a path.
         mark = hashlib.sha256(message.run.encode()).hexdigest()[:8]
+        if served.study.merges_streams:
+            # Each summary that leaves is a run of its own, and brings a newer result.
+            mark = served.study.study.digest[:8]
         name = f"{served.study.name}-{mark}"
         folder = self._file.path.parent / RESULTS / name
         if message.arrays:
@@ -266,6 +303,13 @@ def _read_digest(message: Message) -> str:
     except DataError:
         raise refusal("malformed") from None
     return hashlib.sha256(opening.study.tobytes()).hexdigest()
+
+
+def _read_asked_digest(message: Message) -> str:
+    try:
+        return hashlib.sha256(read_ask(message).study).hexdigest()
+    except DataError:
+        raise refusal("malformed") from None
 
 
 def forget_runs(site: SiteFile, digest: str) -> int:

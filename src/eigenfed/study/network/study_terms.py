@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from scipy import sparse
 
 from eigenfed.data.source import Source
+from eigenfed.data.summarized_rows import assume_summary
 from eigenfed.errors import EigenfedError, Refusal
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.identity import LEAST_SITES, Identity, Roster
+from eigenfed.protocol.exact.merge import Merge
 from eigenfed.protocol.gate.admission import check_study
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.messages import REFUSAL_TEXTS
@@ -68,6 +70,7 @@ class StudyTerms:
             ("features", _describe_features(study)),
             ("components", _describe_components(study.components)),
             ("method", " or ".join(self.methods)),
+            *([("summaries", _describe_summaries(study.method))] * study.merges_streams),
             *(
                 [("preparation", ", ".join(step.text for step in study.prepare))]
                 * bool(study.prepare)
@@ -145,7 +148,7 @@ def _find_refusal(
             agreed,
             method,
             site=site.name,
-            source=Source(sparse.csr_array((policy.min_rows, d))),
+            source=_assume_rows(site, d),
             policy=policy,
             roster=_find_roster(agreed, roster),
             filtered=bool(site.where),
@@ -157,6 +160,12 @@ def _find_refusal(
     if agreed.privacy is None and reveals_all and policy.limits_leakage:
         return "leakage", REFUSAL_TEXTS["leakage"]
     return None
+
+
+def _assume_rows(site: SiteFile, d: int) -> Source:
+    if site.has_summary:
+        return assume_summary(site.policy.min_rows, d)
+    return Source(sparse.csr_array((site.policy.min_rows, d)))
 
 
 def _count(study: Study, d: int) -> int:
@@ -233,6 +242,19 @@ def _describe_components(components: object) -> str:
         case float():
             return f"as many as explain {components:.0%} of the variance"
     return str(components)
+
+
+def _describe_summaries(method: Method | str) -> str:
+    """Return how often summaries of a stream leave; nothing for other methods."""
+    if not isinstance(method, Merge) or method.max_summaries is None:
+        return ""
+    between = f", with {method.min_new_rows} new rows or more between two"
+    most = "1 leaves" if method.max_summaries == 1 else f"up to {method.max_summaries} leave"
+    return (
+        f"{most} this site, each of all rows so far, when it has them"
+        f"{between if method.min_new_rows else ''}; never fewer new rows than min_rows of the "
+        "policy"
+    )
 
 
 def _describe_masking(study: Study) -> str:

@@ -18,7 +18,9 @@ from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import Loci, find_loci
 from eigenfed.data.source import Source
+from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.estimators.in_process import Conditions, federation
+from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.leakage import Meter
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.messages import Message
@@ -167,6 +169,8 @@ def simulate_traffic(
         name: _draw_source(values, n, rng) if drawn else _make_source(values, n)
         for name, n in rows.items()
     }
+    if study.chosen.merges_streams():
+        sources = {name: _summarise(source, study.k) for name, source in sources.items()}
     return _run(study, sources, {len(values): real})
 
 
@@ -246,6 +250,13 @@ def _make_source(values: Array, n: int) -> Source:
     spread = sparse.diags_array(np.sqrt(values))
     table = sparse.csr_array(sparse.vstack([spread, -spread]))
     return Source(table, np.full(table.shape[0], n / table.shape[0]))
+
+
+def _summarise(source: Source, k: int) -> Source:
+    """Return a summary of a model's rows, as a stream of k components keeps it."""
+    dense, weights = source.block(slice(None))
+    summary = Summary.empty(source.d, 2 * k).update(dense, weights)
+    return Source(SummarizedRows(summary))
 
 
 def _draw_source(values: Array, n: int, rng: np.random.Generator) -> Source:

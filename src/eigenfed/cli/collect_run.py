@@ -1,0 +1,290 @@
+"""A study that merges streams: what ``eigenfed coordinate`` does with it, once or until stopped."""
+
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.tables import fit_text, judge_facts
+from eigenfed.errors import NOISE, EigenfedError, SiteRefused
+
+if TYPE_CHECKING:
+    from eigenfed.linalg.summary import Summary
+    from eigenfed.study.network.engines import Carrier
+    from eigenfed.study.network.summary_collection import Arrival, SummaryCollection
+    from eigenfed.transport.engine import Callback
+    from eigenfed.transport.rounds import RoundRecord
+
+_POLL_S = 2.0
+_RETRY_S = 30.0
+_TOGETHER_S = 0.5
+"""Summaries that come within this time of each other are merged at once."""
+_GRACE_S = 5.0
+"""Time for sites that have sent a summary before to send a newer one, if the command then ends."""
+_DELIVERY_S = 20.0
+"""Time for sites to take the last result."""
+_TICK_S = 0.2
+_OP = "summarise_stream"
+
+Write = Callable[["SummaryCollection"], tuple[dict[str, Any], "Summary"]]
+
+
+class Collecting:
+    """Collects summaries, and writes a result whenever some have come.
+
+    Parameters
+    ----------
+    console : Console
+    collection : SummaryCollection
+    carrier : Carrier
+    sites : tuple of str
+        All sites of the study.
+    quorum : int
+        Number of sites without whose summaries no result is written.
+    write : callable
+        Writes a result folder; returns its facts, and the merged summary.
+    out : Path
+        The result folder.
+    summary : Path or None
+        File for the merged summary.
+    stop : threading.Event
+        Set to end.
+    callback : callable or None
+        Called with the record of each summary that has come.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        collection: "SummaryCollection",
+        carrier: "Carrier",
+        *,
+        sites: tuple[str, ...],
+        quorum: int,
+        write: Write,
+        out: Path,
+        summary: Path | None,
+        stop: threading.Event,
+        callback: "Callback | None" = None,
+    ) -> None:
+        self._console, self._collection, self._carrier = console, collection, carrier
+        self._sites, self._quorum, self._write = sites, quorum, write
+        self._out, self._summary, self._stop, self._callback = out, summary, stop, callback
+        self._arrived: queue.Queue[Arrival] = queue.Queue()
+        self._heard: set[str] = set()
+        self._ended: set[str] = set()
+        self._taken = {site: threading.Event() for site in sites}
+        self._closing: list[threading.Thread] = []
+        self._refused: Arrival | None = None
+        self._facts: dict[str, Any] | None = None
+        self._shown: tuple[RoundRecord, ...] = ()
+        self._results = 0
+
+    def take_waiting(self) -> CommandResult:
+        """Take the summaries that have come by files, and leave the next requests."""
+        arrived = []
+        for site in self._sites:
+            try:
+                arrival = self._collection.ask(site)
+            except ConnectionError:
+                continue
+            if not arrival.code:
+                arrived.append(arrival)
+                continue
+            self._clear(arrival)
+            if arrival.code != "used_up":
+                raise SiteRefused(site, arrival.code, _OP, 0)
+        self._take(arrived)
+        self._join_closing()
+        for arrival in arrived:
+            self._leave_request(arrival.site)
+        return self._describe()
+
+    def _leave_request(self, site: str) -> None:
+        """Leave the next request for a courier; its reply cannot be here yet."""
+        try:
+            self._collection.ask(site)
+        except ConnectionError:
+            return
+
+    def run(self, *, follow: bool) -> CommandResult:
+        """Ask all sites, and write results: until all have answered, or with `follow` stopped.
+
+        Raises
+        ------
+        SiteRefused
+            If a site refuses to send any, without `follow`.
+        """
+        asking = [
+            threading.Thread(target=self._ask, args=(site, follow), daemon=True)
+            for site in self._sites
+        ]
+        with _stop_at_signals(self._stop):
+            for thread in asking:
+                thread.start()
+            until = time.monotonic() + _GRACE_S
+            while not self._stop.wait(_TICK_S):
+                self._take(self._collect())
+                if self._refused is not None:
+                    self._stop.set()
+                    raise SiteRefused(self._refused.site, self._refused.code, _OP, 0)
+                if follow and self._ended >= set(self._sites):
+                    self._console.note("All sites have sent as many summaries as the study allows.")
+                    break
+                if not follow and self._has_all(is_late=time.monotonic() > until):
+                    break
+            self._take(self._collect())
+            if self._facts is None and len(self._collection.sites) >= self._quorum:
+                self._publish()
+            self._join_closing()
+            self._stop.set()
+        return self._describe()
+
+    def _has_all(self, *, is_late: bool) -> bool:
+        held, all_sites = set(self._collection.sites), set(self._sites)
+        return all_sites <= held | self._ended and (
+            is_late or all_sites <= self._heard | self._ended
+        )
+
+    def _collect(self) -> "list[Arrival]":
+        """Return the summaries that have come, with those that come within a moment."""
+        arrived: list[Arrival] = []
+        while True:
+            try:
+                wait_s = _TOGETHER_S if arrived else None
+                arrived.append(self._arrived.get(block=bool(wait_s), timeout=wait_s))
+            except queue.Empty:
+                return arrived
+
+    def _ask(self, site: str, follow: bool) -> None:
+        """Ask one site, again and again with `follow`, until all is over."""
+        while not self._stop.is_set():
+            try:
+                arrival = self._collection.ask(site)
+            except ConnectionError:
+                self._stop.wait(_POLL_S)
+                continue
+            except EigenfedError as error:
+                self._console.note(str(error))
+                self._stop.wait(_RETRY_S)
+                continue
+            if arrival.code not in ("", "waiting"):
+                self._clear(arrival)
+            if arrival.code == "used_up":
+                self._ended.add(site)
+                return
+            if arrival.code not in ("", "waiting") and not follow:
+                self._refused = arrival
+                return
+            if arrival.code:
+                self._wait_after(arrival)
+                continue
+            self._heard.add(site)
+            self._taken[site].clear()
+            self._arrived.put(arrival)
+            if not follow or not self._is_taken(site):
+                return
+
+    def _is_taken(self, site: str) -> bool:
+        """Wait until a summary is part of a result; return False if all is over before."""
+        while not self._taken[site].wait(_TICK_S):
+            if self._stop.is_set():
+                return False
+        return True
+
+    def _wait_after(self, arrival: "Arrival") -> None:
+        from eigenfed.protocol.messages import REFUSAL_TEXTS
+
+        if arrival.code == "waiting":
+            self._heard.add(arrival.site)
+            self._stop.wait(_POLL_S)
+            return
+        why = REFUSAL_TEXTS.get(arrival.code, arrival.code)
+        self._console.note(f"Site {arrival.site} sends no summary: {why}")
+        self._stop.wait(_RETRY_S)
+
+    def _take(self, arrived: "list[Arrival]") -> None:
+        """Write a result with summaries that have come, if there are enough, and end their runs."""
+        from eigenfed.study.network.results_sent import read_sent_files
+
+        files: dict[str, bytes] = {}
+        if arrived and len(self._collection.sites) >= self._quorum:
+            self._publish()
+            files = read_sent_files(self._out)
+        for arrival in arrived:
+            # From here on the site is asked for the next summary.
+            self._collection.forget(arrival.site)
+            self._taken[arrival.site].set()
+            thread = threading.Thread(target=self._close, args=(arrival, files), daemon=True)
+            thread.start()
+            self._closing = [*(known for known in self._closing if known.is_alive()), thread]
+
+    def _publish(self) -> None:
+        """Write the result of the newest summaries, and the merged one."""
+        from eigenfed.data.safe_files import write_at_once
+
+        self._facts, summary = self._write(self._collection)
+        self._results += 1
+        if self._summary is not None:
+            write_at_once(self._summary, summary.to_bytes())
+        names = ", ".join(self._collection.sites)
+        self._console.note(f"Result {self._results}: {summary.n:,.0f} rows of {names}.")
+        if self._callback is not None:
+            rounds = self._collection.rounds
+            for record in rounds:
+                if record not in self._shown:
+                    self._callback(record)
+            self._shown = rounds
+
+    def _close(self, arrival: "Arrival", files: dict[str, bytes]) -> None:
+        missed = self._collection.close(arrival, files)
+        self._clear(arrival, keep_result=bool(missed))
+
+    def _clear(self, arrival: "Arrival", *, keep_result: bool = False) -> None:
+        """Remove the files of a run, except a result that its site has not taken yet."""
+        from eigenfed.study.network.engines import FileCarrier
+
+        if isinstance(self._carrier, FileCarrier):
+            self._carrier.clear(arrival.run, {arrival.site} if keep_result else set())
+
+    def _join_closing(self) -> None:
+        """Let sites take the last result; with files, it waits for those that are away."""
+        until = time.monotonic() + _DELIVERY_S
+        for thread in self._closing:
+            thread.join(max(until - time.monotonic(), 0.0))
+
+    def _describe(self) -> CommandResult:
+        held = self._collection.sites
+        missing = [site for site in self._sites if site not in held]
+        if self._facts is None:
+            data = {"waiting": missing, "sites": list(held), "results": 0}
+            text = "No newer summary has come."
+            if missing:
+                text = f"No summary has come from {', '.join(missing)} yet."
+            return CommandResult(data, f"{text} Run this again later.")
+        verdict = judge_facts(self._facts)
+        lines = [f"result       {self._out}", f"report       {self._out / 'report.html'}"]
+        if self._summary is not None:
+            lines.append(f"summary      {self._summary}")
+        text = "\n".join([*verdict.problems, fit_text(self._facts), *lines])
+        data = self._facts | {"folder": str(self._out), "results": self._results}
+        return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)
+
+
+@contextmanager
+def _stop_at_signals(stop: threading.Event) -> Iterator[None]:
+    """Set an event at Ctrl-C and SIGTERM, so that what has come is written before the end."""
+    before = {
+        number: signal.signal(number, lambda *_: stop.set())
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
