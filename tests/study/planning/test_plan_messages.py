@@ -173,7 +173,7 @@ def test_sums_over_variants_are_counted_tile_by_tile(
         name: write_plink(tmp_path / f"{name}.bed", part)
         for name, part in zip(rows, parts, strict=True)
     }
-    monkeypatch.setattr("eigenfed.protocol.exact.variant_products._TILE_PAIRS", 9000)
+    monkeypatch.setattr("eigenfed.protocol.exact.variant_products.TILE_PAIRS", 9000)
     steps = ["maf:0.0001", "ld:30:0.999"]
     pca = FederatedPCA(2, prepare=steps, secure=secure, random_state=0).fit_sites(paths)
     z = (copies - pca.mean_) / np.sqrt(pca.mean_ * (1 - pca.mean_ / 2))
