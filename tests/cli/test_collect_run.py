@@ -136,6 +136,19 @@ def test_a_site_that_refuses_does_not_keep_others_from_being_followed(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_sites_beyond_the_quorum_are_waited_for_with_patience(
+    tmp_path: Path, direct: list[StreamNetwork]
+) -> None:
+    direct.append(StreamNetwork(tmp_path))
+    network = direct[0]
+    study = tmp_path / "coordinator" / "study.toml"
+    study.write_text(study.read_text().replace("seed = 7", "seed = 7\nquorum = 2"))
+    (tmp_path / "north" / "rows.summary").unlink()
+    done = coordinate(network, "--patience", "0.3")
+    assert done.exit_code == 0, done.output
+    assert count(network) == 40
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

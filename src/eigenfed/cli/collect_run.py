@@ -54,6 +54,8 @@ class Collecting:
         File for the merged summary.
     stop : threading.Event
         Set to end.
+    patience_s : float
+        How long to wait for sites beyond the quorum, if the command then ends.
     callback : callable or None
         Called with the record of each summary that has come.
     """
@@ -70,11 +72,13 @@ class Collecting:
         out: Path,
         summary: Path | None,
         stop: threading.Event,
+        patience_s: float,
         callback: "Callback | None" = None,
     ) -> None:
         self._console, self._collection, self._carrier = console, collection, carrier
         self._sites, self._quorum, self._write = sites, quorum, write
         self._out, self._summary, self._stop, self._callback = out, summary, stop, callback
+        self._patience_s = patience_s
         self._arrived: queue.Queue[Arrival] = queue.Queue()
         self._heard: set[str] = set()
         self._ended: set[str] = set()
@@ -127,7 +131,7 @@ class Collecting:
         with _stop_at_signals(self._stop):
             for thread in asking:
                 thread.start()
-            until = time.monotonic() + _GRACE_S
+            begun = time.monotonic()
             while not self._stop.wait(_TICK_S):
                 self._take(self._collect())
                 if self._refused is not None:
@@ -136,7 +140,7 @@ class Collecting:
                 if follow and self._ended >= set(self._sites):
                     self._console.note("All sites have sent as many summaries as the study allows.")
                     break
-                if not follow and self._has_all(is_late=time.monotonic() > until):
+                if not follow and self._has_enough(time.monotonic() - begun):
                     break
             self._take(self._collect())
             if self._facts is None and len(self._collection.sites) >= self._quorum:
@@ -145,11 +149,12 @@ class Collecting:
             self._stop.set()
         return self._describe()
 
-    def _has_all(self, *, is_late: bool) -> bool:
+    def _has_enough(self, waited_s: float) -> bool:
+        """Return whether the command may end: all sites have answered, or there was time for it."""
         held, all_sites = set(self._collection.sites), set(self._sites)
-        return all_sites <= held | self._ended and (
-            is_late or all_sites <= self._heard | self._ended
-        )
+        if all_sites <= held:
+            return waited_s > _GRACE_S or all_sites <= self._heard | self._ended
+        return waited_s > self._patience_s and len(held) >= self._quorum
 
     def _collect(self) -> "list[Arrival]":
         """Return the summaries that have come, with those that come within a moment."""

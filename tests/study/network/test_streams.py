@@ -24,6 +24,7 @@ from eigenfed.study.network.key_files import read_identity
 from eigenfed.study.network.network_folder import coordinator_folder
 from eigenfed.study.network.study_terms import describe_terms
 from eigenfed.study.network.summary_collection import Arrival, SummaryCollection
+from eigenfed.study.planning.traffic import simulate_traffic
 from eigenfed.study.rehearsal import read_rehearsal
 from eigenfed.transport.bundles import Bundle
 from network_streams import METHOD, NAMES, StreamNetwork, summarise
@@ -235,8 +236,11 @@ def test_a_coordinator_that_lost_its_state_gets_the_last_summary_again(
         network.grow("north", seen)
         take(collection, "north")
     study = network.parties.study
-    for path in (coordinator_folder(study) / "summaries").rglob("north.*"):
-        path.unlink()
+    (report,) = (coordinator_folder(study) / "summaries").rglob("north.report")
+    report.write_bytes(report.read_bytes()[:-1])
+    with pytest.raises(DataError, match="the site sends its last summary again"):
+        network.collection()
+    report.unlink()
     collection = network.collection()
     assert take(collection, "north").is_new
     assert take(collection, "north").code == "used_up"
@@ -367,7 +371,9 @@ def test_a_site_with_rows_and_a_study_of_rows_do_not_mix_with_summaries(
         read_site(site)
 
 
-@pytest.mark.parametrize("more", ["scale = true", "center = false", "by_site = true"])
+@pytest.mark.parametrize(
+    "more", ["scale = true", "center = false", "by_site = true", "deadline_s = 9.0"]
+)
 def test_settings_that_need_rows_cannot_be_combined_with_streams(more: str, tmp_path: Path) -> None:
     path = tmp_path / "study.toml"
     text = f'name = "heart"\nsites = ["a", "b"]\ncomponents = 2\nmethod = {METHOD}\n{more}\n'
@@ -388,6 +394,53 @@ def test_a_forged_or_mistaken_summary_is_refused(network: StreamNetwork) -> None
     assert collection.sites == ()
     with pytest.raises(ProtocolError, match="No leaf of region 'heart' has reported"):
         collection.merge()
+
+
+class Crash(BaseException):
+    """The end of a process."""
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "study.network.stream_releases.write_at_once",
+        "privacy.ledger.ledger.Ledger.summarise",
+        "study.network.stream_releases.StreamReleases._remove_old",
+        "privacy.ledger.ledger.Ledger.commit",
+        "privacy.ledger.ledger.Ledger.forget_replies",
+    ],
+)
+def test_a_crash_at_any_step_costs_no_release_and_reveals_no_other(
+    step: str, network: StreamNetwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: object, **__: object) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"eigenfed.{step}", crash)
+        with pytest.raises(Crash):
+            ask_directly(network, "north", "run")
+    network.sites["north"].restart()
+    network.grow("north", 23)
+    found = ask_directly(network, "north", "run")
+    again = ask_directly(network, "north", "other")
+    assert found.arrays["vt"].tobytes() == again.arrays["vt"].tobytes()
+    assert len({version for version, _ in network.released("north")}) == 1
+    assert not network.sites["north"].ledger.held("data")
+    network.check_ledgers()
+
+
+def test_rounds_and_bytes_are_as_forecast(network: StreamNetwork) -> None:
+    collection = network.collection()
+    for name in NAMES:
+        take(collection, name)
+    pca = collection.merge()[1]
+    rows = dict.fromkeys(NAMES, 20)
+    study = network.parties.study.study
+    planned = simulate_traffic(study, rows, np.array([5.0, 4.0, 3.0, 2.0, 1.0]), real=5)
+    assert planned.rounds == pca.n_rounds_ == 1
+    for name in NAMES:
+        assert planned.sum_by_site()[name][0] == pca.rounds_[0].received[name]
 
 
 def test_the_site_keeps_a_copy_of_the_result_and_forgets_the_run(network: StreamNetwork) -> None:
