@@ -112,6 +112,16 @@ class StreamReleases:
             return self._name(ChosenSummary(last, None), run, digest)
         raise refusal("waiting" if len(ours) < method.max_summaries else "used_up")
 
+    def list_others(self, chosen: ChosenSummary) -> list[str]:
+        """Return the other runs of the study that are open: a coordinator asks in one at a time.
+
+        They are ended, so that what a site remembers of open runs does not grow.
+        """
+        dataset, what = self._site.dataset, chosen.what
+        open_runs = set(self._ledger.recall_names(dataset)) - {what.run}
+        sent = self._ledger.summaries(dataset)
+        return [one.run for one in sent if one.study == what.study and one.run in open_runs]
+
     def record(self, chosen: ChosenSummary) -> None:
         """Keep a summary, and write in the ledger that it leaves in a run."""
         if chosen.data is not None:
