@@ -131,7 +131,8 @@ def test_a_site_that_refuses_does_not_keep_others_from_being_followed(
     done = coordinate(network, "--follow")
     thread.join()
     assert done.exit_code == 0, done.output
-    assert "Site north sends no summary: The study is not among those" in done.stderr
+    assert "Site north sends no summary." in done.stderr
+    assert "The study is not among those that the site has approved" in done.stderr
     assert "40 rows of island, south" in done.stderr
     assert signal.getsignal(signal.SIGTERM) is before
 

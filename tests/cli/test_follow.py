@@ -94,6 +94,12 @@ def test_a_courier_brings_a_summary_in_one_journey(tmp_path: Path) -> None:
     shown = run_command("ledger", "show", str(tmp_path / "south" / "south.ledger"))
     assert "summary 2 of the stream, weight 40" in shown.stdout
     assert "summary of a stream" in shown.stdout
+    for path in (tmp_path / "north" / "network" / "approved").iterdir():
+        path.unlink()
+    travel("north")
+    refused = run_command(*words, "--force")
+    assert refused.exit_code == 3
+    assert "Site 'north' refused 'summarise_stream'" in refused.stderr
 
 
 REGION = """\

@@ -102,7 +102,7 @@ class Collecting:
                 continue
             self._clear(arrival)
             if arrival.code != "used_up":
-                raise SiteRefused(site, arrival.code, _OP, 0)
+                raise _describe_refusal(arrival)
         self._take(arrived)
         self._join_closing()
         for arrival in arrived:
@@ -136,7 +136,7 @@ class Collecting:
                 self._take(self._collect())
                 if self._refused is not None:
                     self._stop.set()
-                    raise SiteRefused(self._refused.site, self._refused.code, _OP, 0)
+                    raise _describe_refusal(self._refused)
                 if follow and self._ended >= set(self._sites):
                     self._console.note("All sites have sent as many summaries as the study allows.")
                     break
@@ -203,14 +203,11 @@ class Collecting:
         return True
 
     def _wait_after(self, arrival: "Arrival") -> None:
-        from eigenfed.protocol.messages import REFUSAL_TEXTS
-
         if arrival.code == "waiting":
             self._heard.add(arrival.site)
             self._stop.wait(_POLL_S)
             return
-        why = REFUSAL_TEXTS.get(arrival.code, arrival.code)
-        self._console.note(f"Site {arrival.site} sends no summary: {why}")
+        self._console.note(f"Site {arrival.site} sends no summary. {_describe_refusal(arrival)}")
         self._stop.wait(_RETRY_S)
 
     def _take(self, arrived: "list[Arrival]") -> None:
@@ -279,6 +276,13 @@ class Collecting:
         text = "\n".join([*verdict.problems, fit_text(self._facts), *lines])
         data = self._facts | {"folder": str(self._out), "results": self._results}
         return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)
+
+
+def _describe_refusal(arrival: "Arrival") -> SiteRefused:
+    from eigenfed.protocol.messages import REFUSAL_TEXTS
+
+    why = REFUSAL_TEXTS.get(arrival.code, "")
+    return SiteRefused(arrival.site, arrival.code, _OP, 0, why)
 
 
 @contextmanager
