@@ -131,9 +131,23 @@ def test_a_site_that_refuses_does_not_keep_others_from_being_followed(
     done = coordinate(network, "--follow")
     thread.join()
     assert done.exit_code == 0, done.output
-    assert "Site north sends no summary: The study is not among those" in done.stderr
+    assert "Site north sends no summary." in done.stderr
+    assert "The study is not among those that the site has approved" in done.stderr
     assert "40 rows of island, south" in done.stderr
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sites_beyond_the_quorum_are_waited_for_with_patience(
+    tmp_path: Path, direct: list[StreamNetwork]
+) -> None:
+    direct.append(StreamNetwork(tmp_path))
+    network = direct[0]
+    study = tmp_path / "coordinator" / "study.toml"
+    study.write_text(study.read_text().replace("seed = 7", "seed = 7\nquorum = 2"))
+    (tmp_path / "north" / "rows.summary").unlink()
+    done = coordinate(network, "--patience", "0.3")
+    assert done.exit_code == 0, done.output
+    assert count(network) == 40
 
 
 @pytest.mark.parametrize(

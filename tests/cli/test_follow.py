@@ -59,9 +59,8 @@ def test_streams_are_followed_until_all_is_sent(tmp_path: Path, start: Start) ->
         assert site.stop() == 0, site.log
         assert len(list((tmp_path / name / "results").iterdir())) == 1
         assert network.sites[name].ledger.verify().intact
-    for name in ("south", "island"):
-        assert len(list((home / "drop" / f"to-{name}").glob("*-summarise_stream.request"))) == 1
-        assert not list((home / "drop" / f"from-{name}").glob("*-summarise_stream.reply"))
+    # The island has been asked for its third summary since, and the files of the others are gone.
+    assert len(list((home / "drop" / "to-island").glob("*-summarise_stream.request"))) == 1
 
 
 def test_a_courier_brings_a_summary_in_one_journey(tmp_path: Path) -> None:
@@ -95,6 +94,12 @@ def test_a_courier_brings_a_summary_in_one_journey(tmp_path: Path) -> None:
     shown = run_command("ledger", "show", str(tmp_path / "south" / "south.ledger"))
     assert "summary 2 of the stream, weight 40" in shown.stdout
     assert "summary of a stream" in shown.stdout
+    for path in (tmp_path / "north" / "network" / "approved").iterdir():
+        path.unlink()
+    travel("north")
+    refused = run_command(*words, "--force")
+    assert refused.exit_code == 3
+    assert "Site 'north' refused 'summarise_stream'" in refused.stderr
 
 
 REGION = """\

@@ -54,6 +54,8 @@ class Collecting:
         File for the merged summary.
     stop : threading.Event
         Set to end.
+    patience_s : float
+        How long to wait for sites beyond the quorum, if the command then ends.
     callback : callable or None
         Called with the record of each summary that has come.
     """
@@ -70,11 +72,13 @@ class Collecting:
         out: Path,
         summary: Path | None,
         stop: threading.Event,
+        patience_s: float,
         callback: "Callback | None" = None,
     ) -> None:
         self._console, self._collection, self._carrier = console, collection, carrier
         self._sites, self._quorum, self._write = sites, quorum, write
         self._out, self._summary, self._stop, self._callback = out, summary, stop, callback
+        self._patience_s = patience_s
         self._arrived: queue.Queue[Arrival] = queue.Queue()
         self._heard: set[str] = set()
         self._ended: set[str] = set()
@@ -98,7 +102,7 @@ class Collecting:
                 continue
             self._clear(arrival)
             if arrival.code != "used_up":
-                raise SiteRefused(site, arrival.code, _OP, 0)
+                raise _describe_refusal(arrival)
         self._take(arrived)
         self._join_closing()
         for arrival in arrived:
@@ -127,16 +131,16 @@ class Collecting:
         with _stop_at_signals(self._stop):
             for thread in asking:
                 thread.start()
-            until = time.monotonic() + _GRACE_S
+            begun = time.monotonic()
             while not self._stop.wait(_TICK_S):
                 self._take(self._collect())
                 if self._refused is not None:
                     self._stop.set()
-                    raise SiteRefused(self._refused.site, self._refused.code, _OP, 0)
+                    raise _describe_refusal(self._refused)
                 if follow and self._ended >= set(self._sites):
                     self._console.note("All sites have sent as many summaries as the study allows.")
                     break
-                if not follow and self._has_all(is_late=time.monotonic() > until):
+                if not follow and self._has_enough(time.monotonic() - begun):
                     break
             self._take(self._collect())
             if self._facts is None and len(self._collection.sites) >= self._quorum:
@@ -145,11 +149,12 @@ class Collecting:
             self._stop.set()
         return self._describe()
 
-    def _has_all(self, *, is_late: bool) -> bool:
+    def _has_enough(self, waited_s: float) -> bool:
+        """Return whether the command may end: all sites have answered, or there was time for it."""
         held, all_sites = set(self._collection.sites), set(self._sites)
-        return all_sites <= held | self._ended and (
-            is_late or all_sites <= self._heard | self._ended
-        )
+        if all_sites <= held:
+            return waited_s > _GRACE_S or all_sites <= self._heard | self._ended
+        return waited_s > self._patience_s and len(held) >= self._quorum
 
     def _collect(self) -> "list[Arrival]":
         """Return the summaries that have come, with those that come within a moment."""
@@ -198,14 +203,11 @@ class Collecting:
         return True
 
     def _wait_after(self, arrival: "Arrival") -> None:
-        from eigenfed.protocol.messages import REFUSAL_TEXTS
-
         if arrival.code == "waiting":
             self._heard.add(arrival.site)
             self._stop.wait(_POLL_S)
             return
-        why = REFUSAL_TEXTS.get(arrival.code, arrival.code)
-        self._console.note(f"Site {arrival.site} sends no summary: {why}")
+        self._console.note(f"Site {arrival.site} sends no summary. {_describe_refusal(arrival)}")
         self._stop.wait(_RETRY_S)
 
     def _take(self, arrived: "list[Arrival]") -> None:
@@ -274,6 +276,13 @@ class Collecting:
         text = "\n".join([*verdict.problems, fit_text(self._facts), *lines])
         data = self._facts | {"folder": str(self._out), "results": self._results}
         return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)
+
+
+def _describe_refusal(arrival: "Arrival") -> SiteRefused:
+    from eigenfed.protocol.messages import REFUSAL_TEXTS
+
+    why = REFUSAL_TEXTS.get(arrival.code, "")
+    return SiteRefused(arrival.site, arrival.code, _OP, 0, why)
 
 
 @contextmanager

@@ -134,6 +134,7 @@ def coordinate(
                 out=out,
                 summary=summary,
                 stop=stop,
+                patience_s=patience_s,
                 callback=None if watched is None else watched.follow(None),
             )
             merged = collecting.take_waiting() if once else collecting.run(follow=follow)

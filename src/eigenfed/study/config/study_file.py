@@ -305,6 +305,11 @@ class StudyFile(TomlFile, title="study.toml"):
                 "scaled, and for a number of components. Leave it out, or change it."
             )
             return
+        if self.merges_streams and self.deadline_s is not None:
+            yield (
+                "deadline_s cannot be combined with max_summaries in method: sites send summaries "
+                "when they have them. Leave it out."
+            )
         if self.secure and method and not method.sums_only():
             yield (
                 "method must be one that needs only sums over sites if secure = true; this one "

@@ -166,6 +166,9 @@ class SiteService:
                     self._last = served
                 if message.label == ASK:
                     return self._send_summary(message, served)
+                if served.study.merges_streams:
+                    # Its runs are opened by the request for a summary, and have no other.
+                    raise refusal("script")
             except Refusal as refused:
                 return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
             reply = served.site.answer(data)
@@ -207,6 +210,8 @@ class SiteService:
             opened = served.site.answer(ask.opening)
             if Message.from_bytes(opened, "reply", "refusal").kind == "refusal":
                 return opened
+            for run in self._releases.list_others(chosen):
+                served.site.close_run(run)
             self._releases.record(chosen)
         except Broken:
             _log.exception("the ledger is not the one last written")

@@ -72,7 +72,7 @@ class StreamReleases:
         self._site = site
         self._ledger = ledger
         self._folder = site.network / STREAMS
-        self._seen: tuple[tuple[int, int, int], bytes, float] | None = None
+        self._seen: tuple[tuple[int, int, int], float] | None = None
         self._told = ""
 
     def choose(self, study: StudyFile, run: str, known: float) -> ChosenSummary:
@@ -112,6 +112,16 @@ class StreamReleases:
             return self._name(ChosenSummary(last, None), run, digest)
         raise refusal("waiting" if len(ours) < method.max_summaries else "used_up")
 
+    def list_others(self, chosen: ChosenSummary) -> list[str]:
+        """Return the other runs of the study that are open: a coordinator asks in one at a time.
+
+        They are ended, so that what a site remembers of open runs does not grow.
+        """
+        dataset, what = self._site.dataset, chosen.what
+        open_runs = set(self._ledger.recall_names(dataset)) - {what.run}
+        sent = self._ledger.summaries(dataset)
+        return [one.run for one in sent if one.study == what.study and one.run in open_runs]
+
     def record(self, chosen: ChosenSummary) -> None:
         """Keep a summary, and write in the ledger that it leaves in a run."""
         if chosen.data is not None:
@@ -141,20 +151,21 @@ class StreamReleases:
     def _find_new(self, sent: tuple[Summarised, ...]) -> ChosenSummary | None:
         """Return the next version, if the stream has grown enough, or else the last one."""
         newest = max(sent, key=lambda what: what.version, default=None)
-        read = self._read()
-        if read is None:
-            return None if newest is None else ChosenSummary(newest, None)
-        data, weight = read
         before = 0.0 if newest is None else newest.weight
-        if weight < before * (1.0 - _SAME):
+        weight = self._weigh()
+        if weight is not None and weight < before * (1.0 - _SAME):
             self._tell(
                 f"{self._site.data} has fewer rows than were sent before, so that it is not the "
                 "same stream. Restore the file, or give the new stream another dataset in "
                 f"{self._site.path}."
             )
             raise refusal("unready")
-        if weight - before < self._site.policy.min_rows:
+        least = before + self._site.policy.min_rows
+        if weight is None or weight < least:
             return None if newest is None else ChosenSummary(newest, None)
+        data, weight = self._read()
+        if weight < least:  # the file was replaced since
+            raise refusal("waiting")
         version = 1 if newest is None else newest.version + 1
         mark = hash_summary(data)
         what = Summarised(self._site.dataset, "-", "-", version, weight, mark)
@@ -166,21 +177,26 @@ class StreamReleases:
         what = Summarised(of.dataset, run, study, of.version, of.weight, of.digest)
         return ChosenSummary(what, chosen.data)
 
-    def _read(self) -> tuple[bytes, float] | None:
-        """Return the stream's file, and the weight of its rows; None if it is not there yet."""
-        path = self._site.data
+    def _weigh(self) -> float | None:
+        """Return the weight of the stream's rows; None if its file is not there yet."""
         try:
-            status = path.stat()
-            stamp = status.st_ino, status.st_mtime_ns, status.st_size
-            if self._seen is None or self._seen[0] != stamp:
-                data = path.read_bytes()
-                self._seen = stamp, data, Summary.from_bytes(data).n
+            status = self._site.data.stat()
         except FileNotFoundError:
             return None
+        stamp = status.st_ino, status.st_mtime_ns, status.st_size
+        if self._seen is None or self._seen[0] != stamp:
+            self._seen = stamp, self._read()[1]
+        return self._seen[1]
+
+    def _read(self) -> tuple[bytes, float]:
+        """Return the stream's file, and the weight of its rows."""
+        path = self._site.data
+        try:
+            data = path.read_bytes()
+            return data, Summary.from_bytes(data).n
         except (DataError, OSError):
             self._tell(f"{path} is not a summary that can be read. Write it again.")
             raise refusal("unready") from None
-        return self._seen[1], self._seen[2]
 
     def _place(self, what: Summarised) -> Path:
         return self._folder / f"{what.digest}{SUFFIX}"

@@ -118,10 +118,12 @@ class SummaryCollection:
             for site in sorted(study.sites)
         }
         self._region = start_region(study.study, self._d)
+        self._weights: dict[str, float] = {}
         for site in self._connections:
-            path = self._path(site, "report")
-            if path.exists():
-                self._region.receive(RegionReport.from_bytes(path.read_bytes()))
+            report = self._read_report(site)
+            if report is not None:
+                self._region.receive(report)
+                self._weights[site] = report.summary.n
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -146,7 +148,8 @@ class SummaryCollection:
             If the answer is not by this site, or not a summary.
         """
         run = self._find_asked(site)
-        message = ask_message(run, self._file.study, self._identity, known=self._known(site))
+        known = self._weights.get(site, 0.0)
+        message = ask_message(run, self._file.study, self._identity, known=known)
         data = self._connections[site].answer(message)
         try:
             answer = Message.from_bytes(data, "reply", "refusal")
@@ -167,6 +170,7 @@ class SummaryCollection:
             if is_new:
                 self._write_down(site, left, len(message), len(data))
                 write_at_once(self._path(site, "report"), report.to_bytes())
+                self._weights[site] = report.summary.n
         return Arrival(site, run, "", is_new)
 
     def forget(self, site: str) -> None:
@@ -229,12 +233,17 @@ class SummaryCollection:
     def _path(self, site: str, suffix: str) -> Path:
         return self._folder / f"{site}.{suffix}"
 
-    def _known(self, site: str) -> float:
-        """Return the weight of the last summary that has come from a site."""
+    def _read_report(self, site: str) -> RegionReport | None:
+        """Return the last summary that has come from a site, if one has."""
         path = self._path(site, "report")
         if not path.exists():
-            return 0.0
-        return RegionReport.from_bytes(path.read_bytes()).summary.n
+            return None
+        try:
+            return RegionReport.from_bytes(path.read_bytes())
+        except DataError:
+            raise DataError(
+                f"{path} is damaged. Remove it: the site sends its last summary again."
+            ) from None
 
     def _find_asked(self, site: str) -> str:
         """Return the run in which a site is being asked; a new one if there is none."""
