@@ -135,6 +135,9 @@ SLOW: dict[str, tuple[str, ...]] = {
     ),
     "tests/linalg/test_compress.py": (),
     "tests/linalg/test_genotype.py": ("test_what_numba_compiles_afresh_is_what_it_has_cached",),
+    "tests/linalg/test_genotype_pairs.py": (
+        "test_what_numba_compiles_afresh_is_what_it_has_cached",
+    ),
     "tests/linalg/test_lanczos.py": ("test_the_basis_stays_orthonormal_and_residuals_are_true",),
     "tests/linalg/test_spiked.py": (
         "test_a_strange_direction_mixes_with_those_it_comes_near",
@@ -351,6 +354,7 @@ SLOW: dict[str, tuple[str, ...]] = {
 
 MEASURED: dict[str, tuple[str, ...]] = {
     "tests/linalg/test_genotype.py": (),
+    "tests/linalg/test_genotype_pairs.py": (),
     "tests/cli/test_genotypes.py": (),
     "src/eigenfed/study/planning/noise_forecast.py": (),
     "tests/audit/test_hostile_coordinator.py": (

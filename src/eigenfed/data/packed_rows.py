@@ -16,6 +16,7 @@ from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.linalg.genotype import adjoin_tile, load_kernels, multiply_tile
+from eigenfed.linalg.genotype_codes import MISSING
 from eigenfed.linalg.threads import map_in_order
 
 TILE = 8192
@@ -54,7 +55,8 @@ class PackedRows(Prepared):
     def _values(self, span: slice) -> npt.NDArray[Any]:
         """Return the entries of D for each code of some variants, (m, 4)."""
         centred = (self._table.values(span) - self.mean[span, None]) / self.scale[span, None]
-        return np.nan_to_num(centred, nan=0.0).astype(self._dtype)
+        centred[:, MISSING] = 0.0
+        return centred.astype(self._dtype)
 
     def _spans(self) -> list[slice]:
         d = self.source.d

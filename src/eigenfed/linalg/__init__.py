@@ -6,6 +6,7 @@
 - `eigen`: leading eigenpairs of symmetric matrices.
 - `genotype`: products of packed genotypes with a few directions.
 - `genotype_codes`: genotypes of two bits counted and decoded.
+- `genotype_pairs`: sums of products of pairs of variants, counted on bits.
 - `hardy_weinberg`: the exact test of Hardy-Weinberg equilibrium of many variants.
 - `krylov_bound`: the next eigenvalue bounded from a block Lanczos run itself, with a probability.
 - `lanczos`: block Lanczos with full reorthogonalisation.
@@ -19,5 +20,6 @@
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
 - `summary_format`: its bytes, and the rules that they obey.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
+- `vector_bits`: population counts of rows of bits, for a kernel that numba compiles.
 - `vector_rows`: operations on rows of 64 bytes, for kernels that numba compiles.
 """

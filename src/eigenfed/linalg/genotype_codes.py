@@ -5,8 +5,10 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 
+MISSING = 1
+"""The code of a missing genotype."""
 COPIES = np.array([2.0, np.nan, 1.0, 0.0])
-"""Copies of the counted allele for each code of two bits; code 1 is missing."""
+"""Copies of the counted allele for each code of two bits."""
 
 ALL_MISSING = 0b01010101
 """Byte of four people whose genotype is missing."""

@@ -6,7 +6,7 @@ of one variant: in every window, variants of a pair whose squared correlation ex
 are removed one by one, the rarer one of each pair first, until no such pair remains.
 """
 
-from collections import defaultdict
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -126,32 +126,41 @@ def prune_pairs(one: Places, other: Places, ends: Places, frequency: Array) -> F
     array([False,  True, False])
     """
     kept = np.ones(len(ends), dtype=np.bool_)
-    partners: dict[int, list[int]] = defaultdict(list)
-    begun: dict[int, list[int]] = defaultdict(list)
     # A pair is first in one window when its second variant enters: that window begins at the
-    # first place from which the second variant can be reached.
+    # first place from which the second variant can be reached. Pairs that entered before are
+    # resolved by then, so that a window is decided by those that enter with it.
     entering = np.searchsorted(ends, other, side="right")
-    for first, second, window in zip(one.tolist(), other.tolist(), entering.tolist(), strict=True):
-        partners[first].append(second)
-        begun[window].append(first)
-    for window in sorted(begun):
-        _prune_window(sorted(set(begun[window])), int(ends[window]), partners, frequency, kept)
+    order = np.argsort(entering, kind="stable")
+    ones, others = one[order], other[order]
+    bounds = np.flatnonzero(np.diff(entering[order], prepend=-1)).tolist()
+    frequencies = frequency.tolist()
+    for start, stop in pairwise([*bounds, len(order)]):
+        first, second = ones[start:stop], others[start:stop]
+        alive = kept[first] & kept[second]
+        if alive.any():
+            kept[_prune_window(first[alive].tolist(), second[alive].tolist(), frequencies)] = False
     return kept
 
 
-def _prune_window(
-    candidates: list[int], end: int, partners: dict[int, list[int]], frequency: Array, kept: Flags
-) -> None:
-    """Remove variants of one window until no correlated pair is left, one per variant and pass."""
-    has_changed = True
-    while has_changed:
-        has_changed = False
-        for first in candidates:
-            if not kept[first]:
+def _prune_window(first: list[int], second: list[int], frequency: list[float]) -> list[int]:
+    """Return variants of one window without which no correlated pair is left.
+
+    One is removed per variant and pass.
+    """
+    partners: dict[int, list[int]] = {}
+    for i, j in zip(first, second, strict=True):
+        partners.setdefault(i, []).append(j)
+    waiting = sorted(partners)
+    removed: set[int] = set()
+    while waiting:
+        changed = []
+        for i in waiting:
+            if i in removed:
                 continue
-            second = next((j for j in partners[first] if j < end and kept[j]), None)
-            if second is None:
-                continue
-            rarer = frequency[first] * (1.0 + _SAME_FREQUENCY) < frequency[second]
-            kept[first if rarer else second] = False
-            has_changed = True
+            j = next((place for place in partners[i] if place not in removed), -1)
+            if j >= 0:
+                is_rarer = frequency[i] * (1.0 + _SAME_FREQUENCY) < frequency[j]
+                removed.add(i if is_rarer else j)
+                changed.append(i)
+        waiting = changed
+    return list(removed)

@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import erfcx, log_ndtr
 
 from eigenfed.errors import Argument, InputError, Name
 
@@ -43,6 +42,8 @@ def delta_of(epsilon: float, mu: float) -> float:
         return 1.0
     if mu < _SMALL_MU:
         return _delta_of_small(epsilon, mu)
+    from scipy.special import log_ndtr  # loaded on use: ledgers without a spend need none of it
+
     inside = float(log_ndtr(mu / 2 - epsilon / mu))
     outside = epsilon + float(log_ndtr(-mu / 2 - epsilon / mu))
     return max(-math.exp(inside) * math.expm1(min(outside - inside, 0.0)), 0.0)
@@ -54,6 +55,8 @@ def _delta_of_small(epsilon: float, mu: float) -> float:
     With phi the normal density and R = Phi(-t) / phi(t) its Mills ratio, delta is
     ``phi(a) (R(a) - R(b))`` for ``a, b = epsilon / mu -+ mu / 2``, and ``-R'(t) = 1 - t R(t)``.
     """
+    from scipy.special import erfcx
+
     t = epsilon / mu + mu / 2 * _NODES
     falls = 1.0 - t * (math.sqrt(math.pi / 2) * erfcx(t / math.sqrt(2.0)))
     first = epsilon / mu - mu / 2

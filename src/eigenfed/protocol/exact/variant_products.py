@@ -11,7 +11,7 @@ Windows follow from the study and from where the variants lie, which all sites k
 not name them. Products are sent tile by tile, from the first variant to the last, each once.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,8 +22,9 @@ from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.data.variant_steps import PruneLd
 from eigenfed.errors import InputError
-from eigenfed.linalg.genotype_codes import decode_rows
-from eigenfed.linalg.ld_pruning import are_sorted, find_window_ends, list_pairs
+from eigenfed.linalg.genotype_codes import pack_mask
+from eigenfed.linalg.genotype_pairs import load_pair_kernel, make_planes, multiply_pairs
+from eigenfed.linalg.ld_pruning import are_sorted, find_window_ends
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries
 from eigenfed.privacy.secagg.fixed_point import Bound
@@ -44,8 +45,6 @@ from eigenfed.protocol.study import Study
 TILE_PAIRS = 1 << 20
 """Most products in a reply, unless a single variant has more."""
 _LARGEST_COPIES = 2.0
-BLOCK = 128
-"""Variants multiplied at a time with all that follow them in their windows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -157,9 +156,9 @@ def variant_products(
     if known is None or known.passed is None or known.mean is None:
         raise InputError("The variants whose products are sent are not known.")
     start, stop = known.start, find_tile_end(ends, known.start)
-    table = source.X.select_variants(known.passed)
-    parts = list(_multiply(table, source.weights, known.mean, ends, start, stop))
-    products = np.concatenate([np.zeros(0), *parts])
+    products = _multiply(
+        source.X.select_variants(known.passed), source.weights, known.mean, ends, start, stop
+    )
     reply = VariantProductsReply(weight=source.total_weight, products=products)
     state = replace(state, variants=replace(known, start=stop))
     return Answer(reply, state, entries=count_entries(ends, start, terms))
@@ -167,17 +166,14 @@ def variant_products(
 
 def _multiply(
     table: Genotypes, weights: Array | None, mean: Array, ends: Places, start: int, stop: int
-) -> Iterator[Array]:
-    """Yield the products of some variants at a time with all that follow them in their windows."""
+) -> Array:
+    """Return the products of some variants with all that follow them in their windows."""
     people = table.people if weights is None else table.people[weights > 0.0]
-    centred = np.nan_to_num(table.values() - mean[:, None], nan=0.0)
-    for first in range(start, stop, BLOCK):
-        last = min(first + BLOCK, stop)
-        reach = slice(first, int(ends[last - 1]))
-        copies = decode_rows(table.tile(reach), centred[reach], people)
-        products = copies[:, : last - first].T @ copies
-        one, other = list_pairs(ends, first, last)
-        yield products[one - first, other - first]
+    reach = slice(start, int(ends[stop - 1]))
+    mask = pack_mask(people, table.packed.shape[1])
+    planes = make_planes(table.tile(reach), mask, table.swapped[reach])
+    partners = ends[start:stop] - start
+    return multiply_pairs(planes, mean[reach], partners, len(people), load_pair_kernel())
 
 
 OPS = (variant_products,)

@@ -15,7 +15,7 @@ from eigenfed.data.long_range_ld import find_in_regions
 from eigenfed.data.variant_steps import Autosomes, ExcludeLongRangeLd, Matched, PruneLd
 from eigenfed.privacy.revealed_products import RevealedEntries
 from eigenfed.protocol.exact.covariance import Covariance
-from eigenfed.protocol.exact.variant_products import BLOCK, find_ends, find_tile_end
+from eigenfed.protocol.exact.variant_products import find_ends, find_tile_end
 from eigenfed.protocol.secure.aggregation import AHEAD
 from eigenfed.protocol.study import Study
 from eigenfed.study.planning.traffic import simulate_preparation
@@ -23,6 +23,8 @@ from eigenfed.study.planning.trial_runs import Traffic, extrapolate_sites, selec
 
 _VARIANTS = 211
 _NUMBER = 8
+_PLANE_BYTES = 2
+"""Of a genotype as bits, with those that they are made from."""
 _SUM = ("variant_products", "sum_survivors", "sum_unmask")
 _KEYS = ("sum_keys", "sum_shares")
 
@@ -41,20 +43,20 @@ class WindowProducts:
         Replies in which they are sent.
     widest : int
         Variants in the largest window.
+    reach : int
+        Variants of the largest tile, with those that follow in its windows.
     """
 
     variants: int
     pairs: int
     tiles: int
     widest: int
+    reach: int
 
     def site_bytes(self, rows: int) -> int:
         """Return the memory that a site needs for them, next to its packed genotypes."""
-        decoded = rows * (self.widest + BLOCK)
-        block = BLOCK * (self.widest + BLOCK)
-        return _NUMBER * (
-            decoded + block + 2 * self.pairs // max(self.tiles, 1) + 4 * self.variants
-        )
+        products = 2 * self.pairs // max(self.tiles, 1) + 4 * self.variants
+        return _PLANE_BYTES * rows * self.reach + _NUMBER * products
 
     def directions(self, rows: int) -> int:
         """Return how many directions reveal as many numbers about a site with so many rows.
@@ -99,11 +101,12 @@ def count_products(study: Study, d: int, loci: Loci | None) -> WindowProducts | 
         loci = _keep_places(study, loci)
     ends = find_ends(study, loci)
     widths = ends - np.arange(len(ends))
-    start = tiles = 0
+    start = tiles = reach = 0
     while start < len(ends):
-        start, tiles = find_tile_end(ends, start), tiles + 1
+        stop = find_tile_end(ends, start)
+        start, tiles, reach = stop, tiles + 1, max(reach, int(ends[stop - 1]) - start)
     pairs, widest = int(widths.sum()) - len(ends), int(widths.max(initial=0))
-    return WindowProducts(len(ends), pairs, tiles, widest)
+    return WindowProducts(len(ends), pairs, tiles, widest, reach)
 
 
 def _keep_places(study: Study, loci: Loci) -> Loci:
