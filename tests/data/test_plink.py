@@ -105,7 +105,8 @@ def test_what_is_not_such_a_file_is_refused(bed: Path, tmp_path: Path) -> None:
         (fam, people.replace("fp3 p3", "fp2 p2"), "person more than once"),
         (bim, variants.replace("\t301\t", "\tsecret\t"), "an integer"),
         (bim, variants.replace("rs3\t", "rs2\t"), "variant more than once"),
-        (bim, "", "no people or no variants"),
+        (bim, "", "has no variants"),
+        (fam, "", "no people or no variants"),
     ):
         path.write_text(text)
         with pytest.raises(DataError, match=words) as caught:

@@ -94,7 +94,6 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
     """Find the components of ancestry of three simulated cohorts, by secure aggregation."""
     import numpy as np
 
-    from eigenfed.data.harmonise import describe_matches
     from eigenfed.data.variant_filters import format_attrition
     from eigenfed.estimators.federated import FederatedPCA
     from eigenfed.report.html import write_pages
@@ -113,8 +112,8 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
     cohorts = simulate_cohorts(np.random.default_rng(seed))
     files = {name: cohort.open(name) for name, cohort in cohorts.items()}
     for file in files.values():
-        if file.genotypes.loci is not None and file.genotypes.loci.matched is not None:
-            console.note(describe_matches(file.path, file.genotypes.loci.matched))
+        for note in file.notes:
+            console.note(note)
     console.note(f"Running krylov over {', '.join(cohorts)}, by secure aggregation.")
     pca = FederatedPCA(K, prepare=list(STEPS), random_state=seed)
     pca.fit_sites({name: file.source for name, file in files.items()})

@@ -41,7 +41,6 @@ from eigenfed.data.cache import (
 )
 from eigenfed.data.column_names import list_features, select_features
 from eigenfed.data.copy_files import read_row_ids
-from eigenfed.data.harmonise import describe_matches
 from eigenfed.data.read_options import CELL_KINDS, NAMED_KINDS, TEXT_KINDS, ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
@@ -245,9 +244,7 @@ def _open_bed(path: Path, columns: Sequence[str] | None, options: ReadOptions) -
     opened = read_plink(path, options.filters)
     if columns is not None:
         opened = opened.take_named(columns)
-    loci = opened.genotypes.loci
-    notes = () if loci is None or loci.matched is None else (describe_matches(path, loci.matched),)
-    return FileTable(opened.source, path, None, opened.row_ids, notes, opened)
+    return FileTable(opened.source, path, None, opened.row_ids, opened.notes, opened)
 
 
 def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tuple[str, ...]:
@@ -390,6 +387,8 @@ KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm", ".bed")
 def find_kind(path: Path) -> str:
     """Return the suffix of a file, and refuse one that does not exist or cannot be read."""
     kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
+    if kind is None and path.suffix in (".bim", ".fam"):
+        raise InputError(f"{path} is a part of a PLINK file. Pass {path.with_suffix('.bed')}.")
     if kind is None:
         raise InputError(f"{path} is of an unknown kind. Convert it to one of {', '.join(KINDS)}.")
     try:

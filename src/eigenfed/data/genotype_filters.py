@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigenfed.data.genotypes import Flags
-from eigenfed.errors import Argument, DataError, InputError
+from eigenfed.errors import Argument, DataError, InputError, Name
 
 PathLike = str | os.PathLike[str]
 
@@ -59,6 +59,12 @@ class GenotypeFilters:
                 " must be 'drop' or 'keep'",
                 remedy="Pass one of them.",
             )
+        if self.ambiguous == "keep" and self.manifest is None:
+            raise InputError(
+                Argument("ambiguous", "keep"),
+                " is about variants that are matched to a manifest",
+                remedy=("Drop it, or give a ", Name("manifest"), "."),
+            )
 
     @property
     def given(self) -> dict[str, Any]:
@@ -70,6 +76,26 @@ class GenotypeFilters:
         """Return which people are used, and which of all are not excluded from the fit."""
         used = _select_listed(people, self.keep, self.remove, _read_people)
         return used, ~_find_listed(people, self.no_fit, _read_people)
+
+    def describe_left(self, path: Path, kept: Flags, fitted: Flags, used: Flags) -> tuple[str, ...]:
+        """Return in a sentence how many people and variants the lists leave out, if there are any.
+
+        Examples
+        --------
+        >>> some, all_ = np.array([True, False]), np.array([True, True])
+        >>> GenotypeFilters(remove="gone.txt").describe_left(Path("a.bed"), some, all_, all_)
+        ('a.bed: of 2 people, 1 left out.',)
+        """
+        people, parts = [], []
+        if self.keep is not None or self.remove is not None:
+            people.append(f"{np.count_nonzero(~kept)} left out")
+        if self.no_fit is not None:
+            people.append(f"{np.count_nonzero(kept & ~fitted)} projected only")
+        if people:
+            parts.append(f"of {len(kept)} people, {' and '.join(people)}")
+        if self.extract is not None or self.exclude_variants is not None:
+            parts.append(f"of {len(used)} variants, {np.count_nonzero(~used)} left out")
+        return (f"{path.name}: {'; '.join(parts)}.",) if parts else ()
 
     def select_variants(self, identifiers: Sequence[str]) -> Flags:
         """Return which variants are used."""

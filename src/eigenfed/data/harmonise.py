@@ -136,9 +136,13 @@ def describe_matches(path: Path, counts: Places) -> str:
     >>> describe_matches(Path("a.bed"), np.array([7, 2, 0, 0, 0, 0, 0, 1]))
     'a.bed: of 10 variants of the manifest, 7 same, 2 swapped, 1 absent.'
     """
+    total = int(counts.sum())
+    doubt = ""
+    if counts[_ABSENT] + counts[_OTHER] > total / 2:
+        doubt = " Check that both refer to the same build of the genome."
     named = zip(CLASSES, counts.tolist(), strict=True)
     found = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in named if n)
-    return f"{path.name}: of {int(counts.sum())} variants of the manifest, {found}."
+    return f"{path.name}: of {total} variants of the manifest, {found}.{doubt}"
 
 
 def _choose(

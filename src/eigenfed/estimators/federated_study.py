@@ -4,7 +4,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from eigenfed.data.genotypes import Genotypes
+from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features, filters_variants
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
@@ -56,6 +59,8 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
             "Some sites have genotypes and others have not, and their features cannot be the same. "
             "Pass .bed files, or tables, for all of them."
         )
+    if all(packed):
+        _check_same_places(sources)
     found = dict(parameters)
     if isinstance(found["secure"], str) and found["secure"] == "auto":
         found["secure"] = prefers_secure(found, len(sources))
@@ -79,6 +84,22 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
     return found
 
 
+def _check_same_places(sources: Mapping[str, Source]) -> None:
+    """Refuse sites that place variants of the same name differently."""
+    named = list(sources.items())
+    for name, source in named[1:]:
+        first, own = find_loci(named[0][1].X), find_loci(source.X)
+        if first is None or own is None or len(first) != len(own):
+            continue
+        moved = (first.chromosome != own.chromosome) | (first.position != own.position)
+        if moved.any():
+            raise InputError(
+                f"{np.count_nonzero(moved)} of {len(own)} variants have other chromosomes or "
+                f"positions at site {name!r} than at {named[0][0]!r}, as in different builds of "
+                "the genome. Convert one of the files to the other's build."
+            )
+
+
 def _check_genotypes(parameters: Mapping[str, Any]) -> None:
     """Refuse what genotypes cannot be combined with."""
     conflicts = (
@@ -90,9 +111,9 @@ def _check_genotypes(parameters: Mapping[str, Any]) -> None:
     for name, is_given in conflicts:
         if is_given:
             raise InputError(
-                Argument("scale", GENOTYPE),
-                f", the default for genotypes, cannot be combined with {name}",
-                remedy=("Drop ", Name(name), ", or ", Pass("scale", False), "."),
+                "Scaling by allele frequencies, the default for genotypes, cannot be combined with "
+                f"{name}",
+                remedy=("Drop ", Name(name), "."),
             )
 
 

@@ -21,6 +21,7 @@ from scipy.linalg.blas import ddot
 from eigenfed.data.column_names import describe_differences
 from eigenfed.data.column_names import quote_names as list_few
 from eigenfed.data.files import FileTable, column_names, open_source, open_table
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, DataError, InputError, Pass
 from eigenfed.estimators.frames import (
@@ -298,6 +299,12 @@ def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -
         raise _name_site(name, error) from None
 
 
+def _has_genotypes(table: Any) -> bool:
+    if isinstance(table, NamedFile):
+        return table.path.suffix.lower() == ".bed"
+    return isinstance(table, Source) and isinstance(table.X, Genotypes)
+
+
 def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
     given = {name: _columns_of(table) for name, table in tables.items()}
     named = {name: columns for name, columns in given.items() if columns is not None}
@@ -317,6 +324,11 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
     shared = set.intersection(*held)
     common = [column for column in first if column in shared]
     differing = set.union(*held) - shared
+    if differing and features == "same" and all(map(_has_genotypes, tables.values())):
+        raise InputError(
+            f"The sites differ in {describe_differences(named)}. Match their variants to a "
+            "manifest, a .bim file with the variants of the study."
+        )
     if differing and features == "same":
         raise InputError(
             f"The sites differ in {describe_differences(named)}",

@@ -12,6 +12,7 @@ from eigenfed.privacy.published_claims import Published
 from eigenfed.protocol.core import Protocol, Total, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.by_site import request_levels
+from eigenfed.protocol.exact.frame_checks import check_both_alleles
 from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.exact.own_means import WeightsRequest
 from eigenfed.protocol.exact.preparation import collect_preparation
@@ -21,7 +22,7 @@ from eigenfed.protocol.exact.vertical import features_pca
 from eigenfed.protocol.method import Method, Run
 from eigenfed.protocol.private.private_pca import private_pca
 from eigenfed.protocol.published.published_pca import published_pca
-from eigenfed.protocol.study import Study
+from eigenfed.protocol.study import GENOTYPE, Study
 
 
 def check_summable(method: Method) -> None:
@@ -97,6 +98,8 @@ def _exact_pca(
     moments = yield from collect_moments(total, study, figures, request)
     if known.weight is not None:
         check_same_people(known.weight, moments.n)
+    if study.scale == GENOTYPE and loci is not None and moments.average is not None:
+        check_both_alleles(moments.average)
     run = Run(study, moments, tuple(sorted(study.sites)), rng, total)
     found = yield from study.chosen.run(run)
     found = replace(found, average=moments.average, observed=moments.observed)

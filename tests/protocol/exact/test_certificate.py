@@ -1,5 +1,7 @@
 """The angle bound holds wherever it is finite, and Ritz values alone would not do."""
 
+import math
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +12,7 @@ from eigenfed.errors import InputError, SiteRefused
 from eigenfed.linalg.orthonormal import column_norms, sines
 from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.accuracy import bound_angle
+from eigenfed.protocol.exact.accuracy import RitzValues, bound_angle
 from eigenfed.protocol.exact.certificate import (
     finish_with_product,
     make_products,
@@ -192,3 +194,14 @@ def test_residuals_are_right_where_their_squares_would_overflow(method: str) -> 
     assert huge.certificate.angle_bound == pytest.approx(
         plain.certificate.angle_bound, rel=1e-3, abs=1e-12
     )
+
+
+def test_a_run_does_not_stop_where_its_certificate_finds_it_too_early() -> None:
+    norm, rounding = 0.0007, 1e-4
+    ritz = RitzValues(np.array([2.0, 1.0]), np.array([norm, 0.0]), 1, rounding)
+    for tol in np.linspace(0.03, 0.08, 21):
+        is_within = ritz.estimate_angles()[0] <= math.radians(tol)
+        assert ritz.reaches(float(tol)) == is_within
+    # What rounding hides cannot be improved.
+    exact = replace(ritz, norms=np.array([rounding, 0.0]))
+    assert exact.reaches(1e-6)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.genotypes import Flags, Genotypes, Samples, Variants
-from eigenfed.data.harmonise import ABSENT, match_variants
+from eigenfed.data.harmonise import ABSENT, describe_matches, match_variants
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
@@ -44,6 +44,8 @@ class PlinkFile:
     samples : Samples
     fitted : ndarray of bool, shape (n,)
         Whether a person is fitted, or only projected.
+    notes : tuple of str
+        What lists and a manifest have left, for whoever opens the file.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class PlinkFile:
     variants: Variants
     samples: Samples
     fitted: Flags
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def source(self) -> Source:
@@ -102,7 +105,8 @@ class PlinkFile:
             places=np.where(absent, ABSENT, table.places),
             loci=replace(loci, matched=found.counts),
         )
-        return replace(self, genotypes=table, variants=manifest)
+        notes = (*self.notes, describe_matches(self.path, found.counts))
+        return replace(self, genotypes=table, variants=manifest, notes=notes)
 
     def take_named(self, names: Sequence[str]) -> "PlinkFile":
         """Return the variants of these names, in this order.
@@ -159,7 +163,8 @@ def read_plink(path: str | os.PathLike[str], filters: GenotypeFilters | None = N
     if not (kept & fitted).any() or not used.any():
         what = "people" if used.any() else "variants"
         raise InputError(f"No {what} of {path} are left by the lists. Check the lists.")
-    opened = PlinkFile(path, genotypes, variants, samples, fitted)
+    notes = filters.describe_left(path, kept, fitted, used)
+    opened = PlinkFile(path, genotypes, variants, samples, fitted, notes)
     if not kept.all():
         opened = replace(
             opened,
@@ -175,6 +180,8 @@ def read_plink(path: str | os.PathLike[str], filters: GenotypeFilters | None = N
 
 def read_manifest(path: str | os.PathLike[str]) -> Variants:
     """Read the variants of a study from a ``.bim`` file."""
+    if Path(path).suffix != ".bim":
+        raise InputError(f"The manifest {path} must be a .bim file, with the variants of a study.")
     about = _check_file(Path(path))
     return _load_variants(Path(path), about.st_mtime_ns, about.st_size)
 
@@ -207,6 +214,8 @@ _PARSED: WeakValueDictionary[bytes, Variants] = WeakValueDictionary()
 
 def _parse_variants(path: Path, data: bytes) -> Variants:
     chromosome, identifier, _, position, a1, a2 = _split_fields(path, data)
+    if not position:
+        raise DataError(f"{path} has no variants. Pass a file with some.")
     try:
         places = np.array(list(map(int, position)), dtype=np.int64)
     except (ValueError, OverflowError):

@@ -77,7 +77,9 @@ class RitzValues:
         """
         k = self.k
         apart = np.maximum(self.gaps(), _TIED * self.values[:k])
-        enough = np.maximum(math.sin(math.radians(tol)) * apart, self.rounding)
+        # The certificate adds the rounding to the norms, and must then find them within too.
+        within = math.sin(math.radians(tol)) * apart - self.rounding
+        enough = np.maximum(within, self.rounding)
         return bool(np.all((self.norms[:k] <= enough)[required]))
 
     def largest_angle(self, required: npt.NDArray[np.bool_] | slice = slice(None)) -> float | None:

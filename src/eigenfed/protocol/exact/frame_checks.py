@@ -3,7 +3,7 @@
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError
+from eigenfed.errors import InputError, ProtocolError
 from eigenfed.protocol.exact.magnitude import REACH
 from eigenfed.protocol.exact.stages import LEAST_SCALE
 from eigenfed.protocol.operations import Limits, Terms
@@ -51,6 +51,22 @@ def check_scale(terms: Terms, scale: Array, mean: Array) -> None:
         rounding = _NARROW if terms.narrow else _SAME
         if not (np.abs(scale / find_genotype_scale(mean) - 1.0) <= rounding).all():
             raise InputError("The scale of genotypes must be the one that follows from the mean.")
+
+
+def check_both_alleles(mean: Array) -> None:
+    """Refuse genotypes that do not differ, from their mean over all sites.
+
+    Examples
+    --------
+    >>> check_both_alleles(np.array([0.0, 2.0]))
+    Traceback (most recent call last):
+    eigenfed.errors.ProtocolError: Of no variant were both alleles seen, so that there is nothing...
+    """
+    if not ((mean > 0.0) & (mean < 2.0)).any():
+        raise ProtocolError(
+            "Of no variant were both alleles seen, so that there is nothing for components to "
+            "describe. Check the files, and how people and variants were chosen."
+        )
 
 
 def find_genotype_scale(mean: Array) -> Array:
