@@ -217,7 +217,9 @@ class LocalTransport:
                 held.append((name, answer.result))
                 if len(held) >= ahead:
                     yield held.popleft()
-            yield from held
+            # What was yielded is let go of: replies may be large.
+            while held:
+                yield held.popleft()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
