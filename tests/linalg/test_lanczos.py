@@ -132,13 +132,30 @@ def test_no_columns_and_zero_columns_span_nothing() -> None:
         assert coefficients.shape == (0, a.shape[1])
 
 
-def test_a_basis_that_outgrows_its_room_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("room", [8, 10_000])
+def test_a_basis_that_outgrows_its_room_is_the_same(
+    room: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     matrix = symmetric(3, SPECTRA["falling"])
     roomy = grown(matrix, 4, 12)
-    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", 8)
+    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", room)
     tight = grown(matrix, 4, 12)
     np.testing.assert_array_equal(tight.basis, roomy.basis)
     assert tight.basis.shape == (120, 48)
+
+
+def test_a_basis_that_somebody_holds_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", 8)
+    matrix = symmetric(3, SPECTRA["falling"])
+    space = BlockLanczos(np.eye(120)[:, :4])
+    held, copies = [], []
+    for _ in range(6):
+        space.take(matrix @ space.block)
+        space.extend()
+        held.append(space.basis)
+        copies.append(space.basis.copy())
+    for basis, copy in zip(held, copies, strict=True):
+        np.testing.assert_array_equal(basis, copy)
 
 
 @pytest.mark.parametrize("count", [3, 60])

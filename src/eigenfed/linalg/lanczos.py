@@ -62,7 +62,7 @@ class BlockLanczos:
     """
 
     def __init__(self, start: Array) -> None:
-        self._kept = _allocate(start)
+        self._rows = _allocate(start)
         self._starts = [0]
         self.block = start
         self.coefficients = np.zeros((0, 0))
@@ -74,12 +74,12 @@ class BlockLanczos:
     @property
     def basis(self) -> Array:
         """All directions so far, orthonormal columns, shape (d, m)."""
-        return self._kept[:, : self._size]
+        return self._rows[: self._size].T
 
     @property
     def room(self) -> int:
         """Number of directions of the next block; 0 if the space is invariant under M or full."""
-        return min(int(self._following.shape[1]), len(self._kept) - self._size)
+        return min(int(self._following.shape[1]), int(self._rows.shape[1]) - self._size)
 
     def take(self, image: Array) -> None:
         """Add the product of M with the last block, shape (d, l); the array is overwritten."""
@@ -167,12 +167,23 @@ class BlockLanczos:
         if more is not None:
             fresh = self._widen(fresh, more)
         m, width = self._size, fresh.shape[1]
-        if m + width > self._kept.shape[1]:
-            self._kept = _allocate(self.basis, m + width)
-        self._kept[:, m : m + width] = fresh
+        if m + width > len(self._rows):
+            self._grow(m + width)
+        self._rows[m : m + width] = fresh.T
         self._starts.append(m)
         self._size = m + width
         self.block = fresh
+
+    def _grow(self, count: int) -> None:
+        """Make room for so many directions."""
+        if self._rows.nbytes < _FIRST_ROOM_BYTES:
+            self._rows = _allocate(self.basis, count)
+            return
+        # In place: two copies of a large basis would take more memory than all else.
+        try:
+            self._rows.resize((count, self._rows.shape[1]))
+        except ValueError:  # somebody holds the basis, which must not move
+            self._rows = np.pad(self._rows, [(0, count - len(self._rows)), (0, 0)])
 
     def _widen(self, fresh: Array, more: Array) -> Array:
         """Return a block with further directions, as many as there is room for."""
@@ -186,10 +197,10 @@ class BlockLanczos:
 
 
 def _allocate(basis: Array, least: int = 0) -> Array:
-    """Copy to column order with spare columns; pages that are never written use no memory."""
+    """Copy columns to rows, with spare ones; pages that are never written use no memory."""
     d, m = basis.shape
-    room = np.empty((d, min(max(2 * m, least, _FIRST_ROOM_BYTES // (8 * d)), d)), order="F")
-    room[:, :m] = basis
+    room = np.empty((min(max(2 * m, least, _FIRST_ROOM_BYTES // (8 * d)), d), d))
+    room[:m] = basis.T
     return room
 
 

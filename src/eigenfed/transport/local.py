@@ -31,6 +31,7 @@ _FEW_ENTRIES = 1 << 18
 
 _Wait = Callable[[float | None], tuple[int, bytes]]
 """Waits for the answer of a site, at most so many seconds: bytes sent, and the reply."""
+_Waiting = tuple[str, Future[tuple[int, bytes]]]
 
 
 class Answering(Protocol):
@@ -216,17 +217,14 @@ class LocalTransport:
                 yield name, partial(self._exchange_now, name, round_, call, common)
             return
         pool = self._pool if bounded else ThreadPoolExecutor(len(names))
-        held: deque[tuple[str, Future[tuple[int, bytes]]]] = deque()
+        held: deque[_Waiting] = deque()
         try:
             for name in names:
-                answer = pool.submit(self._exchange_one, name, round_, call, common)
-                held.append((name, answer))
+                held.append((name, pool.submit(self._exchange_one, name, round_, call, common)))
                 if len(held) >= ahead:
-                    name, answer = held.popleft()
-                    yield name, answer.result
+                    yield _take_first(held)
             while held:
-                name, answer = held.popleft()
-                yield name, answer.result
+                yield _take_first(held)
         finally:
             for _, answer in held:
                 answer.cancel()
@@ -287,6 +285,13 @@ class LocalTransport:
     def _refused(self, name: str, code: str, op: str, round_: int) -> SiteRefused:
         log_refusal(self._run, round_, op, name, code if code in REFUSAL_TEXTS else "unknown")
         return SiteRefused(name, code, op, round_, REFUSAL_TEXTS.get(code, ""))
+
+
+def _take_first(held: deque[_Waiting]) -> tuple[str, _Wait]:
+    """Remove the first answer, so that its reply, which may be large, is held by nobody else."""
+    name, answer = held.popleft()
+    return name, answer.result
+
 
 
 @dataclass(frozen=True, kw_only=True)

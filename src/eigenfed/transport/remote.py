@@ -64,6 +64,11 @@ class RoundJournal:
             for line in path.read_text("utf-8").splitlines():
                 self._read_line(line)
 
+    @property
+    def folder(self) -> Path:
+        """The folder of the run."""
+        return self._path.parent
+
     def _read_line(self, line: str) -> None:
         try:
             values = parse_strict_json(line)
@@ -103,8 +108,14 @@ def _ends_line(path: Path) -> bool:
         return file.read(1) == b"\n"
 
 
-def spool_reply(reply: bytes) -> bytes:
+def spool_reply(reply: bytes, folder: Path | None = None) -> bytes:
     """Return a long reply as a file without a name, which is mapped and read when it is needed.
+
+    Parameters
+    ----------
+    reply : bytes
+    folder : Path, optional
+        Where the file is; by default the system's folder for such files, which may be in memory.
 
     Examples
     --------
@@ -113,7 +124,7 @@ def spool_reply(reply: bytes) -> bytes:
     """
     if len(reply) < _SPOOLED_BYTES:
         return reply
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile(dir=folder) as file:
         file.write(reply)
         file.flush()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -204,7 +215,7 @@ class RemoteTransport(LocalTransport):
     ) -> tuple[int, bytes]:
         with self._underway.take(0 if common is None else len(common)):
             sent_bytes, reply = super()._exchange_one(name, round_, call, common)
-            return sent_bytes, spool_reply(reply)
+            return sent_bytes, spool_reply(reply, self._journal.folder)
 
     def _decode_reply(
         self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
