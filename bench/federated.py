@@ -105,7 +105,7 @@ def sparse_sites() -> Iterator[Line]:
     X = topics()
     k = 20
     labels = groups(X.shape[0], 5)
-    # The figures are for a sine of 1e-6, which this tolerance, in degrees, just gives here.
+    # In degrees. The figures are for a sine below 1e-6; with narrow blocks it is 6e-8 here.
     tol = 5e-5
 
     def fit(certify: str | bool) -> FederatedPCA:

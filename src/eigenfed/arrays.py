@@ -169,6 +169,18 @@ def is_sealed(data: bytes) -> bool:
     return not data.endswith(_UNSEALED)
 
 
+def are_same(data: bytes, other: bytes) -> bool:
+    """Return whether the bytes of two containers are the same, with or without checksums.
+
+    Examples
+    --------
+    >>> note = Container("note", 1, {}, {})
+    >>> are_same(note.to_bytes(), note.to_bytes(sealed=False)), are_same(note.to_bytes(), b"")
+    (True, False)
+    """
+    return data[:-_DIGEST_BYTES] == other[:-_DIGEST_BYTES]
+
+
 def seal(data: bytes) -> bytes:
     """Return a container's bytes with their checksum, if they were written without it.
 

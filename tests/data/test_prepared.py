@@ -263,3 +263,14 @@ def test_results_are_the_same_bits_on_one_thread_and_on_two(name: str, weighted:
         with threadpool_limits(limits=threads, user_api="blas"):
             found.append(getattr(view, name)(*arguments))
     np.testing.assert_array_equal(found[0], found[1])
+
+
+def test_sparse_rows_are_multiplied_by_many_directions_some_at_a_time() -> None:
+    rng = np.random.default_rng(3)
+    X, basis = rng.poisson(0.2, (40, 90)).astype(float), rng.standard_normal((90, 70))
+    mean, scale, weights = rng.random(90), rng.random(90) + 0.5, rng.random(40)
+    view = view_of(X, weights, mean, scale, is_sparse=True)
+    expected = Dense.of(X, weights, mean, scale).scatter() @ basis
+    found = view.product(basis)
+    assert found.flags.c_contiguous
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-12 * np.abs(expected).max())

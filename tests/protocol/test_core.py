@@ -208,6 +208,38 @@ def test_a_site_past_its_deadline_is_lost() -> None:
         chained.done["never"].set()
 
 
+class Threaded(Fixed):
+    """A site that notes on which threads it answers."""
+
+    def __init__(self, threads: set[threading.Thread]) -> None:
+        super().__init__(one(1.0))
+        self.threads = threads
+
+    def answer(self, data: bytes) -> bytes:
+        self.threads.add(threading.current_thread())
+        return super().answer(data)
+
+
+def test_rounds_share_their_threads_which_end_with_the_transport() -> None:
+    threads: set[threading.Thread] = set()
+    transport = LocalTransport({name: Threaded(threads) for name in "abc"}, workers=2)
+
+    def add_up() -> Protocol[float]:
+        total = 0.0
+        for _ in range(20):
+            total += float((yield from summing(x()))[0])
+        return total
+
+    assert drive(add_up(), transport) == 60.0
+    assert 1 <= len(threads) <= 2
+    transport.close()
+    for thread in threads:
+        thread.join(30)
+    assert not any(thread.is_alive() for thread in threads)
+    assert drive(summing(x()), transport) == 3.0
+    transport.close()
+
+
 def test_only_those_named_are_asked_and_each_gets_its_own() -> None:
     sites = {name: Fixed(one(1.0)) for name in "abc"}
     own = Plain(x=np.array([7.0]), y=np.array([8.0]))

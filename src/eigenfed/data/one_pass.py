@@ -22,6 +22,8 @@ _PARTS_AT_ONCE = 32
 """Parts of columns that are centred alike; the scatters of more are merged."""
 _FEW_FEATURES, _SMALL_PRODUCT = 32, 900_000
 """Up to so many features, products of short pieces take half the time of numpy's of long ones."""
+_CENTRED_ENTRIES = 360_000
+"""Entries that are centred at a time, of several pieces: numpy's calls take longer than a piece."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,16 +117,11 @@ def _scatter_columns(first: list[Array], others: Iterator[list[Array]]) -> OwnSc
     near = np.array([column.mean() for column in first])
     total, matrix, n = np.zeros(d), np.zeros((d, d), order="F"), 0
     step = _SMALL_PRODUCT // d**2 if d <= _FEW_FEATURES else len(first[0])
-    room, ones = np.empty((d, step)), np.ones(step)
+    room, ones = np.empty((max(_CENTRED_ENTRIES // (d * step), 1), d, step)), np.ones(step)
     for part in chain([first], others):
         n += len(part[0])
-        for start in range(0, len(part[0]), step):
-            taken = [column[start : start + step] for column in part]
-            count = len(taken[0])
-            for column, shift, into in zip(taken, near, room, strict=True):
-                np.subtract(column, shift, out=into[:count])
-            centred = room[:, :count]
-            total += centred @ ones[:count]
+        for centred in _centre_columns(part, near, room):
+            total += centred @ ones[: centred.shape[1]]
             if d <= _FEW_FEATURES:
                 matrix = dgemm(1.0, centred.T, centred.T, 1.0, matrix, 1, overwrite_c=True)
             else:
@@ -132,3 +129,26 @@ def _scatter_columns(first: list[Array], others: Iterator[list[Array]]) -> OwnSc
     away = total / n
     matrix -= n * np.outer(away, away)
     return None if np.isnan(total).any() else OwnScatter(float(n), near + away, matrix)
+
+
+def _centre_columns(part: list[Array], near: Array, room: Array) -> Iterator[Array]:
+    """Yield pieces of some columns minus a mean, (d, rows); several are made at a time in `room`.
+
+    Parameters
+    ----------
+    part : list of ndarray of shape (n,)
+    near : ndarray of shape (d,)
+    room : ndarray of shape (pieces, d, rows)
+    """
+    most, _, step = room.shape
+    n, start = len(part[0]), 0
+    while start < n:
+        count, length = (
+            (min((n - start) // step, most), step) if n - start >= step else (1, n - start)
+        )
+        stop = start + count * length
+        pieces = room[:count, :, :length]
+        for j, column in enumerate(part):
+            np.subtract(column[start:stop].reshape(count, length), near[j], out=pieces[:, j])
+        yield from pieces
+        start = stop

@@ -11,8 +11,9 @@ _PASS = 0.7e-9
 """To read one entry of dense rows from memory."""
 _MULTIPLY = 0.045e-9
 """A multiplication by one of a few directions, on top of reading the entry."""
-_MULTIPLY_STORED = 0.65e-9
-"""The same for a stored entry of sparse rows."""
+_PASS_STORED = 2.5e-9
+_MULTIPLY_STORED = 0.33e-9
+"""The same two for a stored entry of sparse rows."""
 _DENSE_COLUMN = 3e-9
 """To make one entry of a sparse product, which is dense."""
 _SQUARE = 0.025e-9
@@ -23,9 +24,9 @@ _EIGEN = 0.055e-9
 """Per cubed length of a symmetric matrix that fits into the cache; larger ones take longer."""
 _CACHED_LENGTH = 1500
 _EIGENVECTOR = 0.45e-9
-_NUMBER = 14e-9
-"""To encode, hash, send within a process, decode and add up one number of a reply."""
-_ROUND = 0.3e-3
+_NUMBER = 8e-9
+"""To encode, send within a process, decode and add up one number of a reply."""
+_ROUND = 0.22e-3
 """Everything else about one request to one site."""
 _SECURE_ROUNDS = 4
 """Rounds of one secure aggregation, keys included."""
@@ -46,7 +47,8 @@ def time_products(
     """
     entries = rows * features
     if density < 1.0:
-        return count * (2 * _MULTIPLY_STORED * density * entries + _DENSE_COLUMN * features)
+        stored = density * entries * (_PASS_STORED * calls + 2 * _MULTIPLY_STORED * count)
+        return stored + _DENSE_COLUMN * features * count
     return entries * (_PASS * calls + 2 * _MULTIPLY * count)
 
 

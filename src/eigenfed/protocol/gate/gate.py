@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Arrays, checksum, seal
+from eigenfed.arrays import Arrays, are_same, checksum, seal
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.leakage import Meter
@@ -238,7 +238,7 @@ class Site:
             data = seal(data)
         # The same request gets the same bytes. A reply computed again would have fresh noise, and
         # the mean of many such replies would have none.
-        if run is not None and message.round_ == run.round_ and data == run.request:
+        if run is not None and message.round_ == run.round_ and are_same(data, run.request):
             return run.reply if message.intact else seal(run.reply)
         key = self._reply_key(message, checksum(data))
         stored = self._records.find_reply(key)
