@@ -293,7 +293,6 @@ def _take_first(held: deque[_Waiting]) -> tuple[str, _Wait]:
     return name, answer.result
 
 
-
 @dataclass(frozen=True, kw_only=True)
 class Local(Engine):
     """Sites on threads of this process.
