@@ -281,10 +281,8 @@ def _certify(
     error = summary.lost + _ROUNDING * summary.energy
     k = len(components)
     largest = squares[0] if squares[0] > 0.0 else 1.0
-    gaps = np.array([_find_gap(squares, place) for place in range(k)])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sines = np.where(gaps > 0.0, error / gaps, math.inf)
-    angles = np.where(sines < 1.0, np.arcsin(np.minimum(sines, 1.0)), math.inf)
+    # Eigenvalues of A are up to `error` larger than those of the summary, which narrows a gap.
+    angles = np.array([_turn(error, _find_gap(squares, place) - error) for place in range(k)])
     gap = float(squares[k - 1] - squares[k])
     return Certificate(
         residuals=np.full(k, error / largest),
