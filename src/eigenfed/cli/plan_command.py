@@ -285,7 +285,8 @@ def _list_columns(found: "Forecast") -> list[list[str]]:
 
 def _depends_on_spectrum(found: "Forecast") -> bool:
     """Return whether the cases, which differ in their eigenvalues, differ in anything else."""
-    return any(case.traffic != found.cases[0].traffic or case.kept for case in found.cases[1:])
+    first = found.cases[0].traffic, found.cases[0].rank_fraction
+    return any((case.traffic, case.rank_fraction) != first or case.kept for case in found.cases[1:])
 
 
 def _list_cells(case: "Case", *, private: bool) -> list[str]:
@@ -323,6 +324,8 @@ def _write_notes(found: "Forecast") -> list[str]:
         )
     if any(step.name == "ld" for step in question.prepare):
         notes.append(_describe_products(question))
+    if found.method.merges_streams():
+        notes.append("The figures are for one summary of every site; sites may send several.")
     if _depends_on_spectrum(found):
         notes.append(
             "The eigenvalues are unknown, so three spectra are assumed: steep (no variance outside "

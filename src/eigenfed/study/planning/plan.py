@@ -168,7 +168,8 @@ def _describe_course(found: Forecast) -> str:
     first, *_, last = sorted(found.cases * 2, key=lambda case: case.traffic.up)
     question = found.question
     up = _format_range(*(_format_unit(case.traffic.up, _SIZES) for case in (first, last)))
-    text = f"{_format_range(*map(str, found.rounds))} rounds, {up} sent per site"
+    rounds = "round" if found.rounds == (1, 1) else "rounds"
+    text = f"{_format_range(*map(str, found.rounds))} {rounds}, {up} sent per site"
     if question.latency_ms is not None and question.bandwidth_mbps is not None:
         times = _format_range(*(_format_unit(case.seconds, _TIMES) for case in (first, last)))
         text += f", about {times} over this network"
