@@ -98,7 +98,7 @@ def estimate_shrinkage(values: Array, aspect: float) -> Array:
     Examples
     --------
     >>> estimate_shrinkage(np.array([100.0, 20.0, 4.0]), 10.0).round(2)
-    array([0.89, 0.29, 0.  ])
+    array([0.9 , 0.44, 0.  ])
     """
     middle = values + 1.0 - aspect
     within = middle**2 - 4.0 * values
