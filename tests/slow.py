@@ -331,6 +331,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_leakage_is_about_what_the_meter_will_say",
         "test_rounds_and_bytes_are_those_of_rows_with_that_spectrum",
         "test_subspace_iteration_takes_about_as_many_rounds_whatever_its_start",
+        "test_sums_over_variants_are_counted_tile_by_tile",
         "test_without_a_spectrum_the_range_holds_the_truth",
     ),
     "tests/study/planning/test_plan_noise.py": (),
