@@ -20,6 +20,8 @@ _APART = 0.01
 """Least eigenvalue of the Gram matrix of unit vectors that are well apart."""
 _FIRM = 1e-7
 """Least Ritz value relative to the largest: an error of 2e-9 of the largest one follows."""
+_MARGIN = 1e-8
+"""Added to the variance, several times the error, so that no less is counted than was revealed."""
 _SAFE = (1e-100, 1e100)
 """Lengths whose squares neither overflow nor vanish."""
 _REPEATED = 1e-14
@@ -60,7 +62,7 @@ def read_answers(answers: Sequence[RevealedProducts]) -> Reading | None:
     --------
     >>> scatter = np.diag([3.0, 1.0])
     >>> read_answers([RevealedProducts(np.eye(2)[:, :1], scatter[:, :1], trace=4.0)])
-    Reading(rank=1, variance=3.0)
+    Reading(rank=1, variance=3.00000003)
     """
     if any(answer.selected is not None for answer in answers):
         return None
@@ -85,7 +87,7 @@ def _read(answers: Sequence[RevealedProducts]) -> Reading | None:
     if not values[0] > _FIRM * values[-1]:
         return None
     squares = np.einsum("ij,ik,kj->j", vectors, own.images, vectors)
-    return Reading(count, float((squares / values).sum()))
+    return Reading(count, float((squares / values).sum()) * (1.0 + _MARGIN))
 
 
 def _measure_shift(answer: RevealedProducts) -> Array | None:
