@@ -14,6 +14,7 @@ from bench import (
     genotypes,
     merging,
     network,
+    network_memory,
     network_study,
     reading,
     secure,
@@ -36,6 +37,7 @@ def main() -> int:
         devices,
         reading,
         network,
+        network_memory,
         network_study,
         footprint,
     )
