@@ -251,7 +251,7 @@ def test_no_number_about_a_person_leaves_a_site(
 
     def record(site: Site, data: bytes, *, intact: bool = False) -> bytes:
         reply = answer(site, data, intact=intact)
-        left.append(Message.from_bytes(reply, "reply"))
+        left.append(Message.from_bytes(reply, "reply", intact=True))
         return reply
 
     monkeypatch.setattr(Site, "answer", record)
