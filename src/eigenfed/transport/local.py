@@ -25,7 +25,7 @@ from eigenfed.transport.engine import Callback, Engine, SiteSetup
 from eigenfed.transport.rounds import RoundRecord, log_message, log_refusal, log_round
 from eigenfed.transport.run_account import SiteAccount
 
-_FEW_ENTRIES = 1 << 18
+_FEW_ENTRIES = 1 << 17
 """Entries of the largest site up to which sites work one after the other."""
 
 
