@@ -34,14 +34,16 @@ from eigenfed.protocol.messages import Message, pack, unpack
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
 from eigenfed.protocol.study import Opening, Study, open_message
 
-_INSIDE = 2
+# Working at twice the rank that is sent or kept makes intermediate truncation negligible without
+# any message: on the digits data with k = 10, 0.9999 of the variance is captured, else 0.9997.
+INSIDE = 2
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 """Error of merged scatters by rounding, relative to their trace."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class StreamSummaryReply:
-    """Fields of a `Summary` of all rows of a site's stream so far.
+class SummaryReply:
+    """Fields of a `Summary`.
 
     Attributes
     ----------
@@ -59,11 +61,29 @@ class StreamSummaryReply:
     energy: float
     lost: float
 
+    @classmethod
+    def of(cls, summary: Summary, rank: int) -> "SummaryReply":
+        """Return a summary with so many directions, of which it has at most as many.
 
-class StreamSummaryRequest(Request[StreamSummaryReply]):
+        It is completed with directions of no variance: the length of a reply must not reveal the
+        rank of the rows.
+        """
+        s = np.zeros(rank)
+        s[: len(summary.s)] = summary.s
+        return cls(
+            n=summary.n,
+            mean=summary.mean,
+            s=s,
+            vt=complete_rows(summary.vt, rank),
+            energy=summary.energy,
+            lost=summary.lost,
+        )
+
+
+class StreamSummaryRequest(Request[SummaryReply]):
     """Request the newest summary of a stream; its rank follows from the study's method."""
 
-    op, reply = "summarise_stream", StreamSummaryReply
+    op, reply = "summarise_stream", SummaryReply
 
     def own_directions(self, terms: Terms, state: State) -> int:
         """Return the number of directions of the summary."""
@@ -73,26 +93,16 @@ class StreamSummaryRequest(Request[StreamSummaryReply]):
 @op(Release("summary of a stream", "l (d + 1) + d + 3", Leaves.EXACT, Reveals.DIRECTIONS))
 def summarise_stream(
     source: Source, request: StreamSummaryRequest, state: State, terms: Terms
-) -> Answer[StreamSummaryReply]:
+) -> Answer[SummaryReply]:
     """Return the leading directions of the summary that the site has chosen to send."""
     if not isinstance(source.X, SummarizedRows):
         raise InputError("The site has rows, and no summary of a stream.")
     rank = terms.study.chosen.width(terms.k, terms.d)
     summary = source.X.summary.truncate(rank)
-    # As in a one-shot merge, the length of a reply must not reveal the rank of the rows.
-    s = np.zeros(rank)
-    s[: len(summary.s)] = summary.s
-    reply = StreamSummaryReply(
-        n=summary.n,
-        mean=summary.mean,
-        s=s,
-        vt=complete_rows(summary.vt, rank),
-        energy=summary.energy,
-        lost=summary.lost,
-    )
     directions = summary.vt.T
     images = directions * summary.s**2
-    return Answer(reply, state, RevealedProducts(directions, images, summary.energy))
+    revealed = RevealedProducts(directions, images, summary.energy)
+    return Answer(SummaryReply.of(summary, rank), state, revealed)
 
 
 OPS = (summarise_stream,)
@@ -167,7 +177,7 @@ def read_ask(message: Message) -> AskedSummary:
     )
 
 
-def read_stream_summary(site: str, reply: StreamSummaryReply, rank: int, d: int) -> Summary:
+def read_stream_summary(site: str, reply: SummaryReply, rank: int, d: int) -> Summary:
     """Return the summary in a reply of a site, after checking it.
 
     Raises
@@ -197,10 +207,10 @@ def start_region(study: Study, d: int) -> Region:
 
     It keeps twice as many directions as each site sends, so that truncation is negligible.
     """
-    return Region(study.name, min(_INSIDE * study.chosen.width(study.k, d), d))
+    return Region(study.name, min(INSIDE * study.chosen.width(study.k, d), d))
 
 
-def report_stream(study: Study, site: str, reply: StreamSummaryReply, d: int) -> RegionReport:
+def report_stream(study: Study, site: str, reply: SummaryReply, d: int) -> RegionReport:
     """Return the report of a site for the region, from its reply.
 
     Raises

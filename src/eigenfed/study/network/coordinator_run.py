@@ -101,18 +101,12 @@ class Coordinator:
         folder: Path,
         connect: Callable[[str], Answering],
     ) -> None:
-        check_members(study, roster, identity)
+        self._connections = connect_members(study, roster, identity, connect)
         self._file = study
         self._roster = roster
         self._identity = identity
         self._runs = folder / RUNS
         create_private_folder(self._runs)
-        self._connections: dict[str, Answering] = {
-            site: SignedConnection(
-                connect(site), site=site, identity=identity, public=roster.sites[site]
-            )
-            for site in sorted(study.sites)
-        }
 
     def run(
         self,
@@ -289,8 +283,19 @@ def read_study_variants(study: StudyFile) -> Variants | None:
     return read_manifest(study.manifest)
 
 
-def check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -> None:
-    """Refuse a study whose sites, coordinator or features are not those that were agreed on."""
+def connect_members(
+    study: StudyFile,
+    roster: NetworkRoster,
+    identity: Identity,
+    connect: Callable[[str], Answering],
+) -> dict[str, Answering]:
+    """Return the sites of a study by name, sorted, with all messages signed and verified.
+
+    Raises
+    ------
+    InputError
+        If its sites, coordinator or features are not those that were agreed on.
+    """
     unknown = sorted(set(study.sites) - set(roster.sites))
     if unknown:
         raise InputError(
@@ -304,6 +309,12 @@ def check_members(study: StudyFile, roster: NetworkRoster, identity: Identity) -
         )
     if isinstance(study.features, str):
         raise InputError(f"{study.path}: list the features, or set manifest.")
+    return {
+        site: SignedConnection(
+            connect(site), site=site, identity=identity, public=roster.sites[site]
+        )
+        for site in sorted(study.sites)
+    }
 
 
 def _estimate_leakage(found: Decomposition, left: Mapping[str, tuple[Egress, ...]]) -> Leakage:

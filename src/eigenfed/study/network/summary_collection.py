@@ -41,7 +41,7 @@ from eigenfed.protocol.exact.tree import RegionReport
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
 from eigenfed.study.config import StudyFile
-from eigenfed.study.network.coordinator_run import check_members
+from eigenfed.study.network.coordinator_run import connect_members
 from eigenfed.study.network.key_files import create_private_folder
 from eigenfed.study.network.results_sent import close_message
 from eigenfed.study.network.roster_file import NetworkRoster
@@ -50,7 +50,6 @@ from eigenfed.transport.local import Answering
 from eigenfed.transport.remote import RoundJournal
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage
-from eigenfed.transport.signed import SignedConnection
 
 SUMMARIES = "summaries"
 
@@ -100,7 +99,7 @@ class SummaryCollection:
         folder: Path,
         connect: Callable[[str], Answering],
     ) -> None:
-        check_members(study, roster, identity)
+        self._connections = connect_members(study, roster, identity, connect)
         if not study.merges_streams:
             raise InputError(f"{study.path}: method has no max_summaries. Add it to merge streams.")
         self._file = study
@@ -111,12 +110,6 @@ class SummaryCollection:
         create_private_folder(folder / SUMMARIES)
         create_private_folder(self._folder)
         self._journal = RoundJournal(self._folder / "rounds.jsonl")
-        self._connections: dict[str, Answering] = {
-            site: SignedConnection(
-                connect(site), site=site, identity=identity, public=roster.sites[site]
-            )
-            for site in sorted(study.sites)
-        }
         self._region = start_region(study.study, self._d)
         self._weights: dict[str, float] = {}
         for site in self._connections:
