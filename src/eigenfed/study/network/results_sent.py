@@ -16,28 +16,15 @@ from eigenfed.data.files import FileTable
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import Message
 from eigenfed.study.results.plink_files import write_plink_files
-from eigenfed.study.results.result_folder import Result, read_result
+from eigenfed.study.results.result_folder import ESSENTIAL_FILES, Result, read_result
 from eigenfed.study.scores import project_table, write_own_files
-
-SENT = (
-    "result.json",
-    "components.npy",
-    "mean.npy",
-    "scale.npy",
-    "observed.npy",
-    "features.txt",
-    "inputs.txt",
-    "selected.npy",
-    "center.npy",
-    "spread.npy",
-    "run.jsonl",
-)
-"""Files of a result folder that are sent to sites."""
 
 
 def read_sent_files(folder: Path) -> dict[str, bytes]:
     """Return the files of a result folder that are sent to sites."""
-    return {name: (folder / name).read_bytes() for name in SENT if (folder / name).is_file()}
+    return {
+        name: (folder / name).read_bytes() for name in ESSENTIAL_FILES if (folder / name).is_file()
+    }
 
 
 def close_message(run: str, result: Mapping[str, bytes]) -> bytes:
@@ -64,7 +51,7 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
     DataError
         If the message has other files, or they are not a result.
     """
-    if not set(message.arrays) <= set(SENT):
+    if not set(message.arrays) <= set(ESSENTIAL_FILES):
         raise DataError("The result has a file that is not part of a result.")
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)

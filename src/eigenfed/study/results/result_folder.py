@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 Fit = TypeVar("Fit", bound=PCAFit)
 
-_PARTS = {
+ESSENTIAL_FILES = (
     "result.json",
     "components.npy",
     "mean.npy",
@@ -80,15 +80,19 @@ _PARTS = {
     "selected.npy",
     "center.npy",
     "spread.npy",
+    "run.jsonl",
+)
+"""What everybody may see, and all other files but scores follow from."""
+_PARTS = {
+    *ESSENTIAL_FILES,
+    *SHARED_FILES,
     "loadings.csv",
     "variances.csv",
     "scores",
-    "run.jsonl",
     "report.html",
     "run.json",
     "sites",
     "multiqc",
-    *SHARED_FILES,
 }
 
 
