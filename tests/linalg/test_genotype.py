@@ -63,6 +63,38 @@ def test_what_numba_compiles_afresh_is_what_it_has_cached() -> None:
     check_products(PLAIN._replace(add_images=fresh), np.float64, 8, 40, 8, 1e-12)
 
 
+def test_operations_compiled_alone_are_those_in_python() -> None:
+    from numba import njit
+    from numba.extending import intrinsic
+
+    from eigenfed.linalg import vector_rows
+
+    # Fresh ones, whatever this process has compiled before.
+    add_looked_up: Any = intrinsic(vector_rows._build_add_looked_up)
+    add_two: Any = intrinsic(vector_rows._build_add_two)
+    weigh_two: Any = intrinsic(vector_rows._build_weigh_two)
+    jit: Any = njit
+    compiled = {
+        "add_looked_up": jit(lambda a, i, b, c, d, e: add_looked_up(a, i, b, c, d, e)),
+        "add_two": jit(lambda a, i, b, j, c, k: add_two(a, i, b, j, c, k)),
+        "weigh_two": jit(lambda a, i, b, j, c, d: weigh_two(a, i, b, j, c, d)),
+    }
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((256 * genotype.TABLES, genotype.ROW_BYTES // 8))
+    places = rng.integers(0, 256, 3 * genotype.TABLES, dtype=np.uint8)
+    given: dict[str, tuple[Any, ...]] = {
+        "add_looked_up": (1, rows, places, 2, 3),
+        "add_two": (1, rows, 4, rows, 7),
+        "weigh_two": (1, rows, 4, 0.5, -2.0),
+    }
+    for name, operation in compiled.items():
+        assert callable(getattr(vector_rows, f"_compile_{name}")(*range(6)))
+        found, expected = np.ones((2, 2, rows.shape[1]))
+        operation(found, *given[name])
+        getattr(genotype, name)(expected, *given[name])
+        np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
 def test_mapped_genotypes_may_be_read_only() -> None:
     packed = np.zeros((3, 9), np.uint8)
     packed.flags.writeable = False

@@ -11,6 +11,7 @@ import pytest
 from eigenfed.errors import InputError
 from eigenfed.linalg.genotype_codes import COPIES, decode_rows, pack_mask
 from eigenfed.linalg.genotype_pairs import (
+    count_products,
     fill_products,
     load_pair_kernel,
     make_planes,
@@ -50,6 +51,22 @@ def test_what_numba_compiles_afresh_is_what_it_has_cached() -> None:
     from eigenfed.linalg.vector_bits import compile_pair_kernel
 
     check_pairs(compile_pair_kernel(cache=False), 70, 9, missing=True)
+
+
+def test_products_compiled_alone_are_those_in_python() -> None:
+    from numba import njit
+    from numba.extending import intrinsic
+
+    from eigenfed.linalg import vector_bits
+
+    # A fresh one, whatever this process has compiled before.
+    fresh: Any = intrinsic(vector_bits._build_count_products)
+    jit: Any = njit
+    compiled = jit(lambda one, i, other, j: fresh(one, i, other, j))
+    rows = np.random.default_rng(0).integers(0, 1 << 63, (3, 32), dtype=np.uint64)
+    assert compiled(rows, 0, rows, 2) == count_products(rows, 0, rows, 2)
+    overloaded: Any = vector_bits._compile_count_products
+    assert callable(overloaded(rows, 0, rows, 2))
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
