@@ -12,6 +12,7 @@ from eigenfed.errors import InputError
 from eigenfed.linalg import genotype
 from eigenfed.linalg.genotype import PLAIN, Kernels, adjoin_tile, load_kernels, multiply_tile
 from eigenfed.linalg.genotype_codes import count_codes, decode_rows, pack_mask
+from fresh_modules import import_afresh
 
 SIGNS = np.array([1.0, 0.0, 0.0, -1.0])
 
@@ -65,14 +66,10 @@ def test_what_numba_compiles_afresh_is_what_it_has_cached() -> None:
 
 def test_operations_compiled_alone_are_those_in_python() -> None:
     from numba import njit
-    from numba.extending import intrinsic
 
-    from eigenfed.linalg import vector_rows
-
-    # Fresh ones, whatever this process has compiled before.
-    add_looked_up: Any = intrinsic(vector_rows._build_add_looked_up)
-    add_two: Any = intrinsic(vector_rows._build_add_two)
-    weigh_two: Any = intrinsic(vector_rows._build_weigh_two)
+    vector_rows: Any = import_afresh("eigenfed.linalg.vector_rows")
+    add_looked_up, add_two = vector_rows.add_looked_up, vector_rows.add_two
+    weigh_two = vector_rows.weigh_two
     jit: Any = njit
     compiled = {
         "add_looked_up": jit(lambda a, i, b, c, d, e: add_looked_up(a, i, b, c, d, e)),

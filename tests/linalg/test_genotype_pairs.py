@@ -17,6 +17,7 @@ from eigenfed.linalg.genotype_pairs import (
     make_planes,
     multiply_pairs,
 )
+from fresh_modules import import_afresh
 
 
 def check_pairs(kernel: Callable[..., Any], n: int, m: int, *, missing: bool) -> None:
@@ -55,18 +56,14 @@ def test_what_numba_compiles_afresh_is_what_it_has_cached() -> None:
 
 def test_products_compiled_alone_are_those_in_python() -> None:
     from numba import njit
-    from numba.extending import intrinsic
 
-    from eigenfed.linalg import vector_bits
-
-    # A fresh one, whatever this process has compiled before.
-    fresh: Any = intrinsic(vector_bits._build_count_products)
+    fresh: Any = import_afresh("eigenfed.linalg.vector_bits")
     jit: Any = njit
-    compiled = jit(lambda one, i, other, j: fresh(one, i, other, j))
+    count = fresh.count_products
+    compiled = jit(lambda one, i, other, j: count(one, i, other, j))
     rows = np.random.default_rng(0).integers(0, 1 << 63, (3, 32), dtype=np.uint64)
     assert compiled(rows, 0, rows, 2) == count_products(rows, 0, rows, 2)
-    overloaded: Any = vector_bits._compile_count_products
-    assert callable(overloaded(rows, 0, rows, 2))
+    assert callable(fresh._compile_count_products(rows, 0, rows, 2))
 
 
 def test_without_numba_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
