@@ -137,6 +137,22 @@ def test_a_site_that_refuses_does_not_keep_others_from_being_followed(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_what_nobody_expected_ends_the_command(
+    tmp_path: Path, direct: list[StreamNetwork]
+) -> None:
+    direct.append(StreamNetwork(tmp_path))
+
+    def carry(name: str, answer: Callable[[bytes], bytes], data: bytes) -> bytes:
+        if name == "south":
+            raise FileNotFoundError("a file that was there a moment ago")
+        return answer(data)
+
+    direct[0].carry = carry
+    done = coordinate(direct[0], "--follow")
+    assert done.exit_code == 1
+    assert "Unexpected FileNotFoundError" in done.stderr
+
+
 def test_sites_beyond_the_quorum_are_waited_for_with_patience(
     tmp_path: Path, direct: list[StreamNetwork]
 ) -> None:

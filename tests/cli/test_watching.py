@@ -89,7 +89,7 @@ def test_a_study_is_watched_at_both_ends_and_no_value_is_served(
 ) -> None:
     stops: list[Callable[..., None]] = []
     readers = Readers()
-    monkeypatch.setattr(signal, "signal", lambda _, stop: stops.append(stop))
+    monkeypatch.setattr(signal, "signal", lambda _, stop: stops.append(stop) if stop else None)
     monkeypatch.setattr(watching, "_tell", readers.follow)
     ports = {"north": 0, "south": None, "island": None}
     sites = [

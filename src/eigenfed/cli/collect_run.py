@@ -1,15 +1,14 @@
 """A study that merges streams: what ``eigenfed coordinate`` does with it, once or until stopped."""
 
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.stop_signals import stop_at_signals
 from eigenfed.cli.tables import fit_text, judge_facts
 from eigenfed.errors import NOISE, EigenfedError, SiteRefused
 
@@ -85,6 +84,7 @@ class Collecting:
         self._taken = {site: threading.Event() for site in sites}
         self._closing: list[threading.Thread] = []
         self._refused: Arrival | None = None
+        self._failure: Exception | None = None
         self._facts: dict[str, Any] | None = None
         self._shown: tuple[RoundRecord, ...] = ()
         self._results = 0
@@ -128,15 +128,17 @@ class Collecting:
             threading.Thread(target=self._ask, args=(site, follow), daemon=True)
             for site in self._sites
         ]
-        with _stop_at_signals(self._stop):
+        with stop_at_signals(self._stop):
             for thread in asking:
                 thread.start()
             begun = time.monotonic()
             while not self._stop.wait(_TICK_S):
                 self._take(self._collect())
                 if self._refused is not None:
+                    self._failure = _describe_refusal(self._refused)
+                if self._failure is not None:
                     self._stop.set()
-                    raise _describe_refusal(self._refused)
+                    raise self._failure
                 if follow and self._ended >= set(self._sites):
                     self._console.note("All sites have sent as many summaries as the study allows.")
                     break
@@ -167,6 +169,13 @@ class Collecting:
                 return arrived
 
     def _ask(self, site: str, follow: bool) -> None:
+        """Ask one site; what nobody expected ends the command, which would wait forever."""
+        try:
+            self._ask_until_over(site, follow)
+        except Exception as error:
+            self._failure = error
+
+    def _ask_until_over(self, site: str, follow: bool) -> None:
         """Ask one site, again and again with `follow`, until all is over."""
         while not self._stop.is_set():
             try:
@@ -283,17 +292,3 @@ def _describe_refusal(arrival: "Arrival") -> SiteRefused:
 
     why = REFUSAL_TEXTS.get(arrival.code, "")
     return SiteRefused(arrival.site, arrival.code, _OP, 0, why)
-
-
-@contextmanager
-def _stop_at_signals(stop: threading.Event) -> Iterator[None]:
-    """Set an event at Ctrl-C and SIGTERM, so that what has come is written before the end."""
-    before = {
-        number: signal.signal(number, lambda *_: stop.set())
-        for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

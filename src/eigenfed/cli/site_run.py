@@ -1,7 +1,6 @@
 """A site that answers: what ``eigenfed site run`` does."""
 
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.stop_signals import stop_at_signals
 
 if TYPE_CHECKING:
     from eigenfed.study.config import SiteFile
@@ -28,11 +28,9 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
 
     site = _read(path)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     _log_to_standard_error(console)
     watching = nullcontext() if watch_port is None else watch_site(site, watch_port)
-    with lock_folder(site.network), watching as watched:
+    with stop_at_signals(stop), lock_folder(site.network), watching as watched:
         roster, service, signed = _open(console, site)
         for study, reason in service.open_all().items():
             console.note(f"The study {study} cannot be answered: {reason}")
