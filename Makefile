@@ -25,7 +25,7 @@ quick: $(READY) ## the inner loop, in a minute: format, lint, types, and the fas
 	$(RUN) -m pytest -q -n $(JOBS) -m "not slow and not browser"
 
 test: check $(if $(BROWSER),browser) ## format, lint, types, layers, then every test, doctest and the coverage rule
-	EIGENFED_BROWSER=$(BROWSER) $(RUN) -m pytest -n $(JOBS) --dist loadgroup --cov --cov-report= $(if $(BROWSER),,-m "not browser")
+	EIGENFED_BROWSER=$(BROWSER) $(RUN) -m pytest -n $(JOBS) --cov --cov-report= $(if $(BROWSER),,-m "not browser")
 	$(RUN) -m coverage report --include='*/eigenfed/linalg/*,*/eigenfed/arrays.py' --fail-under=100
 	$(RUN) -m coverage report --fail-under=95
 

@@ -15,6 +15,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
 from slow import SLOW, is_measured, is_slow
@@ -27,6 +29,26 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("eigenfed")
+
+
+SHARING = (
+    "tests/browser/",
+    "tests/docs/test_site.py",
+    "tests/transport/test_nvflare_network.py",
+)
+"""Tests that share what takes long to make run in one process; all others in whichever is free."""
+
+
+class _Scheduling(LoadScopeScheduling):
+    """Sends tests to processes one by one, and those that share something together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return next((start for start in SHARING if nodeid.startswith(start)), nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Replace xdist's groups, which need the names of tests to be assignable."""
+    return _Scheduling(config, log)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -137,9 +137,7 @@ def test_a_site_that_refuses_does_not_keep_others_from_being_followed(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_what_nobody_expected_ends_the_command(
-    tmp_path: Path, direct: list[StreamNetwork]
-) -> None:
+def test_what_nobody_expected_ends_the_command(tmp_path: Path, direct: list[StreamNetwork]) -> None:
     direct.append(StreamNetwork(tmp_path))
 
     def carry(name: str, answer: Callable[[bytes], bytes], data: bytes) -> bytes:

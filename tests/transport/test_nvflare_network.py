@@ -26,8 +26,6 @@ from eigenfed.transport.nvflare.hub import NvflareHub
 from eigenfed.transport.nvflare.node import NvflareNode
 from eigenfed.transport.nvflare.warden import Ward, descendants
 
-pytestmark = pytest.mark.xdist_group("nvflare")
-
 SITES = ("east", "north", "south")
 TOLD_S = 10.0
 """People at both ends are told of a refusal within so many seconds."""
