@@ -35,7 +35,11 @@ _PROBE_S = 5.0
 _FIRST_S = 30.0
 _STUCK_S = 120.0
 _HUNG_UP, _REGISTERED = b"CLIENT: finished connection", b"Successfully registered client"
-"""What FLARE's client logs when the server hangs up on it, which it does without a reason."""
+_UNANSWERED, _MOST_UNANSWERED = b"re-challenge after", 3
+"""What FLARE's client logs when the server hangs up on it, or does not answer it every two seconds.
+
+A server that does not accept the name of a client gives no reason, and does either.
+"""
 
 
 class NvflareNode:
@@ -145,10 +149,10 @@ class NvflareNode:
             now = time.monotonic()
             quiet = now - max(begun, self._heard)
             is_new = self._heard < begun and now - begun < _FIRST_S and not self._problem
-            if is_new and self._was_hung_up_on():
+            if is_new and self._is_turned_away():
                 self._report(
-                    f"The coordinator hangs up on site {read_site(self._kit)!r}: it does not take "
-                    "a site of this name from here. Ask there whom the certificate is for."
+                    f"The coordinator does not register site {read_site(self._kit)!r}: it does not "
+                    "take a site of this name from here. Ask there whom the certificate is for."
                 )
             if not client.is_running():
                 self._report("The client of FLARE ended, and is started again.")
@@ -163,13 +167,14 @@ class NvflareNode:
                 except ConnectionError:
                     return
 
-    def _was_hung_up_on(self) -> bool:
-        """Return whether the server hangs up on the client, which it has never registered."""
+    def _is_turned_away(self) -> bool:
+        """Return whether the server is there, and does not let the client register."""
         number, place = self._begun_log
         with suppress(FileNotFoundError), open(self._log, "rb") as file:
             file.seek(place if os.fstat(file.fileno()).st_ino == number else 0)
             said = file.read()
-            if _HUNG_UP in said and _REGISTERED not in said:
+            refused = _HUNG_UP in said or said.count(_UNANSWERED) >= _MOST_UNANSWERED
+            if refused and _REGISTERED not in said:
                 # A server that was ended hangs up as well, and cannot be reached then.
                 with suppress(ConnectionError):
                     check_connection(self._kit)
