@@ -74,7 +74,7 @@ def engines(monkeypatch: pytest.MonkeyPatch) -> list[Engine]:
 
 
 def wait_until(condition: Any) -> None:
-    until = time.monotonic() + 10.0
+    until = time.monotonic() + 60.0
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -162,6 +162,28 @@ def test_a_client_that_ends_is_started_again_until_the_node_is_stopped(
     stop.set()
     running.join(10.0)
     assert not running.is_alive()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [b"CLIENT: finished connection\n", b"re-challenge after 2.0 seconds\n" * 3],
+    ids=["hung up on", "not answered"],
+)
+def test_a_client_that_is_never_registered_is_reported(
+    node: NvflareNode, engines: list[Engine], notices: list[str], tmp_path: Path, said: bytes
+) -> None:
+    stop = threading.Event()
+    running = threading.Thread(target=node.run, args=(stop,))
+    running.start()
+    try:
+        wait_until(lambda: len(engines) == 1)
+        (tmp_path / "log").write_bytes(said)
+        wait_until(lambda: notices)
+        assert notices[0].startswith("The coordinator does not register site 'north': ")
+        assert node.state() == notices[0]
+    finally:
+        stop.set()
+        running.join(60.0)
 
 
 def fill_disk(*_: object) -> None:
