@@ -83,6 +83,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/data/test_where.py": ("test_a_large_file_is_filtered_without_being_in_memory_whole",),
     "tests/docs/test_cli_reference.py": (),
     "tests/docs/test_deploy.py": (
+        "test_a_study_over_flare_works_without_internet_and_sends_nothing_out",
         "test_four_parties_run_a_study_in_folders_and_homes_of_their_own",
     ),
     "tests/docs/test_examples.py": (),

@@ -5,11 +5,13 @@ No container is built here.
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from eigenfed.privacy.ledger.ledger import Ledger
@@ -25,17 +27,23 @@ def read_compose() -> dict[str, Any]:
     return found
 
 
-def test_four_parties_run_a_study_in_folders_and_homes_of_their_own(tmp_path: Path) -> None:
+def run_parties(folder: Path, engine: str, *inside: str) -> str:
+    """Run the study of all parties, by a command that runs it; return what was printed."""
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ["sh", DEPLOY / "three_sites.sh", tmp_path],
+        [*inside, "sh", DEPLOY / "three_sites.sh", folder],
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env={**os.environ, "PATH": programs, "ENGINE": "files"},
+        env={**os.environ, "PATH": programs, "ENGINE": engine},
     )
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_four_parties_run_a_study_in_folders_and_homes_of_their_own(tmp_path: Path) -> None:
+    run_parties(tmp_path, "files")
     result = read_result(tmp_path / "coordinator" / "result")
     assert result.facts["engine"] == "files"
     assert result.facts["sites"] == sorted(SITES)
@@ -50,6 +58,43 @@ def test_four_parties_run_a_study_in_folders_and_homes_of_their_own(tmp_path: Pa
         rows = {path.parent.name for path in kept if path.name == f"{site}.csv"}
         assert rows == {site, "sites"}, "the latter are the scores in its own result"
         assert [path.parents[1].name for path in kept if path.read_bytes() == key] == [site]
+
+
+ALONE = """
+set -e
+ip link set lo up
+ip link add out type veth peer name far
+for name in out far; do
+  echo 1 > /proc/sys/net/ipv6/conf/$name/disable_ipv6
+  ip link set $name arp off up
+done
+ip addr add 192.0.2.1/24 dev out
+ip route add default dev out
+count() { awk '$1 == "out:" { print "packets sent out:", $11 }' /proc/net/dev; }
+"$@"
+count
+python3 -c 'import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b"x", ("198.51.100.1", 9))'
+count
+"""
+"""Runs a command where all that is not for this machine goes to a wire on which nobody listens."""
+
+
+def can_be_alone() -> bool:
+    """Return whether this process may make networks of its own."""
+    if not shutil.which("unshare") or not shutil.which("ip"):
+        return False
+    make = ["unshare", "-rn", "ip", "link", "add", "out", "type", "veth", "peer", "name", "far"]
+    return subprocess.run(make, capture_output=True, check=False).returncode == 0
+
+
+def test_a_study_over_flare_works_without_internet_and_sends_nothing_out(tmp_path: Path) -> None:
+    if not can_be_alone():
+        pytest.skip("networks cannot be made here: needs Linux, iproute2 and the right to unshare")
+    printed = run_parties(tmp_path, "nvflare", "unshare", "-rn", "sh", "-c", ALONE, "alone")
+    assert read_result(tmp_path / "coordinator" / "result").facts["engine"] == "nvflare"
+    # Not one packet, be it a question for the address of a name; the last one is the test's own.
+    sent = re.findall(r"^packets sent out: (\d+)$", printed, re.MULTILINE)
+    assert sent == ["0", "1"]
 
 
 def test_the_compose_file_has_a_container_for_each_party() -> None:
