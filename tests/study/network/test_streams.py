@@ -441,7 +441,9 @@ def test_rounds_and_bytes_are_as_forecast(network: StreamNetwork) -> None:
     planned = simulate_traffic(study, rows, np.array([5.0, 4.0, 3.0, 2.0, 1.0]), real=5)
     assert planned.rounds == pca.n_rounds_ == 1
     for name in NAMES:
-        assert planned.sum_by_site()[name][0] == pca.rounds_[0].received[name]
+        up, down = planned.sum_by_site()[name]
+        assert up == pca.rounds_[0].received[name]
+        assert down == pca.rounds_[0].sent[name]
 
 
 def test_the_site_keeps_a_copy_of_the_result_and_forgets_the_run(network: StreamNetwork) -> None:

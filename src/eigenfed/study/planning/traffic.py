@@ -8,6 +8,7 @@ A model has fewer features than the real study. An array dimension as long as th
 features is counted as the real number of features.
 """
 
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,7 +23,9 @@ from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import drive
+from eigenfed.protocol.exact.stream_summary import ask_message
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.private.budget_schedule import require_privacy
@@ -169,9 +172,14 @@ def simulate_traffic(
         name: _draw_source(values, n, rng) if drawn else _make_source(values, n)
         for name, n in rows.items()
     }
-    if study.chosen.merges_streams():
-        sources = {name: _summarise(source, study.k) for name, source in sources.items()}
-    return _run(study, sources, {len(values): real})
+    if not study.chosen.merges_streams():
+        return _run(study, sources, {len(values): real})
+    sources = {name: _summarise(source, study.k) for name, source in sources.items()}
+    trace = _run(study, sources, {len(values): real})
+    # A stream is asked with one message that opens the run as well.
+    asked = len(ask_message(uuid.uuid4().hex, study, Identity.generate(), known=0.0))
+    exchanges = tuple(replace(exchange, down=asked) for exchange in trace.exchanges)
+    return replace(trace, exchanges=exchanges)
 
 
 def simulate_preparation(
