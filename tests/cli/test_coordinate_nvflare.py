@@ -18,6 +18,8 @@ from network_streams import StreamNetwork
 
 pytest.importorskip("nvflare", reason="eigenfed[nvflare] is not installed")
 
+ALL = "EIGENFED_ALL_FAULTS" in os.environ
+
 
 def find_free_port() -> int:
     with socket.socket() as free:
@@ -81,12 +83,35 @@ def is_engine(pid: int, program: str) -> bool:
 
 
 JOB = "client.worker_process"
-VICTIMS = {1: "coordinator", 3: "site", 5: "server.server_train", 7: "client.client_train"}
-"""What is killed at which round; at all others it is the job of a site, which comes back first."""
+PARTS = (JOB, "coordinator", "site", "server.server_train", "client.client_train")
+TURNS = [
+    0,
+    *(
+        pytest.param(turn, marks=pytest.mark.skipif(not ALL, reason="set EIGENFED_ALL_FAULTS"))
+        for turn in range(1, len(PARTS) + 1)
+    ),
+]
+"""At the first turn it is mostly jobs that are killed, which come back in a moment. Over all other
+turns every part is killed at every round, which takes minutes."""
 
 
+def choose_victim(turn: int, number: int) -> str:
+    """Return what is killed at a round."""
+    if turn == 0:
+        return PARTS[number // 2 + 1] if number in (1, 3, 5, 7) else JOB
+    return PARTS[(number + turn) % len(PARTS)]
+
+
+def test_every_part_has_its_turn_at_every_round() -> None:
+    for number in range(12):
+        assert {choose_victim(turn, number) for turn in range(1, 6)} == set(PARTS)
+    assert {choose_victim(0, number) for number in range(12)} == set(PARTS)
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("turn", TURNS)
 def test_whatever_is_killed_at_any_round_of_a_study_over_flare_the_bits_are_the_same(
-    tmp_path: Path,
+    tmp_path: Path, turn: int
 ) -> None:
     calm = Network(tmp_path / "calm", method="krylov", study="secure = true\n")
     rounds = calm.run().estimator.n_rounds_
@@ -98,7 +123,7 @@ def test_whatever_is_killed_at_any_round_of_a_study_over_flare_the_bits_are_the_
         parts = Victims(home, start)
         while (number := parts.coordinator.wait_for_round()) is not None:
             if number not in killed:
-                killed[number] = VICTIMS.get(number, JOB)
+                killed[number] = choose_victim(turn, number)
                 parts.kill(killed[number], NAMES[number % len(NAMES)])
                 if killed[number] == "coordinator":
                     continue
