@@ -2,11 +2,13 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -23,10 +25,12 @@ from eigenfed import (
     SiteRefused,
 )
 from eigenfed.arrays import Array
+from eigenfed.data.source import Source
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.transport import Local, Processes
-from eigenfed.transport.engine import as_engine
+from eigenfed.transport.engine import SiteSetup, as_engine
 from oracles import power_law
 
 X = power_law(240, 12, 1.0, seed=3) + 5.0
@@ -140,6 +144,31 @@ def test_a_float32_wire_is_refused_where_it_would_do_harm(
 def test_wrong_values_are_refused(make: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("n", "d", "density", "in_turn"),
+    [
+        (2_000, 400, 1.0, True),
+        (2_000, 600, 1.0, False),
+        (2_000, 300, 0.2, True),
+        (2_000, 300, 0.3, False),
+        (400, 15_000, 0.025, True),
+        (400, 15_000, 0.05, False),
+    ],
+)
+def test_sites_work_in_turn_where_threads_would_hardly_save_time(
+    n: int, d: int, density: float, in_turn: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    rng = np.random.default_rng(0)
+    rows: Any = rng.random((n, d))
+    if density < 1.0:
+        rows = sparse.random_array((n, d), density=density, rng=rng, format="csr")
+    public = Identity.generate().public
+    setups = {name: SiteSetup(name, Source(rows), public) for name in "ab"}
+    for workers, found in ((None, 1 if in_turn else 2), (1, 1), (2, 2)):
+        assert Local(workers=workers).connect(setups, wire="float64")._workers == found
 
 
 def test_the_constructor_checks_nothing_and_fit_does() -> None:

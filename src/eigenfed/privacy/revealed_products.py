@@ -64,7 +64,13 @@ class RevealedProducts(NamedTuple):
     @property
     def is_finite(self) -> bool:
         """Whether directions and images are finite, also in the units of the rows."""
-        direction, image = max_abs(self.directions), max_abs(self.images)
+        # Norms bound all entries, and nearly always suffice; to find the largest takes much longer.
+        return self._are_bounded(_bound_abs(self.directions), _bound_abs(self.images)) or (
+            self._are_bounded(max_abs(self.directions), max_abs(self.images))
+        )
+
+    def _are_bounded(self, direction: float, image: float) -> bool:
+        """Return whether directions and images of at most these magnitudes are finite."""
         if self.scale is None:
             return self._stays_finite(direction, image)
         sizes = np.abs(self.scale)
@@ -103,6 +109,11 @@ class RevealedProducts(NamedTuple):
 def max_abs(a: Array) -> float:
     """Return the largest magnitude, without a temporary array; NaN if an entry is NaN."""
     return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
+
+
+def _bound_abs(a: Array) -> float:
+    """Return a bound on the largest magnitude; infinite or NaN if squares overflow."""
+    return math.sqrt(np.vdot(a, a))
 
 
 def _max_rows(a: Array) -> Array:
