@@ -73,8 +73,9 @@ class Certificate:
             chance = f" (fails with probability {self.failure:.0e})" if self.failure > 0.0 else ""
             angle = f"angle at most {math.degrees(self.angle_bound):.1e} degrees, {self.basis}"
             angle += chance
-        reached = f"{np.count_nonzero(self.converged)} of {len(self.converged)}"
-        return f"<Certificate: {reached} components converged, {angle}>"
+        k = len(self.converged)
+        reached = f"{np.count_nonzero(self.converged)} of {k} component{'' if k == 1 else 's'}"
+        return f"<Certificate: {reached} converged, {angle}>"
 
 
 @dataclass(frozen=True, eq=False)
