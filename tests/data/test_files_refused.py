@@ -77,6 +77,13 @@ def test_other_kinds_are_refused_with_those_that_are_read(tmp_path: Path, name: 
     )
 
 
+def test_a_summary_is_not_taken_for_rows(tmp_path: Path) -> None:
+    (tmp_path / "a.summary").write_bytes(b"")
+    refused(
+        tmp_path / "a.summary", "is a summary, and holds no rows. Use eigenfed merge", InputError
+    )
+
+
 @pytest.mark.parametrize("name", WRITERS)
 def test_an_empty_file_is_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name

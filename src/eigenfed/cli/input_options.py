@@ -110,7 +110,7 @@ class Inputs:
 
     def get_options(self, path: Path) -> "ReadOptions":
         """Return the options that apply to a file."""
-        from eigenfed.data.files import find_kind
+        from eigenfed.data.file_kinds import find_kind
 
         return self.options.restrict_to(find_kind(path))
 
@@ -121,7 +121,7 @@ class Inputs:
 
     def check(self, files: list[Path]) -> None:
         """Refuse an option that applies to none of the files."""
-        from eigenfed.data.files import find_kind
+        from eigenfed.data.file_kinds import find_kind
         from eigenfed.errors import InputError
 
         for single in self.options.split():

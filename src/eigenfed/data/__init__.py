@@ -17,6 +17,7 @@
 - `files`: a file of any kind as a source.
 - `readers`: one module for each kind of file.
 - `dialect`: delimiter, decimal mark, missing codes and line of names of text files.
+- `file_kinds`: which files are read, by their names.
 - `read_options`: columns left out, renamed, or in other units.
 - `column_names`, `row_filter`: which columns and rows of a file are used.
 - `cache`, `copy_files`: parsed copies of large files.

@@ -41,7 +41,8 @@ from eigenfed.data.cache import (
 )
 from eigenfed.data.column_names import list_features, select_features
 from eigenfed.data.copy_files import read_row_ids
-from eigenfed.data.read_options import CELL_KINDS, NAMED_KINDS, TEXT_KINDS, ReadOptions
+from eigenfed.data.file_kinds import CELL_KINDS, TEXT_KINDS, find_kind
+from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
     H5adHeader,
@@ -381,25 +382,6 @@ _HEADERS: dict[str, Callable[[Path, ReadOptions], Header]] = {
     ".h5ad": lambda path, options: read_h5ad_header(path, options.highly_variable),
 }
 _WITH_IDS = (*CELL_KINDS, ".parquet")
-KINDS = (".npy", ".npz", *NAMED_KINDS, ".svm", ".bed")
-
-
-def find_kind(path: Path) -> str:
-    """Return the suffix of a file, and refuse one that does not exist or cannot be read."""
-    kind = next((kind for kind in KINDS if path.name.lower().endswith(kind)), None)
-    if kind is None and path.suffix in (".bim", ".fam"):
-        raise InputError(f"{path} is a part of a PLINK file. Pass {path.with_suffix('.bed')}.")
-    if kind is None:
-        raise InputError(f"{path} is of an unknown kind. Convert it to one of {', '.join(KINDS)}.")
-    try:
-        with path.open("rb"):
-            return kind
-    except FileNotFoundError:
-        raise InputError(f"{path} does not exist. Check the path.") from None
-    except IsADirectoryError:
-        raise InputError(f"{path} is a folder. Pass a file.") from None
-    except PermissionError:
-        raise InputError(f"Permission denied: {path}. Ask its owner for read access.") from None
 
 
 def _check_options(

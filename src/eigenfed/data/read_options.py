@@ -11,13 +11,10 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.column_names import find_repeated, quote_names
 from eigenfed.data.dialect import Dialect
+from eigenfed.data.file_kinds import CELL_KINDS, NAMED_KINDS, TEXT_KINDS
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.source import Block
 from eigenfed.errors import InputError, Name
-
-TEXT_KINDS = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-CELL_KINDS = (*TEXT_KINDS, ".xlsx")
-NAMED_KINDS = (*CELL_KINDS, ".parquet", ".h5ad")
 
 
 @dataclass(frozen=True)
