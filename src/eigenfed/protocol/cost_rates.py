@@ -14,7 +14,7 @@ _MULTIPLY = 0.045e-9
 _PASS_STORED = 2.5e-9
 _MULTIPLY_STORED = 0.33e-9
 """The same two for a stored entry of sparse rows."""
-_DENSE_COLUMN = 3e-9
+_DENSE_COLUMN = 2e-9
 """To make one entry of a sparse product, which is dense."""
 _SQUARE = 0.025e-9
 """A multiplication in a large matrix product."""
@@ -24,7 +24,7 @@ _EIGEN = 0.055e-9
 """Per cubed length of a symmetric matrix that fits into the cache; larger ones take longer."""
 _CACHED_LENGTH = 1500
 _EIGENVECTOR = 0.45e-9
-_NUMBER = 8e-9
+_NUMBER = 4.5e-9
 """To encode, send within a process, decode and add up one number of a reply."""
 _ROUND = 0.22e-3
 """Everything else about one request to one site."""
