@@ -1,19 +1,24 @@
 """Rounds between machines over NVIDIA FLARE, relative to the engine's own bare rounds."""
 
 import os
+import shutil
 import socket
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from bench.table import Line
 from eigenfed.transport.nvflare import hardening, kits
 from eigenfed.transport.nvflare.hub import NvflareHub
+from eigenfed.transport.nvflare.node import NvflareNode
 from eigenfed.transport.nvflare.warden import Ward
 
 _SITES = ("east", "north", "south")
@@ -34,8 +39,18 @@ with NvflareNode(folder / "kit", reverse, home=folder / "home", log=folder / "lo
 """
 
 
+@dataclass(frozen=True)
+class _Network:
+    """A hub with its sites, their folder, and what the people at the hub are told."""
+
+    hub: NvflareHub
+    folder: Path
+    notices: list[str]
+
+
 def lines() -> Iterator[Line]:
-    with _network() as hub:
+    with _network() as network:
+        hub = network.hub
         begun = time.perf_counter()
         present = hub.wait_for(_SITES, timeout_s=120.0)
         start = time.perf_counter() - begun
@@ -59,6 +74,48 @@ def lines() -> Iterator[Line]:
             right,
             f"{ours:.1f} s against {bare:.1f} s",
         )
+        thefts = (("north", "south"), ("east", "south"), ("north", "east"))
+        seconds = [_time_refusal(network, *theft) for theft in thefts]
+        yield Line(
+            "seconds until both ends are told of a site with the name of another",
+            max(seconds),
+            "at most",
+            10.0,
+            hub.connect("south").answer(b"ab") == b"ba",
+            f"{len(seconds)} times, from {min(seconds):.1f} s, once it is connected",
+        )
+
+
+def _time_refusal(network: _Network, own: str, claimed: str) -> float:
+    """Return the seconds until a site that leaves our checks out, and the server, are told."""
+    folder = network.folder / f"{own}-as-{claimed}"
+    shutil.copytree(network.folder / own / "kit", folder / "kit")
+    startup = folder / "kit" / "startup" / "fed_client.json"
+    startup.write_text(startup.read_text().replace(f'"{own}"', f'"{claimed}"'))
+    log, told, stop = folder / "log", list[str](), threading.Event()
+    said = f"certificate of site {own!r}, and claimed to be {claimed!r}"
+    with (
+        patch("eigenfed.transport.nvflare.node.check_hardened"),
+        NvflareNode(
+            folder / "kit", bytes, home=folder / "home", log=log, notice=told.append
+        ) as node,
+    ):
+        serving = threading.Thread(target=node.run, args=(stop,), daemon=True)
+        serving.start()
+        _wait_until(lambda: log.exists() and b"created secure channel" in log.read_bytes())
+        begun = time.perf_counter()
+        _wait_until(lambda: any(said in text for text in network.notices))
+        _wait_until(lambda: any(f"not register site {claimed!r}" in text for text in told))
+        seconds = time.perf_counter() - begun
+        stop.set()
+        serving.join()
+    return seconds
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60.0
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.05)
 
 
 def _compare(hub: NvflareHub, size: int, repeats: int) -> tuple[float, float, bool]:
@@ -79,7 +136,7 @@ def _compare(hub: NvflareHub, size: int, repeats: int) -> tuple[float, float, bo
 
 
 @contextmanager
-def _network() -> Iterator[NvflareHub]:
+def _network() -> Iterator[_Network]:
     """Start a server and three sites on this machine, whose jobs can also do without the relay."""
     allowed = list(hardening._CLASSES)
     hardening._CLASSES[:] = _CLASSES
@@ -114,6 +171,7 @@ def _network() -> Iterator[NvflareHub]:
                 log=folder / site / "out",
             )
             stack.callback(ward.end)
-        yield stack.enter_context(
-            NvflareHub(folder / "server", _SITES, home=folder / "home", log=folder / "log")
-        )
+        notices: list[str] = []
+        where = {"home": folder / "home", "log": folder / "log", "notice": notices.append}
+        hub = stack.enter_context(NvflareHub(folder / "server", _SITES, **where))
+        yield _Network(hub, folder, notices)
