@@ -96,8 +96,7 @@ def dense_sites() -> Iterator[Line]:
         times[3] / times[0],
         "at most",
         2.5,
-        # Here "auto" is krylov, whose tolerance of 1e-4 degrees is a sine of 1.7e-6.
-        split < 1e-6,
+        split < 1e-8,
         f"{times[3]:.2f} s / {times[0]:.2f} s; sine {split:.0e}",
     )
 

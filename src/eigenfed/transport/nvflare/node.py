@@ -36,9 +36,9 @@ _FIRST_S = 30.0
 _STUCK_S = 120.0
 _HUNG_UP, _REGISTERED = b"CLIENT: finished connection", b"Successfully registered client"
 _UNANSWERED, _MOST_UNANSWERED = b"re-challenge after", 3
-"""What FLARE's client logs when the server hangs up on it, or does not answer it every two seconds.
+"""What FLARE's client logs when the server hangs up on it, and every two seconds without an answer.
 
-A server that does not accept the name of a client gives no reason, and does either.
+A server that does not accept the name of a client does one or the other, and gives no reason.
 """
 
 
