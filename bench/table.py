@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+_PAUSE_S = 0.05
+
 
 @dataclass(frozen=True)
 class Line:
@@ -59,9 +61,19 @@ def least_cpu(*jobs: Callable[[], object], repeats: int = 5) -> list[float]:
     """Run the jobs in turn and return the least processor time of each, of all threads together.
 
     Unlike the time of day, it hardly depends on what else the machine does. Threads that wait by
-    spinning count, so compare jobs with BLAS on one thread.
+    spinning count: compare jobs with BLAS on one thread. Those of earlier work are waited for.
     """
+    _wait_for_idle_threads()
     return _least(time.process_time, jobs, repeats)
+
+
+def _wait_for_idle_threads() -> None:
+    """Wait until no thread of this process runs: BLAS's spin for a while after a product."""
+    spent = 1.0
+    while spent > 0.1 * _PAUSE_S:
+        start = time.process_time()
+        time.sleep(_PAUSE_S)
+        spent = time.process_time() - start
 
 
 def _least(

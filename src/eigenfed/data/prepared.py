@@ -73,6 +73,11 @@ class Prepared:
             centred /= self.scale
         return centred, self.source.block_weights(span)
 
+    def only_block(self) -> Array | None:
+        """Return D if it is one dense block, (n, d), to multiply more than once; else None."""
+        spans = [] if self.source.is_sparse else self.source.spans()
+        return self._block(spans[0])[0] if len(spans) == 1 else None
+
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each record and never leaves a site."""
         if self.source.is_sparse:

@@ -103,17 +103,29 @@ def factorise(view: Prepared) -> Array:
         whole: Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         return flip_signs(whole)
     draw = _draw_once if source.d * source.n <= _FEW_NUMBERS else _draw_public
-    sided = view.multiply(draw(source.d, source.n))
+    public, block = draw(source.d, source.n), view.only_block()
     roots = None if source.weights is None else np.sqrt(source.weights)[:, None]
+    if block is not None:
+        with limit_threads(4.0 * public.size * source.n):
+            rows = block if roots is None else block * roots
+            turned: Array = _find_rotation(rows @ public).T @ rows
+        return turned
+    sided = view.multiply(public)
     if roots is not None:
         sided *= roots
     with limit_threads(4.0 * sided.size * len(sided)):
-        rotation, triangle = np.linalg.qr(sided)
-    rotation *= np.where(triangle.diagonal() < 0.0, -1.0, 1.0)
+        rotation = _find_rotation(sided)
     if roots is not None:
         # The adjoint multiplies by the weights, of which the scatter has one root on each side.
         rotation = np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
     return np.ascontiguousarray(view.adjoint(rotation).T)
+
+
+def _find_rotation(sided: Array) -> Array:
+    """Return the orthogonal Q of ``sided = Q T``, T triangular with a diagonal that is positive."""
+    rotation, triangle = np.linalg.qr(sided)
+    rotation *= np.where(triangle.diagonal() < 0.0, -1.0, 1.0)
+    return rotation
 
 
 def _draw_public(d: int, n: int) -> Array:
