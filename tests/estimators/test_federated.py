@@ -276,7 +276,8 @@ def test_the_seed_repeats_the_run() -> None:
         ({"method": 3}, "method=3 must be one of"),
         ({"split": "rows"}, "split='rows' must be one of 'samples', 'features'"),
         ({"stop": "never"}, "stop='never' must be one of 'all', 'separated'"),
-        ({"tol": 0.0}, "tol=0.0 is an angle in degrees and must be between 0 and 90"),
+        ({"tol": 0.0}, "tol=0.0 must be a number between 0 and 90: it is an angle in degrees"),
+        ({"tol": True}, "tol=True must be a number between 0 and 90"),
         ({"max_rounds": 0}, "max_rounds=0 must be an integer of at least 1"),
         ({"certify": 1}, "certify=1 must be"),
         ({"secure": 1}, "secure=1 must be True or False"),
@@ -286,6 +287,19 @@ def test_the_seed_repeats_the_run() -> None:
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(EigenfedError, match=message):
         FederatedPCA(**parameters).fit_sites(shifted_sites())
+
+
+def test_numbers_and_flags_of_numpy_are_parameters_too() -> None:
+    plain = {"n_components": 3, "tol": 0.5, "scale": True, "max_rounds": 20, "certify": False}
+    numbers = {name: np.asarray(value)[()] for name, value in plain.items()}
+    sites = shifted_sites()
+    first, second = (
+        FederatedPCA(method="krylov", random_state=0, **given).fit_sites(sites)
+        for given in (plain, numbers)
+    )
+    np.testing.assert_array_equal(first.components_, second.components_)
+    assert first.settings_ == second.settings_
+    FederatedPCA(2, tol=1).fit_sites(sites)
 
 
 @pytest.mark.parametrize(

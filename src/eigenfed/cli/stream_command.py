@@ -183,10 +183,10 @@ class _State:
         import numpy as np
 
         from eigenfed.errors import Argument, InputError, Pass
-        from eigenfed.linalg.checks import make_range_error
+        from eigenfed.linalg.checks import make_range_error, sum_squares
 
         with np.errstate(over="ignore", invalid="ignore"):
-            square = float(np.vdot(rows, rows))
+            square = sum_squares(rows)
         is_plain = np.isfinite(square)
         missing = not is_plain and bool(np.isnan(rows).any())
         if missing and not self.centered:

@@ -61,7 +61,11 @@ def resolve_auto(parameters: Mapping[str, Any], sources: Mapping[str, Source]) -
         )
     if all(packed):
         _check_same_places(sources)
-    found = dict(parameters)
+    # A search over parameters may pass numpy's numbers and flags.
+    found = {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in parameters.items()
+    }
     if isinstance(found["secure"], str) and found["secure"] == "auto":
         found["secure"] = prefers_secure(found, len(sources))
     suits = {"scale": False, "tol": TOL, "stop": "all"}
@@ -284,8 +288,8 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
     if not isinstance(parameters["certify"], bool):
         check_choice("certify", parameters["certify"], ("auto", "rigorous"))
     tol = parameters["tol"]
-    if not isinstance(tol, float) or not 0.0 < tol < 90.0:
+    if type(tol) not in (int, float) or not 0.0 < tol < 90.0:
         raise InputError(
-            f"tol={tol!r} is an angle in degrees and must be between 0 and 90. Pass 1e-4."
+            f"tol={tol!r} must be a number between 0 and 90: it is an angle in degrees. Pass 1e-4."
         )
     return method

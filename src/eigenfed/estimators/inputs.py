@@ -201,7 +201,7 @@ def as_plain_rows(
         or not len(rows)
     ):
         return None
-    return rows if _are_finite(rows.ravel()) else None
+    return rows if _are_finite(rows.ravel(order="K")) else None
 
 
 def align_columns(X: Any, names: Sequence[str] | None) -> Any:

@@ -116,10 +116,28 @@ def check_weights(weights: npt.ArrayLike, b: int, name: str = "weights") -> Arra
     return checked
 
 
-def has_finite_squares(values: Any) -> bool:
+def sum_squares(values: npt.NDArray[Any]) -> float:
+    """Return the sum of the squares of all entries, without a copy of the table.
+
+    ``np.vdot`` copies a table that is stored column by column, as data frames are, which takes a
+    hundred times as long as the sum.
+
+    Examples
+    --------
+    >>> columns = np.asfortranarray([[1.0, 2.0], [3.0, 4.0]])
+    >>> sum_squares(columns), sum_squares(columns[:1])
+    (30.0, 5.0)
+    """
+    if values.ndim == 2 and not values.flags.forc:
+        return float(np.einsum("ij,ij->", values, values))
+    flat = values.ravel(order="K")
+    return float(np.vdot(flat, flat))
+
+
+def has_finite_squares(values: npt.NDArray[Any]) -> bool:
     """Return whether the squares of all entries have a finite sum: each is finite and bounded."""
     with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(float(np.vdot(values, values)))
+        return math.isfinite(sum_squares(values))
 
 
 def is_bounded(values: Any) -> bool:
@@ -157,4 +175,4 @@ def are_finite(a: Array) -> bool:
     >>> are_finite(np.array([1.0, 1e200])), are_finite(np.array([np.nan]))
     (True, False)
     """
-    return math.isfinite(np.vdot(a, a)) or bool(np.isfinite(a).all())
+    return math.isfinite(sum_squares(a)) or bool(np.isfinite(a).all())
