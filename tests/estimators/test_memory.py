@@ -1,6 +1,7 @@
 """A fit needs little memory beside the rows."""
 
 import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from scipy import sparse
 
 from eigenfed import FederatedPCA
+from eigenfed.transport import Processes
 
 _K, _WIDTH = 3, 16
 
@@ -34,11 +36,37 @@ def test_a_fit_needs_a_fifth_of_the_rows_memory_at_most(make: Any, dtype: type) 
     n, d = rows.shape
     own = rows.nbytes if isinstance(rows, np.ndarray) else rows.data.nbytes + rows.indices.nbytes
     sites = {name: rows[i * n // 3 : (i + 1) * n // 3] for i, name in enumerate("abc")}
-    pca = FederatedPCA(_K, method="krylov", max_rounds=4, certify=False, random_state=0)
+    extra = _measure(lambda pca: pca.fit_sites(sites))
+    assert extra <= own / 5 + 100 * 8 * d * _WIDTH
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_table_is_not_copied_to_split_it_into_sites(order: Any) -> None:
+    rows = np.asarray(_dense(np.random.default_rng(0), np.float64), order=order)
+    groups = np.random.default_rng(1).integers(0, 3, len(rows))
+    extra = _measure(lambda pca: pca.fit(rows, groups=groups))
+    assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
+
+
+def _measure(fit: Callable[[FederatedPCA], object]) -> int:
+    """Return the largest number of bytes that a fit allocates."""
     tracemalloc.start()
     try:
-        pca.fit_sites(sites)
-        extra = tracemalloc.get_traced_memory()[1]
+        fit(FederatedPCA(_K, method="krylov", max_rounds=4, certify=False, random_state=0))
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert extra <= own / 5 + 100 * 8 * d * _WIDTH
+
+
+@pytest.mark.parametrize("transport", [None, Processes()])
+def test_scattered_rows_of_a_site_give_what_adjacent_ones_do(transport: Any) -> None:
+    rows = _dense(np.random.default_rng(0), np.float32)
+    rows[7, 0] = np.nan
+    groups = np.random.default_rng(1).integers(0, 3, len(rows))
+    order = np.argsort(groups, kind="stable")
+    pca = FederatedPCA(_K, random_state=0, transport=transport)
+    scattered = pca.fit(rows, groups=groups).components_
+    np.testing.assert_array_equal(
+        scattered,
+        FederatedPCA(_K, random_state=0).fit(rows[order], groups=groups[order]).components_,
+    )

@@ -412,6 +412,8 @@ def _has_nan(part: npt.NDArray[Any]) -> bool:
 
 def split_entries(entries: npt.NDArray[Any]) -> Iterator[npt.NDArray[Any]]:
     """Yield parts along the first axis: a check of one needs little memory for temporaries."""
-    step = max(1, _BLOCK_BYTES // max(1, entries[:1].nbytes))
+    each = max(1, entries[:1].nbytes)
+    most = min(_BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, len(entries) * each // _BLOCKS))
+    step = max(1, most // each)
     for start in range(0, len(entries), step):
         yield entries[start : start + step]

@@ -6,6 +6,7 @@ import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 
+from eigenfed.data.scattered_rows import pick_rows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.estimators.in_process import Conditions
@@ -61,7 +62,7 @@ class FederatedEstimator(ResultTable, Projection, SiteFit, BaseEstimator):
                     "sample_weight must not be zero for every row. Give some row a weight above 0."
                 )
         sources = {
-            name: Source(X[rows], None if weights is None else weights[rows], names)
+            name: Source(pick_rows(X, rows), None if weights is None else weights[rows], names)
             for name, rows in group_rows(groups, X.shape[0]).items()
         }
         return self._fit(sources, X.dtype, conditions=Conditions())

@@ -147,12 +147,13 @@ def as_column_sources(
 
 
 def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
-    """Return the rows of each site, as slices where a site's rows are adjacent.
+    """Return the rows of each site, as slices where a site's rows are evenly spaced.
 
     Examples
     --------
-    >>> group_rows(["a", "b", "a"], n=3)["a"]
-    array([0, 2])
+    >>> found = group_rows(["a", "b", "a", "b", "b"], n=5)
+    >>> found["a"], found["b"]
+    (slice(0, 3, 2), array([1, 3, 4]))
     """
     if groups is None:
         return {"all": slice(0, n)}
@@ -161,12 +162,15 @@ def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
         raise InputError(
             f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
         )
-    found = {}
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
-        together = rows[-1] - rows[0] + 1 == len(rows)
-        found[str(label)] = slice(rows[0], rows[-1] + 1) if together else rows
-    return found
+    return {str(label): _as_slice(np.flatnonzero(labels == label)) for label in np.unique(labels)}
+
+
+def _as_slice(places: npt.NDArray[np.intp]) -> slice | npt.NDArray[np.intp]:
+    """Return increasing places as a slice if they are evenly spaced, and as they are otherwise."""
+    steps = np.diff(places)
+    if (steps != steps[:1]).any():
+        return places
+    return slice(int(places[0]), int(places[-1]) + 1, int(steps[0]) if len(steps) else 1)
 
 
 def as_plain_rows(

@@ -330,8 +330,7 @@ def send_source(pipe: Connection, source: Source) -> None:
     """Send a source in parts, each a `Container`: rows of any kind, with weights and names."""
     X = source.X
     # Rows in the other memory order would take other BLAS kernels, with other last bits.
-    is_plain = not source.is_sparse and not isinstance(X, Genotypes)
-    turned = is_plain and X.flags.f_contiguous and not X.flags.c_contiguous
+    turned = isinstance(X, np.ndarray) and X.flags.f_contiguous and not X.flags.c_contiguous
     arrays: dict[str, npt.NDArray[Any]] = {"X": X.T if turned else X}
     if isinstance(X, Genotypes):
         arrays = {name: getattr(X, name) for name in _PACKED}

@@ -90,11 +90,6 @@ class ParquetRows:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self.stored, dtype=dtype, copy=copy)
 
-    @property
-    def flags(self) -> Any:
-        """Memory layout of the stored rows."""
-        return self.stored.flags
-
     def read_columns(self) -> Iterator[list[Array]]:
         """Yield the columns of some rows at a time, straight from the file, in order.
 

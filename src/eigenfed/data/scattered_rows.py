@@ -1,0 +1,85 @@
+"""Rows of a site that lie scattered in a larger table, gathered where they are used.
+
+A copy of each site's rows would double the memory of a table that is split into sites.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+_SMALL_BYTES = 4 << 20
+"""Scattered rows of at most this size are copied."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ScatteredRows:
+    """Some rows of a dense table, as a table that is read by slices.
+
+    Attributes
+    ----------
+    table : ndarray of shape (m, d)
+    places : ndarray of int of shape (n,)
+        Where the rows are.
+
+    Examples
+    --------
+    >>> rows = ScatteredRows(np.eye(4), np.array([0, 3]))
+    >>> rows.shape, rows[1:]
+    ((2, 4), array([[0., 0., 0., 1.]]))
+    """
+
+    table: npt.NDArray[Any]
+    places: npt.NDArray[np.intp]
+
+    ndim = 2
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the entries."""
+        return self.table.dtype
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of features."""
+        return len(self.places), self.table.shape[1]
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.shape[0] * self.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that a copy of the rows would need."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, span: slice) -> npt.NDArray[Any]:
+        """Return a copy of some rows."""
+        # Not `take`, which copies the whole of a table that is stored by columns.
+        rows: npt.NDArray[Any] = self.table[self.places[span]]
+        return rows
+
+
+def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
+    """Return the rows of one site, without a copy of those of a large dense table.
+
+    Parameters
+    ----------
+    table : ndarray or csr_array of shape (m, d)
+    rows : slice or ndarray of int
+
+    Examples
+    --------
+    >>> pick_rows(np.eye(3), np.array([0, 2])).shape
+    (2, 3)
+    """
+    if isinstance(rows, slice) or sparse.issparse(table):
+        return table[rows]
+    scattered = ScatteredRows(table, rows)
+    return scattered if scattered.nbytes > _SMALL_BYTES else table[rows]
