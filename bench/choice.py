@@ -98,7 +98,7 @@ def make_rows(n: int, d: int, is_sparse: bool) -> Any:
             part += (rng.standard_normal((len(part), rank)) * spread) @ loadings + 1.0
         return rows
     table: Any = sparse.random_array((n, d), density=_DENSITY, rng=rng, format="csr")
-    by_row, by_column = np.exp(0.3 * rng.standard_normal(n)), 1.0 + 9.0 * 0.97 ** np.arange(d)
+    by_row, by_column = np.exp(0.3 * rng.standard_normal(n)), 1.0 + 9.0 * 0.985 ** np.arange(d)
     table.data *= np.repeat(by_row, np.diff(table.indptr)) * by_column[table.indices]
     return table
 

@@ -105,11 +105,9 @@ def sparse_sites() -> Iterator[Line]:
     X = topics()
     k = 20
     labels = groups(X.shape[0], 5)
-    # In degrees. The figures are for a sine below 1e-6; with narrow blocks it is 6e-8 here.
-    tol = 5e-5
 
     def fit(certify: str | bool) -> FederatedPCA:
-        return FederatedPCA(k, tol=tol, certify=certify, random_state=0).fit(X, groups=labels)
+        return FederatedPCA(k, certify=certify, random_state=0).fit(X, groups=labels)
 
     with threadpool_limits(1):
         plain, certified, peer = least_cpu(
