@@ -48,8 +48,9 @@ def test_every_step_has_a_name_and_a_summary() -> None:
     [
         ("log1p", r"prepare is a str and must be a list of steps\. Pass a list, such as"),
         (Log1p(), "prepare is a Log1p and must be a list"),
-        ([3], "prepare holds a int"),
-        (["scale"], r"prepare='scale' must begin with one of 'normalize', 'log1p', 'select'"),
+        ([3], "prepare holds a value of type int"),
+        (["scale"], r"prepare='scale' must be the name of a step.*'normalize', 'log1p', 'select'"),
+        (["select 9"], r"and its options after colons\. .* For example, 'select:2000'"),
         (["log1p:2"], "too many colons: 'log1p' takes no options"),
         (["select:1:variance:2"], "takes at most 2 options: n_features, flavor"),
         (["select:many"], r"n_features='many' of the step 'select' must be an integer of at least"),

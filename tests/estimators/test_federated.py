@@ -135,6 +135,18 @@ def test_groups_may_be_of_any_kind_and_order() -> None:
         FederatedPCA().fit(X, groups=[1, 2, 3])
 
 
+@pytest.mark.parametrize("missing", [None, np.nan, pd.NA, pd.NaT])
+def test_labels_of_several_kinds_are_text_and_missing_ones_are_refused(missing: Any) -> None:
+    X, labels = rows(), pd.Series([1, "a"] * 200, dtype=object)
+    assert sorted(FederatedPCA(3).fit(X, groups=labels).egress_) == ["1", "a"]
+    labels[5], labels[8] = missing, missing
+    with pytest.raises(InputError, match="no site for 2 of 400 rows, first for row 5"):
+        FederatedPCA(3).fit(X, groups=labels)
+    numbers = np.where(np.arange(400) == 7, np.nan, 1.0)
+    with pytest.raises(InputError, match="no site for 1 of 400 rows, first for row 7"):
+        FederatedPCA(3).fit(X, groups=numbers)
+
+
 def test_weights_stand_for_repeated_rows() -> None:
     X = rows()
     weights = np.random.default_rng(0).integers(0, 3, 400)

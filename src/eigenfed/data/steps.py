@@ -197,7 +197,8 @@ def _as_step(given: Any) -> PrepareStep:
         return given
     if not isinstance(given, str):
         raise InputError(
-            f"prepare holds a {type(given).__name__} and must hold steps, as values or as text",
+            f"prepare holds a value of type {type(given).__name__} and must hold steps, as values "
+            "or as text",
             remedy="Pass one of them.",
         )
     return parse_step(given)
@@ -221,8 +222,9 @@ def parse_step(text: str) -> PrepareStep:
     if cls is None:
         raise InputError(
             Argument("prepare", text),
-            f" must begin with one of {', '.join(map(repr, STEPS))}",
-            remedy="Pass one of them.",
+            f" must be the name of a step, and its options after colons. The steps are "
+            f"{', '.join(map(repr, STEPS))}",
+            remedy="For example, 'select:2000'.",
         )
     names = [field.name for field in fields(cls)]
     if len(values) > len(names):

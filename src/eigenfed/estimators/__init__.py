@@ -7,7 +7,8 @@
 - `site_fit`: `fit_sites`, and the account of a run.
 - `federated_study`: checks of their parameters, and the study that these describe.
 - `streaming`: `StreamingPCA`.
-- `inputs`: tables, data frames, groups and files as the sites of a run.
+- `inputs`: tables, data frames and files as the sites of a run.
+- `groups`: one table split into sites.
 - `frames`: data frames and AnnData objects.
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.

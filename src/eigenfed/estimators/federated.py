@@ -10,9 +10,9 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated_base import FederatedEstimator
 from eigenfed.estimators.gaussian_model import GaussianModel
+from eigenfed.estimators.groups import group_rows
 from eigenfed.estimators.growing_sites import GrowingSites, check_complete, check_growable
 from eigenfed.estimators.in_process import Conditions
-from eigenfed.estimators.inputs import group_rows
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.validation import validate_rows
 from eigenfed.linalg.checks import check_weights

@@ -9,8 +9,8 @@ from sklearn.utils import check_random_state
 from eigenfed.data.scattered_rows import pick_rows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.estimators.groups import group_rows
 from eigenfed.estimators.in_process import Conditions
-from eigenfed.estimators.inputs import group_rows
 from eigenfed.estimators.projection import Projection
 from eigenfed.estimators.result_table import ResultTable
 from eigenfed.estimators.site_fit import SiteFit, draw_seed

@@ -1,9 +1,8 @@
 """Tables given to an estimator, turned into sources whose features or rows are in one order.
 
 Columns are matched by name and rows by key, never by position, wherever names or keys are given.
-`as_sources` takes tables with the same features, `as_column_sources` tables with the same rows,
-and `group_rows` splits one table into sites. `as_plain_rows` recognises batches that need none of
-this: a stream may receive rows one by one.
+`as_sources` takes tables with the same features, `as_column_sources` tables with the same rows.
+`as_plain_rows` recognises batches that need none of this: a stream may receive rows one by one.
 """
 
 import math
@@ -144,33 +143,6 @@ def as_column_sources(
             source = Source(source.X[order], None, source.names)
         sources[name] = source
     return sources, _join_names(sources)
-
-
-def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, Any]:
-    """Return the rows of each site, as slices where a site's rows are evenly spaced.
-
-    Examples
-    --------
-    >>> found = group_rows(["a", "b", "a", "b", "b"], n=5)
-    >>> found["a"], found["b"]
-    (slice(0, 3, 2), array([1, 3, 4]))
-    """
-    if groups is None:
-        return {"all": slice(0, n)}
-    labels = np.asarray(groups)
-    if labels.shape != (n,):
-        raise InputError(
-            f"groups has shape {labels.shape} and must be ({n},), the site of each row. Reshape it."
-        )
-    return {str(label): _as_slice(np.flatnonzero(labels == label)) for label in np.unique(labels)}
-
-
-def _as_slice(places: npt.NDArray[np.intp]) -> slice | npt.NDArray[np.intp]:
-    """Return increasing places as a slice if they are evenly spaced, and as they are otherwise."""
-    steps = np.diff(places)
-    if (steps != steps[:1]).any():
-        return places
-    return slice(int(places[0]), int(places[-1]) + 1, int(steps[0]) if len(steps) else 1)
 
 
 def as_plain_rows(
