@@ -84,6 +84,18 @@ def test_narrow_blocks_set_components_apart_step_by_step() -> None:
     assert bound_next_eigenvalue(described, 12, 400.0) == 400.0, "with no direction to spare"
 
 
+def test_wider_blocks_keep_directions_to_spare_for_rounding_and_give_them_up_for_ties() -> None:
+    """With two directions to spare, as for ties, this rounding would leave nothing certified."""
+    spectrum = np.r_[0.97 ** np.arange(80), np.linspace(0.05, 0.0, 320)]
+    space, start = take_steps(spectrum, 16, np.random.default_rng(0), steps=20)
+    described = space.describe(float(np.linalg.norm(start, 2)), 1e-9)
+    assert bound_next_eigenvalue(described, 60, 50.0) < 1.001 * spectrum[60]
+    tied = np.r_[np.full(14, 9.0), np.linspace(5.0, 4.0, 14), np.linspace(1.0, 0.0, 372)]
+    space, start = take_steps(tied, 16, np.random.default_rng(0), steps=20)
+    described = space.describe(float(np.linalg.norm(start, 2)), 1e-13)
+    assert 1.0 <= bound_next_eigenvalue(described, 28, 400.0) < 1.2
+
+
 @pytest.mark.parametrize("repeated", [4, 5, 9])
 def test_an_eigenvalue_repeated_as_often_as_a_block_is_wide_is_not_certified(repeated: int) -> None:
     """Such a start finds four of its directions: what seems to follow them is far below."""

@@ -138,14 +138,16 @@ def test_a_basis_that_outgrows_its_room_is_the_same(
 ) -> None:
     matrix = symmetric(3, SPECTRA["falling"])
     roomy = grown(matrix, 4, 12)
-    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", room)
+    monkeypatch.setattr("eigenfed.linalg.lanczos.FIRST_ROOM_BYTES", room)
+    monkeypatch.setattr("eigenfed.linalg.lanczos.LARGE_ROOM_BYTES", room)
     tight = grown(matrix, 4, 12)
     np.testing.assert_array_equal(tight.basis, roomy.basis)
     assert tight.basis.shape == (120, 48)
 
 
 def test_a_basis_that_somebody_holds_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenfed.linalg.lanczos._FIRST_ROOM_BYTES", 8)
+    monkeypatch.setattr("eigenfed.linalg.lanczos.FIRST_ROOM_BYTES", 8)
+    monkeypatch.setattr("eigenfed.linalg.lanczos.LARGE_ROOM_BYTES", 8)
     matrix = symmetric(3, SPECTRA["falling"])
     space = BlockLanczos(np.eye(120)[:, :4])
     held, copies = [], []

@@ -28,6 +28,7 @@ _ROWS_AT_A_TIME = 4096
 _MOST_COLUMNS = 32
 """Columns that sparse rows are multiplied by at once: rows of more no longer stay in the cache from
 one entry of a feature to the next, which takes twice the time."""
+_COLUMN_BYTES, _LEAST_COLUMNS = 4 << 20, 64
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 
@@ -73,10 +74,22 @@ class Prepared:
             centred /= self.scale
         return centred, self.source.block_weights(span)
 
-    def only_block(self) -> Array | None:
-        """Return D if it is one dense block, (n, d), to multiply more than once; else None."""
-        spans = [] if self.source.is_sparse else self.source.spans()
-        return self._block(spans[0])[0] if len(spans) == 1 else None
+    def column_spans(self) -> list[slice]:
+        """Return the features of each block of columns; empty if the rows are not one array."""
+        source = self.source
+        if not isinstance(source.X, np.ndarray):
+            return []
+        step = max(_COLUMN_BYTES // (8 * max(source.n, 1)), _LEAST_COLUMNS)
+        return [slice(i, min(i + step, source.d)) for i in range(0, source.d, step)]
+
+    def column_block(self, span: slice) -> Array:
+        """Return some columns of D, all rows of them, (n, m)."""
+        block: Array = np.subtract(self.source.X[:, span], self.mean[span], dtype=np.float64)
+        if self.source.has_missing:
+            block[np.isnan(block)] = 0.0
+        if self._is_scaled:
+            block /= self.scale[span]
+        return block
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each record and never leaves a site."""

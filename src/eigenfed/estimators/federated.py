@@ -119,11 +119,11 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
     total_variance_ : float
         Of all features together.
     mean_, scale_ : ndarray of shape (n_features,)
+        `mean_` is 0 with ``center=False`` and with "site".
     selected_features_ : ndarray of shape (n_selected,) or None
         Positions of the features that `prepare` has selected; None if it keeps all.
     preparation_ : Preparation
         The steps of `prepare`, with their figures over all sites.
-        `mean_` is 0 with ``center=False`` and with "site".
     site_means_ : dict of str to ndarray of shape (n_features,)
         With ``center="site"``, the mean of each site, computed where its rows are.
     noise_variance_ : float

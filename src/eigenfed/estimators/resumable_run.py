@@ -43,6 +43,7 @@ from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import Study
 from eigenfed.transport.engine import Engine
+from eigenfed.transport.local import LocalTransport
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.run_account import Leakage, RunAccount, SiteAccount
 from eigenfed.transport.transcript import Transcript
@@ -111,6 +112,8 @@ class RunOutcome:
 def run_once(setting: Setting) -> RunOutcome:
     """Run a study without a transcript."""
     run = setting.connect()
+    if isinstance(run.transport, LocalTransport):
+        run.transport.forget_replies()
     try:
         protocol = setting.protocol(run.study, run.roster, run.transport.run)
         found = drive(protocol, run.transport)

@@ -16,6 +16,7 @@
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.
+- `stacked_rows`: rows in several arrays as one table, and its leading eigenpairs.
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
 - `summary`: `Summary`, the mergeable state of streaming and one-shot merging.
 - `summary_format`: its bytes, and the rules that they obey.

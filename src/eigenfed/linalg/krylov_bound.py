@@ -57,8 +57,9 @@ _NEGLIGIBLE = 0.01
 _NARROWEST = 1e-7
 """Distance to the Ritz value, relative to it, at which the search stops."""
 _ROUNDINGS = 8.0
-_SPARE = 2
-"""Directions of a block beyond the components that one step adds."""
+_SPARE, _SPARE_PART = 2, 4
+"""Directions of a block beyond the components that one step adds: so many, or this part of it. With
+a few more, a step tolerates rounding errors that are a thousand times as large."""
 _SMALL = 1e-8
 """Angle of Ritz vectors that hardly weakens the next step."""
 _TINY = float(np.finfo(float).tiny)
@@ -131,16 +132,12 @@ def bound_next_eigenvalue(
     space = space._replace(error=error)
     if width > k:
         return _bound_next(space, k, most, enough, _Stage(0, 0.0, FAILURE))
-    if width <= _SPARE:
-        return most
-    stage = _Stage(0, 0.0, 2.0 * FAILURE / (k * (k + 1)))
-    while k - stage.known + _SPARE > width:
-        end = _choose_end(space, stage.known, stage.known + width - _SPARE)
-        tangent = _bound_tangent(space, end, most, stage)
-        if math.isinf(tangent):
-            return most
-        stage = stage._replace(known=end, tangent=tangent)
-    return _bound_next(space, k, most, enough, stage)
+    # More components for each step, as ties may require, leave fewer directions to spare.
+    for spare in sorted({max(_SPARE, width // _SPARE_PART), _SPARE}, reverse=True):
+        stage = _reach(space, k, width - spare, most)
+        if stage is not None:
+            return _bound_next(space, k, most, enough, stage)
+    return most
 
 
 class _Stage(NamedTuple):
@@ -159,6 +156,28 @@ class _Stage(NamedTuple):
     known: int
     tangent: float
     failure: float
+
+
+def _reach(space: RitzSpace, k: int, added: int, most: float) -> _Stage | None:
+    """Return the Ritz vectors from which one step leads to k, or None if no steps lead to them.
+
+    Parameters
+    ----------
+    space, k, most
+        As for `bound_next_eigenvalue`.
+    added : int
+        Components that a step adds at most.
+    """
+    stage = _Stage(0, 0.0, 2.0 * FAILURE / (k * (k + 1)))
+    while k - stage.known > added:
+        if added < 1:
+            return None
+        end = _choose_end(space, stage.known, stage.known + added)
+        tangent = _bound_tangent(space, end, most, stage)
+        if math.isinf(tangent):
+            return None
+        stage = stage._replace(known=end, tangent=tangent)
+    return stage
 
 
 def _choose_end(space: RitzSpace, count: int, last: int) -> int:

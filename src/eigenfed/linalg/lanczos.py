@@ -26,7 +26,8 @@ _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _CACHED_ENTRIES = 1 << 17
 """Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
 rows that are still there the second time take half the time."""
-_FIRST_ROOM_BYTES = 64 << 20
+FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 8 << 20, 64 << 20
+"""Room for the first directions of a basis, and the size from which it is no longer doubled."""
 
 
 class BlockLanczos:
@@ -176,7 +177,7 @@ class BlockLanczos:
 
     def _grow(self, count: int) -> None:
         """Make room for so many directions."""
-        if self._rows.nbytes < _FIRST_ROOM_BYTES:
+        if self._rows.nbytes < LARGE_ROOM_BYTES:
             self._rows = _allocate(self.basis, count)
             return
         # In place: two copies of a large basis would take more memory than all else.
@@ -199,7 +200,7 @@ class BlockLanczos:
 def _allocate(basis: Array, least: int = 0) -> Array:
     """Copy columns to rows, with spare ones; pages that are never written use no memory."""
     d, m = basis.shape
-    room = np.empty((min(max(2 * m, least, _FIRST_ROOM_BYTES // (8 * d)), d), d))
+    room = np.empty((min(max(2 * m, least, FIRST_ROOM_BYTES // (8 * d)), d), d))
     room[:m] = basis.T
     return room
 

@@ -105,10 +105,15 @@ class LocalTransport:
         self._seals = not all(type(site) is Site and not site.has_ledger for site in sites.values())
         self._opening: bytes | None = None
         self._open: set[str] = set()
+        self._forgets = False
 
     def open_with(self, opening: bytes) -> None:
         """Take the message that opens the run at every site."""
         self._opening = opening
+
+    def forget_replies(self) -> None:
+        """Let sites of this process forget replies that have arrived: no round is repeated."""
+        self._forgets = True
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -192,7 +197,11 @@ class LocalTransport:
                     lost.append(name)
                 else:
                     sizes[name] = (sent_bytes, len(data))
-                    yield name, self._decode_reply(name, round_, call, sent_bytes, data)
+                    reply = self._decode_reply(name, round_, call, sent_bytes, data)
+                    site = self._sites[name]
+                    if self._forgets and isinstance(site, Site):
+                        site.forget_reply(self._run)
+                    yield name, reply
 
     def _record_round(
         self, round_: int, call: Call[Any], sizes: dict[str, tuple[int, int]], lost: list[str]

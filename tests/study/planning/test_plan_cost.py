@@ -102,6 +102,7 @@ def peaks(
         (7000, 1200, 4, "covariance", False),
         (1300, 1300, 4, "covariance", False),
         (150, 25_000, 6, "krylov", False),
+        (150, 5_000, 6, "factors", False),
         (100, 3_000, 8, "randomized", False),
         (100, 2_000, 6, "subspace", False),
         (100, 1_500, 8, "power", False),

@@ -24,15 +24,16 @@ from functools import lru_cache, partial
 from typing import ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
-from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.orthonormal import column_norms, flip_signs, orthonormalise_rows
+from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import UpperBound
+from eigenfed.linalg.stacked_rows import StackedRows, leading_pairs
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.component_count import is_open
@@ -49,8 +50,6 @@ from eigenfed.protocol.method import Cost, Method, Run, Shape, block_bytes, prod
 from eigenfed.protocol.operations import Answer, State, Terms, op
 from eigenfed.protocol.study import Study
 
-_WELL_ABOVE = 1e-8
-"""Ratio of eigenvalues down to which inner products of rows determine a component well."""
 _ROWS_AT_ONCE = 512
 """Rows of factors that the coordinator collects before it multiplies them."""
 _FEW_NUMBERS = 1 << 17
@@ -102,15 +101,11 @@ def factorise(view: Prepared) -> Array:
         values, vectors = np.linalg.eigh(view.scatter())
         whole: Array = np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T
         return flip_signs(whole)
-    draw = _draw_once if source.d * source.n <= _FEW_NUMBERS else _draw_public
-    public, block = draw(source.d, source.n), view.only_block()
     roots = None if source.weights is None else np.sqrt(source.weights)[:, None]
-    if block is not None:
-        with limit_threads(4.0 * public.size * source.n):
-            rows = block if roots is None else block * roots
-            turned: Array = _find_rotation(rows @ public).T @ rows
-        return turned
-    sided = view.multiply(public)
+    spans = view.column_spans()
+    if spans:
+        return _factorise_columns(view, spans, roots)
+    sided = view.multiply(_draw_public(source.d, source.n))
     if roots is not None:
         sided *= roots
     with limit_threads(4.0 * sided.size * len(sided)):
@@ -119,6 +114,29 @@ def factorise(view: Prepared) -> Array:
         # The adjoint multiplies by the weights, of which the scatter has one root on each side.
         rotation = np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
     return np.ascontiguousarray(view.adjoint(rotation).T)
+
+
+def _factorise_columns(view: Prepared, spans: list[slice], roots: Array | None) -> Array:
+    """Compute the factor of rows that lie in one array, with little memory beside the result."""
+    n, d = view.source.n, view.source.d
+
+    def take(span: slice) -> Array:
+        block = view.column_block(span)
+        return block if roots is None else block * roots
+
+    # Small rows are one block, which is not centred twice.
+    blocks = [take(span) for span in spans] if len(spans) == 1 else None
+    with limit_threads(4.0 * n * n * d):
+        sided = np.zeros((n, n))
+        for block, public in zip(blocks or map(take, spans), _draw_parts(n, spans), strict=True):
+            sided += block @ public
+        turn = _find_rotation(sided).T
+        if blocks is not None:
+            return turn @ blocks[0]
+        factor = np.empty((n, d))
+        for span in spans:
+            factor[:, span] = turn @ take(span)
+    return factor
 
 
 def _find_rotation(sided: Array) -> Array:
@@ -130,13 +148,32 @@ def _find_rotation(sided: Array) -> Array:
 
 def _draw_public(d: int, n: int) -> Array:
     """Draw d x n numbers that everyone can draw: only degenerate ones would be a problem."""
-    drawn = np.random.default_rng(d).random((d, n), dtype=np.float32)
-    public: Array = drawn.astype(np.float64) - 0.5
+    public: Array = next(_draw_parts(n, [slice(0, d)]))
+    return public
+
+
+def _draw_parts(n: int, spans: list[slice]) -> Iterator[Array]:
+    """Yield some rows at a time of what `_draw_public` returns."""
+    d = spans[-1].stop
+    if d * n <= _FEW_NUMBERS:
+        yield from (_draw_once(d, n)[span] for span in spans)
+        return
+    rng = np.random.default_rng(d)
+    for span in spans:
+        yield _center(rng.random((span.stop - span.start, n), dtype=np.float32))
+
+
+@lru_cache(maxsize=2)
+def _draw_once(d: int, n: int) -> Array:
+    public = _center(np.random.default_rng(d).random((d, n), dtype=np.float32))
     public.flags.writeable = False
     return public
 
 
-_draw_once = lru_cache(maxsize=2)(_draw_public)
+def _center(drawn: npt.NDArray[np.float32]) -> Array:
+    """Return uniform numbers between 0 and 1 as numbers about 0."""
+    public: Array = np.subtract(drawn, 0.5, dtype=np.float64)
+    return public
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,11 +214,7 @@ class Factors(Method):
             matrix = answer[TOTAL]["inner"] / run.moments.divisor
             return _decompose_matrix(matrix, run)
         replies = yield from call_each(call)
-        rows = _stack(replies, run.d)
-        # The replies are as large as the rows of all sites: let go of them.
-        del replies
-        rows /= math.sqrt(run.moments.divisor)
-        return _decompose(rows, run)
+        return _decompose(_stack(replies, run.d), run)
 
     def cost(self, shape: Shape) -> Cost:
         """Return the cost of factors, and of products on their shorter side."""
@@ -210,11 +243,11 @@ def _time_factor(shape: Shape) -> float:
     return time_scatter(shape.rows, d, shape.density) + time_eigen(d, d)
 
 
-def _stack(replies: dict[str, ScatterFactorReply], d: int) -> Array:
+def _stack(replies: dict[str, ScatterFactorReply], d: int) -> StackedRows:
     """Return the factors of all sites as one, which is a factor of the sum of their scatters."""
     for site, reply in replies.items():
         _check_columns(f" of site {site!r}", reply.factor, d)
-    return np.concatenate([reply.factor for reply in replies.values()])
+    return StackedRows([reply.factor for reply in replies.values()])
 
 
 def _check_columns(owner: str, rows: Array, d: int) -> None:
@@ -265,14 +298,19 @@ def _decompose_matrix(matrix: Array, run: Run) -> Decomposition:
     )
 
 
-def _decompose(rows: Array, run: Run) -> Decomposition:
-    """Compute the leading components of the covariance ``rows' rows``, and certify them."""
-    moments = run.moments
-    with limit_threads(2.0 * rows.size * min(rows.shape)):
-        inner = multiply_shorter_side(rows)
-        k, variance = _count_components(run, inner), float(inner.trace())
-        values, vt = leading_pairs(rows, inner, k)
-        residual = rows.T @ (rows @ vt.T) - vt.T * values[:k]
+def _decompose(rows: StackedRows, run: Run) -> Decomposition:
+    """Compute the leading components of the covariance, and certify them.
+
+    The covariance is ``rows' rows`` divided by the number of rows of data less one.
+    """
+    moments, divisor = run.moments, run.moments.divisor
+    n, d = rows.shape
+    with limit_threads(2.0 * n * d * min(n, d)):
+        inner = rows.square_shorter_side()
+        k, variance = _count_components(run, inner / divisor), float(inner.trace()) / divisor
+        squares, vt = leading_pairs(rows, inner, k, FURTHER)
+        values = squares / divisor
+        residual = rows.adjoint(rows.multiply(vt.T)) / divisor - vt.T * values[:k]
     grade = _certify(residual, values[: k + 1], vt, variance, run)
     return Decomposition(
         vt,
@@ -319,47 +357,3 @@ def _certify(residual: Array, values: Array, vt: Array, variance: float, run: Ru
 def _bound_error(run: Run, variance: float) -> float:
     """Bound the error of the covariance that the factors give."""
     return bound_rounding(run.moments, variance) + bound_wire_error(run.moments, variance, 1)
-
-
-def multiply_shorter_side(rows: Array) -> Array:
-    """Return the products of all rows with each other, or of all columns if there are fewer."""
-    product: Array = rows @ rows.T if len(rows) < rows.shape[1] else rows.T @ rows
-    return product
-
-
-def leading_pairs(rows: Array, inner: Array, k: int) -> tuple[Array, Array]:
-    """Compute the leading eigenpairs of ``rows' rows``.
-
-    Parameters
-    ----------
-    rows : ndarray of shape (n, d)
-    inner : ndarray of shape (m, m)
-        `multiply_shorter_side` of the rows, m = min(n, d).
-    k : int
-        At most m.
-
-    Returns
-    -------
-    values : ndarray of shape (l,)
-        k eigenvalues, largest first, and some that follow if there are any.
-    vt : ndarray of shape (k, d)
-        Orthonormal rows, signs fixed.
-
-    Examples
-    --------
-    >>> rows = np.array([[3.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> values, vt = leading_pairs(rows, multiply_shorter_side(rows), 1)
-    >>> values.round(12), abs(vt).round(12)
-    (array([9., 1.]), array([[1., 0., 0.]]))
-    """
-    n, d = rows.shape
-    values, vectors = top_eigh(inner, min(k + FURTHER, len(inner)))
-    values = np.maximum(values, 0.0)
-    if n >= d:
-        return values, flip_signs(vectors[:, :k].T)
-    if values[k - 1] > _WELL_ABOVE * values[0]:
-        vt = orthonormalise_rows((vectors[:, :k] / np.sqrt(values[:k])).T @ rows)
-    else:
-        s, vt = np.linalg.svd(rows, full_matrices=False)[1:]
-        values, vt = s[: len(values)] ** 2, vt[:k]
-    return values, flip_signs(vt)

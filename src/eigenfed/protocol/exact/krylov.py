@@ -29,7 +29,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
-from eigenfed.linalg.lanczos import BlockLanczos
+from eigenfed.linalg.lanczos import FIRST_ROOM_BYTES, LARGE_ROOM_BYTES, BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import UpperBound
 from eigenfed.linalg.threads import one_blas_thread
@@ -66,7 +66,6 @@ _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _LATE = 0.6
 """Fraction of the rounds after which narrow blocks become whole ones."""
-_ROOM_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,11 +167,12 @@ def _choose_width(k: int, d: int, certify: str | bool) -> int:
 
 
 def _estimate_room(shape: Shape, width: int, answered: int) -> int:
-    """Return the allocated columns of a Lanczos basis, which double whenever they run out."""
-    room = max(2 * width, _ROOM_BYTES // int(shape.column_bytes(1)))
-    while room < answered:
+    """Return the allocated columns of a Lanczos basis, which double until they are many."""
+    one = int(shape.column_bytes(1))
+    room = max(2 * width, FIRST_ROOM_BYTES // one)
+    while room < answered and room * one < LARGE_ROOM_BYTES:
         room = 2 * (room // width) * width
-    return min(room, shape.features)
+    return min(max(room, answered), shape.features)
 
 
 def lanczos(

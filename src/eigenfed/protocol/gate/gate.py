@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Arrays, are_same, checksum, seal
+from eigenfed.arrays import Arrays, checksum, seal
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, EigenfedError, InputError, Refusal
 from eigenfed.privacy.leakage import Meter
@@ -51,10 +51,8 @@ from eigenfed.protocol.secure.sum_keys import DrawKey, fresh_key
 
 _log = logging.getLogger(__name__)
 
-_MOST_REFUSALS = 20
-"""Number of refusals after which a run is closed."""
-_MOST_KEY_MESSAGES = 4096
-"""Number of secure aggregation messages that a site answers in one run."""
+_MOST_REFUSALS, _MOST_KEY_MESSAGES = 20, 4096
+"""Refusals after which a run is closed, and messages of secure aggregation that one may have."""
 _SUMMED = (Leaves.SUM_ONLY, Leaves.NOISED)
 
 
@@ -229,6 +227,11 @@ class Site:
         with self._lock:
             self._runs.end(name)
 
+    def forget_reply(self, name: str) -> None:
+        """Forget the last reply of a run, which has arrived and will not be requested again."""
+        with self._lock:
+            self._runs.forget_reply(name)
+
     # Answering a request: what can be decided without the rows comes first.
 
     def _answer(self, message: Message, data: bytes) -> bytes:
@@ -238,7 +241,7 @@ class Site:
             data = seal(data)
         # The same request gets the same bytes. A reply computed again would have fresh noise, and
         # the mean of many such replies would have none.
-        if run is not None and message.round_ == run.round_ and are_same(data, run.request):
+        if run is not None and run.has_answered(message.round_, data):
             return run.reply if message.intact else seal(run.reply)
         key = self._reply_key(message, checksum(data))
         stored = self._records.find_reply(key)

@@ -144,6 +144,12 @@ class OpenRuns:
         """Use other rows for runs that are opened, or replayed, from now on."""
         self._source = source
 
+    def forget_reply(self, name: str) -> None:
+        """Drop the last reply of a run, which may be large."""
+        run = self._runs.get(name)
+        if run is not None:
+            run.reply = b""
+
     def forget(self, name: str) -> None:
         """Drop the state and the secrets of a run from this process."""
         self._runs.pop(name, None)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from eigenfed.arrays import Arrays
+from eigenfed.arrays import Arrays, are_same
 from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import Preparation, prepare_source
 from eigenfed.data.source import Source
@@ -73,7 +73,7 @@ class OpenRun:
     request : bytes
         The request of that round.
     reply : bytes
-        The reply of that round.
+        The reply of that round; empty if it is forgotten.
     answered : int
         Number of replies about the rows.
     charged : int
@@ -107,6 +107,10 @@ class OpenRun:
     secret: bytes = b""
     summary: str = ""
     _prepared: tuple[Preparation, Source] | None = None
+
+    def has_answered(self, round_: int, request: bytes) -> bool:
+        """Return whether the reply of the last round is to this request, and is not forgotten."""
+        return bool(self.reply) and round_ == self.round_ and are_same(request, self.request)
 
     @classmethod
     def start(cls, study: Study, source: Source) -> "OpenRun":
