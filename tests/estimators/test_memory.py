@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from eigenfed import FederatedPCA
-from eigenfed.transport import Processes
+from eigenfed.transport import Local, Processes
 
 _K, _WIDTH = 3, 16
 
@@ -46,6 +46,23 @@ def test_a_table_is_not_copied_to_split_it_into_sites(order: Any) -> None:
     groups = np.random.default_rng(1).integers(0, 3, len(rows))
     extra = _measure(lambda pca: pca.fit(rows, groups=groups))
     assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
+
+
+def test_a_fit_does_not_hold_the_replies_of_all_sites() -> None:
+    rows = np.random.default_rng(0).standard_normal((20_000, 300))
+    groups = np.arange(len(rows)) * 100 // len(rows)
+    terms = {"method": "covariance", "transport": Local(workers=2)}
+    extra = _measure(lambda pca: pca.set_params(**terms).fit(rows, groups=groups))
+    replies = 100 * 8 * 300 * 301 // 2
+    assert extra < 20 * 8 * 300**2 < replies
+
+
+def test_factors_of_few_rows_take_little_more_than_the_rows() -> None:
+    rows = np.random.default_rng(0).standard_normal((600, 9000))
+    groups = np.arange(600) * 3 // 600
+    terms = {"method": "factors", "transport": Local(workers=2)}
+    extra = _measure(lambda pca: pca.set_params(**terms).fit(rows, groups=groups))
+    assert extra < 1.5 * rows.nbytes + 100 * 8 * 9000
 
 
 def _measure(fit: Callable[[FederatedPCA], object]) -> int:

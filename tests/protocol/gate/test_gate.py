@@ -344,6 +344,17 @@ def test_the_same_request_twice_brings_the_same_bytes_and_counts_once() -> None:
     assert len(talking.site.egress) == 2
 
 
+def test_a_reply_that_has_arrived_may_be_forgotten_and_is_then_not_repeated() -> None:
+    talking = begun(site_of())
+    request = about(np.eye(D)[:, :1])
+    talking.reply(request, round_=1)
+    talking.site.forget_reply(talking.run)
+    talking.site.forget_reply("another run")
+    assert talking.code(request, round_=1) == "answered"
+    talking.reply(ProductRequest(basis=np.eye(D)[:, 1:2]), round_=2)
+    assert len(talking.site.egress) == 3
+
+
 def test_another_request_in_an_answered_round_is_refused() -> None:
     talking = begun(site_of())
     talking.request(about(np.eye(D)[:, :1]), round_=2)

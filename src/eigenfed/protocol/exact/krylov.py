@@ -47,7 +47,15 @@ from eigenfed.protocol.exact.certificate import (
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
-from eigenfed.protocol.method import Cost, Method, Run, Shape, product_s, product_site_bytes
+from eigenfed.protocol.method import (
+    Cost,
+    Method,
+    Run,
+    Shape,
+    product_s,
+    product_site_bytes,
+    replies_in_hand,
+)
 from eigenfed.protocol.study import Study
 
 _LEAST_BLOCK = 8
@@ -155,7 +163,7 @@ class Krylov(Method):
             answered,
             float(d) * answered,
             product_site_bytes(shape, answered, answered if shape.certify == "rigorous" else width),
-            held + 2.6 * shape.column_bytes(answered),
+            held + (5.5 + replies_in_hand(shape)) * shape.column_bytes(width),
             product_s(shape, answered, rounds),
             time_lanczos(d, answered, width),
         )
