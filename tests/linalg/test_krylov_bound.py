@@ -90,6 +90,9 @@ def test_wider_blocks_keep_directions_to_spare_for_rounding_and_give_them_up_for
     space, start = take_steps(spectrum, 16, np.random.default_rng(0), steps=20)
     described = space.describe(float(np.linalg.norm(start, 2)), 1e-9)
     assert bound_next_eigenvalue(described, 60, 50.0) < 1.001 * spectrum[60]
+    whole, start = take_steps(spectrum, 62, np.random.default_rng(0), steps=6)
+    described = whole.describe(float(np.linalg.norm(start, 2)), 1e-9)
+    assert bound_next_eigenvalue(described, 60, 50.0) < 1.02 * spectrum[60]
     tied = np.r_[np.full(14, 9.0), np.linspace(5.0, 4.0, 14), np.linspace(1.0, 0.0, 372)]
     space, start = take_steps(tied, 16, np.random.default_rng(0), steps=20)
     described = space.describe(float(np.linalg.norm(start, 2)), 1e-13)

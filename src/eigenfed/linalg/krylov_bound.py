@@ -24,17 +24,17 @@ orthonormal for the above, and an invariant space (B = 0) is no exception: a Gau
 more than k columns has missed none of the first eigenvectors. The event that fails concerns G and U
 only, so that one probability covers every number of steps, and a run may stop when it likes.
 
-**Blocks of fewer than k + 1 directions** take several steps of this kind. Let the first c Ritz
-vectors be within an angle of tangent h of the first c eigenvectors, and let the argument above end
-at ``e > c`` instead of k: ``s = U a`` now splits into its part ``U_1 a_1`` along the first c
-eigenvectors and ``U_2 a_2`` along those from c + 1 to e + 1. As s is orthogonal to the Ritz
-vectors, ``|a_1| <= h |a_2|``, so that ``|G's| >= (smin(G'U_2) - h |G|) |a_2|``, and ``|a_2|^2`` is
-at least ``1 / (1 + h^2)``. G'U_2 is Gaussian of shape (b, e - c + 1), for which b directions
-suffice as long as ``e - c < b``. The bound on ``l_(e+1)`` gives the next tangent by the theorem of
-Davis and Kahan, from the residuals of the first e Ritz vectors, and so on up to k. Which c and e
-are used depends on the run, so the probability is divided among all pairs of them. An eigenvalue
-that is repeated b times or more is never certified: a start of b directions contains b of its
-eigenvectors and no others.
+**Blocks of fewer than k + 1 directions, or of few more,** take several steps of this kind. Let the
+first c Ritz vectors be within an angle of tangent h of the first c eigenvectors, and let the
+argument above end at ``e > c`` instead of k: ``s = U a`` now splits into its part ``U_1 a_1`` along
+the first c eigenvectors and ``U_2 a_2`` along those from c + 1 to e + 1. As s is orthogonal to the
+Ritz vectors, ``|a_1| <= h |a_2|``, so that ``|G's| >= (smin(G'U_2) - h |G|) |a_2|``, and
+``|a_2|^2`` is at least ``1 / (1 + h^2)``. G'U_2 is Gaussian of shape (b, e - c + 1), for which b
+directions suffice as long as ``e - c < b``. The bound on ``l_(e+1)`` gives the next tangent by the
+theorem of Davis and Kahan, from the residuals of the first e Ritz vectors, and so on up to k. Which
+c and e are used depends on the run, so the probability is divided: one half is for a single step to
+k, the other for all pairs of c and e. An eigenvalue that is repeated b times or more is never
+certified: a start of b directions contains b of its eigenvectors and no others.
 
 The supremum is bounded on intervals by Taylor polynomials of g, whose remainder is known: the
 coefficient of order i is at most ``|B| / (x - t_(k+1))^(i + 1)``.
@@ -130,14 +130,17 @@ def bound_next_eigenvalue(
     rounding = _ROUNDINGS * len(space.values) * float(np.finfo(float).eps)
     error = space.error + rounding * float(np.abs(space.values[[0, -1]]).max())
     space = space._replace(error=error)
+    spare, bound = max(_SPARE, width // _SPARE_PART), most
     if width > k:
-        return _bound_next(space, k, most, enough, _Stage(0, 0.0, FAILURE))
+        bound = _bound_next(space, k, most, enough, _Stage(0, 0.0, FAILURE / 2.0))
+        if bound <= enough or k <= max(width - spare, 0):
+            return bound
     # More components for each step, as ties may require, leave fewer directions to spare.
-    for spare in sorted({max(_SPARE, width // _SPARE_PART), _SPARE}, reverse=True):
-        stage = _reach(space, k, width - spare, most)
+    for kept in sorted({spare, _SPARE}, reverse=True):
+        stage = _reach(space, k, width - kept, most)
         if stage is not None:
-            return _bound_next(space, k, most, enough, stage)
-    return most
+            return min(bound, _bound_next(space, k, most, enough, stage))
+    return bound
 
 
 class _Stage(NamedTuple):
@@ -168,7 +171,7 @@ def _reach(space: RitzSpace, k: int, added: int, most: float) -> _Stage | None:
     added : int
         Components that a step adds at most.
     """
-    stage = _Stage(0, 0.0, 2.0 * FAILURE / (k * (k + 1)))
+    stage = _Stage(0, 0.0, FAILURE / (k * (k + 1)))
     while k - stage.known > added:
         if added < 1:
             return None

@@ -10,11 +10,12 @@ follow without further rounds: the run stops as soon as each component is within
 
 A block usually holds all components. Narrower blocks take more rounds and fewer directions in all:
 about 3 k / b rounds more for blocks of b directions, and as many columns less as b is narrower in
-each of the others. That saves time where a direction is what costs, as with sparse rows. But such a
-start holds no more than b directions of an eigenvalue that is repeated: the run is believed only if
-the bound of `eigenfed.linalg.krylov_bound` sets its components apart from all other directions, and
-otherwise begins again with a whole block. When most of the rounds are used, random directions make
-the block whole, so that the others bring as much as they would have with whole blocks.
+each of the others. That saves time where directions cost more than rounds, as with sparse rows and
+with many components. But such a start holds no more than b directions of an eigenvalue that is
+repeated: the run is believed only if the bound of `eigenfed.linalg.krylov_bound` sets its
+components apart from all other directions, and otherwise begins again with a whole block. When most
+of the rounds are used, random directions make the block whole, so that the others bring as much as
+they would have with whole blocks.
 """
 
 import math
@@ -68,8 +69,9 @@ _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS = 10
 _NARROWEST = 3
-_NARROW = 4
-"""Least size of a block that "auto" chooses for sparse rows."""
+_NARROW, _NARROW_DENSE = 4, 10
+"""Least size of a block that "auto" chooses for sparse rows, and for dense ones, which take as long
+to read for a block as to multiply by some directions."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _LATE = 0.6
@@ -134,11 +136,10 @@ class Krylov(Method):
         return type(method) is type(self)
 
     def fit_to(self, shape: Shape) -> Method:
-        """Return blocks of a quarter of the components where rows are sparse."""
+        """Return blocks of a quarter of the components where rows are sparse or components many."""
         narrow = max(shape.components // 4, _NARROW)
-        if shape.density == 1.0 or narrow >= shape.components:
-            return self
-        return Krylov(block=narrow)
+        is_small = shape.density == 1.0 and narrow < _NARROW_DENSE
+        return self if is_small or narrow >= shape.components else Krylov(block=narrow)
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
