@@ -63,6 +63,16 @@ def test_leading_pairs_are_those_of_the_full_problem(m: int, k: int) -> None:
     np.testing.assert_allclose(vectors.T @ vectors, np.eye(k), rtol=0, atol=1e-13)
 
 
+def test_all_leading_pairs_are_found_where_eigenvalues_are_nearly_equal() -> None:
+    """For some of these matrices LAPACK's driver for a part of the spectrum finds none at all."""
+    for seed in range(250):
+        v = np.random.default_rng(seed).standard_normal(7)
+        a = np.eye(7) + 1e-9 * np.outer(v, v) / (v @ v)
+        values, vectors = top_eigh(a, 2)
+        np.testing.assert_allclose(values, [1.0 + 1e-9, 1.0], rtol=0, atol=1e-14)
+        np.testing.assert_allclose(vectors.T @ vectors, np.eye(2), rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("decay", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize(("k", "rows"), [(1, 32), (5, 32), (20, 40), (20, 1)])

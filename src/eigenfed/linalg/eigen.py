@@ -65,10 +65,13 @@ def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     scaled = np.ldexp(a, -exponent) if abs(exponent) > _PLAIN_EXPONENT else a
     # Half of the work is matrix-vector products, which more threads hardly speed up.
     with limit_threads(0.1 * m**3):
+        # On some matrices with nearly equal eigenvalues that driver fails, or finds fewer of them.
         try:
             values, vectors = eigh(scaled, subset_by_index=[m - k, m - 1], driver="evr")
+            is_complete = len(values) == k
         except LinAlgError:
-            # That driver also fails on some matrices with many equal eigenvalues.
+            is_complete = False
+        if not is_complete:
             values, vectors = np.linalg.eigh(scaled)
             values, vectors = values[m - k :], vectors[:, m - k :]
     if scaled is not a:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import eigvalsh
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
 from eigenfed.linalg.lanczos import BlockLanczos
 
@@ -96,7 +96,7 @@ def bound_largest_outside(
     short = min(factor.rows, d)
     if short <= short_side:
         square = _fold_rows(factor, known) if factor.rows < d else _fold_columns(factor, known)
-        largest = float(eigvalsh(square, subset_by_index=[short - 1, short - 1])[0])
+        largest = float(top_eigh(square, 1)[0][0])
         return UpperBound(min(max(largest, 0.0) + rounding, trace), 0.0)
     start = draw((d, min(_WIDTH, d - known.shape[1])))
     value = _iterate(factor, known, trace, start, rounding) + rounding

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from scipy.linalg import eigh
 
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Genotypes, Samples, Variants
 from eigenfed.data.readers.plink import PlinkFile
+from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.genotype_codes import Packed, pack_copies
 from eigenfed.study.scores import Projected
 
@@ -143,9 +143,7 @@ def find_pooled_vectors(files: dict[str, PlinkFile], kept: npt.NDArray[np.int64]
     mean = np.nanmean(x, axis=0)
     scale = np.sqrt(mean * (1.0 - mean / 2.0))
     centred = np.nan_to_num((x - mean) / np.where(scale > 0.0, scale, 1.0), nan=0.0)
-    n = len(centred)
-    vectors: Array = eigh(centred @ centred.T, subset_by_index=(n - k, n - 1))[1][:, ::-1]
-    return vectors
+    return top_eigh(centred @ centred.T, k)[1]
 
 
 def explain_ancestry(cohorts: dict[str, Cohort], rows: dict[str, Projected]) -> float:
