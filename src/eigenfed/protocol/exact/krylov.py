@@ -469,7 +469,7 @@ def _bound_unwanted(
         rest = yield from request_remainder(products, last=False, rounding=ritz.rounding)
         asked = bound_unwanted(next_value, min(rest.value, max(left, 0.0)), coupling)
         return UpperBound(asked, rest.failure)
-    if next_value is None:
+    if next_value is None or count <= k:
         return free
     return UpperBound(found.next_bound, failure)
 

@@ -57,6 +57,7 @@ from eigenfed.protocol.operations import (
 )
 from eigenfed.protocol.study import GENOTYPE, Study
 
+LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 _FINE = 1e-13
 """Relative fixed-point error up to which sums of squares are not requested a second time."""
 _COARSEST = 40
@@ -350,7 +351,7 @@ class Moments:
     average, observed : ndarray of shape (d,), or None
         Mean of all rows, also where rows are not centred; weight of the rows with each feature.
     scale_error : float
-        Largest relative error of a squared scale in fixed point.
+        Largest relative error of a squared scale, in fixed point or near the least numbers.
     """
 
     n: float
@@ -407,6 +408,9 @@ def collect_moments(
         scale = find_genotype_scale(mean)
     elif study.scale:
         sums, errors = yield from request_squares(total, center_at, limits)
+        if study.wire == "float32":
+            # What is smaller than the least normal number of single precision loses digits.
+            errors = errors + LEAST_SINGLE * len(study.sites)
         scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
         ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
         error = float(ratios.max())

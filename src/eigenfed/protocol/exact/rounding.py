@@ -11,12 +11,11 @@ import numpy as np
 
 from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.protocol.core import Total
-from eigenfed.protocol.exact.moments import Moments
+from eigenfed.protocol.exact.moments import LEAST_SINGLE, Moments
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
 _SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 _STEPS = 10.0
-_LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 _MARGIN = 4.0
 _TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
 """Additions in single precision that follow each other over a tile of variants, whose sums are in
@@ -102,7 +101,7 @@ def bound_wire_error(moments: Moments, variance: float, directions: int) -> floa
     u = float(np.finfo(np.float32).eps) / 2
     away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
     ratio = moments.n / moments.divisor
-    lost = _LEAST_SINGLE * ratio * math.sqrt(float(directions) * len(moments.mean))
+    lost = LEAST_SINGLE * ratio * math.sqrt(float(directions) * len(moments.mean))
     return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away * away + lost
 
 
