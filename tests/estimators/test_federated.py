@@ -360,6 +360,16 @@ def column_sites(X: Array) -> tuple[dict[str, Array], dict[str, npt.NDArray[np.s
     return sites, {name: keys[orders[name]] for name in cuts}
 
 
+@pytest.mark.parametrize(("n", "d"), [(5, 8), (3, 3)])
+def test_features_split_over_sites_give_as_many_components_as_rows(n: int, d: int) -> None:
+    X = rows(n, d)
+    sites, keys = {"a": X[:, :2], "b": X[:, 2:]}, {"a": np.arange(n), "b": np.arange(n)}
+    ours = FederatedPCA(n, split="features", random_state=0).fit_sites(sites, keys=keys)
+    exact = PCA(n).fit(X)
+    np.testing.assert_allclose(ours.explained_variance_, exact.explained_variance_, atol=1e-12)
+    np.testing.assert_allclose(ours.components_[:-1], exact.components_[:-1], atol=1e-9)
+
+
 @pytest.mark.parametrize("scale", [False, True])
 @pytest.mark.parametrize("as_sparse", [False, True])
 def test_features_split_over_sites_give_the_pooled_pca(scale: bool, as_sparse: bool) -> None:

@@ -111,6 +111,18 @@ def test_a_float32_wire_halves_bytes_and_is_counted_by_the_certificate(method: A
     assert np.all(single.certificate_.residuals < 1e-4)
 
 
+@pytest.mark.parametrize("seed", range(190, 200))
+def test_digits_that_small_squares_lose_on_a_float32_wire_are_counted(seed: int) -> None:
+    """Squares of 1e-20 are below the least normal number: one of these had too small a bound."""
+    X = np.random.default_rng(seed).standard_normal((19, 2)) * [1e-20, 1e-15]
+    standard = (X - X.mean(axis=0)) / X.std(axis=0)
+    exact = np.linalg.svd(standard)[2][:1]
+    pca = FederatedPCA(1, scale=True, method="factors", transport=Local(wire="float32"))
+    pca.fit(X, groups=np.arange(19) // 10)
+    assert pca.certificate_ is not None
+    assert sines(pca.components_, exact)[0] <= np.sin(pca.certificate_.angle_bound)
+
+
 @pytest.mark.parametrize(
     ("parameters", "named"),
     [
