@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from eigenfed import FederatedPCA
+from eigenfed import FederatedPCA, Policy
 from eigenfed.transport import Local, Processes
 
 _K, _WIDTH = 3, 16
@@ -63,6 +63,19 @@ def test_factors_of_few_rows_take_little_more_than_the_rows() -> None:
     terms = {"method": "factors", "transport": Local(workers=2)}
     extra = _measure(lambda pca: pca.set_params(**terms).fit(rows, groups=groups))
     assert extra < 1.5 * rows.nbytes + 100 * 8 * 9000
+
+
+def test_leakage_meters_of_all_sites_share_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What exceeds it counts as revealed, but not where a policy refuses by it."""
+    monkeypatch.setattr("eigenfed.estimators.in_process._ALL_METERS_BYTES", 2 * 2 * 8 * 60 * 10)
+    rows = np.random.default_rng(0).standard_normal((200, 60)) * 0.8 ** np.arange(60)
+    sites = {"a": rows[:90], "b": rows[90:]}
+    pca = FederatedPCA(2, method="krylov", certify=False, random_state=0)
+    limited = pca.fit_sites(sites).leakage_
+    policies = {name: Policy(max_rank_fraction=0.99) for name in sites}
+    full = pca.fit_sites(sites, policies=policies).leakage_
+    assert limited.rank_fraction == pytest.approx(full.rank_fraction)
+    assert full.variance_fraction < limited.variance_fraction == 1.0
 
 
 def _measure(fit: Callable[[FederatedPCA], object]) -> int:

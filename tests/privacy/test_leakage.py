@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
-from eigenfed.privacy import leakage
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
@@ -203,12 +202,10 @@ def test_a_meter_never_changes() -> None:
     assert before.to_bytes() == data
 
 
-def test_directions_beyond_the_memory_count_as_independent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(leakage, "_MAX_BASIS_BYTES", 2 * 3 * 6 * 8)
+def test_directions_beyond_the_memory_count_as_independent() -> None:
     scatter = np.diag(np.arange(1.0, 7.0))
-    followed = metered(scatter, [np.eye(6)[:, :2], np.eye(6)[:, 2:3]])
+    limited = replace(Meter.empty(6), limit=2 * 3 * 6 * 8)
+    followed = metered(scatter, [np.eye(6)[:, :2], np.eye(6)[:, 2:3]], limited)
     assert (followed.rank_fraction, followed.uncounted) == (0.5, 0)
     assert followed.variance_fraction == pytest.approx(6 / 21)
     beyond = metered(scatter, [np.eye(6)[:, :1]], followed)

@@ -15,7 +15,7 @@ from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import is_negative, make_count_error
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, Aside, InputError, Name, Part, Pass, PrivacyError
-from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.leakage import MOST_METER_BYTES, Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
@@ -31,6 +31,9 @@ from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.engine import Callback, Engine, SiteSetup, SiteTransport, check_deadline
 from eigenfed.transport.local import Local, LocalTransport
+
+_ALL_METERS_BYTES = 2 << 30
+"""Memory of the leakage meters of all sites. A meter that runs out of it counts all variance."""
 
 
 def check_secure(n_sites: int, split: str, method: Method | str) -> None:
@@ -340,6 +343,7 @@ def federation(
     identities = {name: Identity.generate() for name in sources} if study.masked else {}
     roster = Roster.of(identities) if study.masked else None
     setups = {}
+    meter_bytes = min(MOST_METER_BYTES, _ALL_METERS_BYTES // len(sources))
     for name, source in sources.items():
         ledger, dataset = conditions.ledgers.get(name), conditions.datasets.get(name, "data")
         policy = conditions.policies.get(name, Policy())
@@ -351,7 +355,12 @@ def federation(
             coordinator.public,
             approved=frozenset({study.digest}),
             policy=_policy(policy, study),
-            meter=_meter(ledger, dataset, source.d if study.split == "samples" else source.n),
+            meter=_meter(
+                ledger,
+                dataset,
+                source.d if study.split == "samples" else source.n,
+                MOST_METER_BYTES if policy.limits_leakage else meter_bytes,
+            ),
             ledger=ledger,
             pays=study.privacy is not None,
             dataset=dataset,
@@ -393,8 +402,11 @@ def choose_study_method(
     return study.with_method(method), reason
 
 
-def _meter(ledger: Ledger | None, dataset: str, size: int) -> Meter:
-    kept = None if ledger is None else ledger.meter(dataset)
+def _meter(ledger: Ledger | None, dataset: str, size: int, limit: int) -> Meter:
+    """Return the ledger's meter, or one that lasts for this run and is limited to some bytes."""
+    if ledger is None:
+        return replace(Meter.empty(size), limit=limit)
+    kept = ledger.meter(dataset)
     if kept is None:
         return Meter.empty(size)
     meter = Meter.from_bytes(kept)

@@ -31,7 +31,7 @@ from eigenfed.privacy.revealed_basis import (
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
-_MAX_BASIS_BYTES = 256 << 20
+MOST_METER_BYTES = 256 << 20
 _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
 
 _SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
@@ -52,12 +52,8 @@ class Meter:
         Trace of the whole scatter, as last seen.
     uncounted : int
         Directions revealed after the basis had reached its memory limit, counted as independent.
-    diagonal : bool
-        Whether the diagonal of the scatter was revealed.
-    whole : bool
-        Whether the whole scatter was revealed.
-    means : bool
-        Whether totals by feature were revealed.
+    diagonal, whole, means : bool
+        Whether the diagonal of the scatter, the whole of it, or totals by feature were revealed.
     numbers : int
         How many single numbers about all rows were revealed, such as a trace or a bound.
     settled_faint : int
@@ -79,6 +75,8 @@ class Meter:
         Digest of the names of the features; empty if they are not known.
     mixed : bool
         Whether directions were revealed of other features of the same rows, which may overlap.
+    limit : int
+        Bytes that directions and images may take.
     clips : str
         Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
@@ -111,6 +109,7 @@ class Meter:
     entries: int = 0
     features: str = ""
     mixed: bool = False
+    limit: int = MOST_METER_BYTES
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -215,6 +214,7 @@ class Meter:
         own = int(rank) + settled.uncounted + entries
         return replace(
             Meter.empty(d),
+            limit=self.limit,
             diagonal=self.diagonal,
             means=self.means,
             numbers=self.numbers,
@@ -271,9 +271,9 @@ class Meter:
         held, trace = self._held_bytes + 2 * answer.directions.nbytes, answer.trace
         # One reply alone takes no less memory once it is merged.
         can_shrink = len(self.pending) > 1 or (self.pending and self.settled_basis.shape[1])
-        if held > _MAX_BASIS_BYTES and can_shrink:
+        if held > self.limit and can_shrink:
             return self.settled().answered(answer)
-        if held > _MAX_BASIS_BYTES:
+        if held > self.limit:
             count = self.uncounted + answer.directions.shape[1]
             return replace(self, uncounted=count, trace=trace)
         return replace(self, pending=(*self.pending, answer), trace=trace)
