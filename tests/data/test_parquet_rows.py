@@ -80,7 +80,7 @@ def test_any_other_access_stores_a_copy_first(tmp_path: Path) -> None:
     assert not copies(path)
     np.testing.assert_array_equal(X[5:9], rows[5:9])
     np.testing.assert_array_equal(np.asarray(X), rows)
-    assert len(copies(path)) == int(X.flags.c_contiguous) == 1
+    assert len(copies(path)) == 1
     assert source.read_columns() is None
     assert isinstance(open_source(path).X, np.memmap)
     fitted = FederatedPCA(2, method="krylov").fit_sites({"a": source})
