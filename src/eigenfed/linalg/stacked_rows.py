@@ -46,12 +46,11 @@ class StackedRows:
 
     def adjoint(self, sided: Array) -> Array:
         """Return ``rows.T @ sided``, (d, k)."""
-        total, start = np.zeros((self.shape[1], sided.shape[1])), 0
+        total, start = np.zeros((sided.shape[1], self.shape[1])), 0
         for part in self.parts:
-            # Both factors transposed: BLAS takes less time for few directions.
-            total += (sided[start : start + len(part)].T @ part).T
+            total += sided[start : start + len(part)].T @ part
             start += len(part)
-        return total
+        return total.T
 
     def square_shorter_side(self) -> Array:
         """Return the products of all rows with each other, or of all columns if they are fewer."""
