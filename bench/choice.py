@@ -120,7 +120,7 @@ def leave_out(cell: Cell) -> dict[str, str]:
 def time_once_or_more(job: Callable[[], object]) -> float:
     """Return the least processor time of a job, repeated the more the shorter it is."""
     (first,) = least_cpu(job, repeats=1)
-    repeats = 3 if first < 0.5 else 1 if first < 3.0 else 0
+    repeats = 3 if first < 0.5 else 1 if first < 10.0 else 0
     return min([first, *(least_cpu(job, repeats=1)[0] for _ in range(repeats))])
 
 
