@@ -19,6 +19,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.linalg.stacked_rows import split_columns
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import map_in_order
 
@@ -28,7 +29,6 @@ _ROWS_AT_A_TIME = 4096
 _MOST_COLUMNS = 32
 """Columns that sparse rows are multiplied by at once: rows of more no longer stay in the cache from
 one entry of a feature to the next, which takes twice the time."""
-_COLUMN_BYTES, _LEAST_COLUMNS = 4 << 20, 64
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 
@@ -65,31 +65,27 @@ class Prepared:
         return map(self._block, self.source.spans())
 
     def _block(self, span: slice) -> tuple[Array, Array | None]:
-        rows = self.source.stored_block(span)
+        centred = self._centre(self.source.stored_block(span), slice(None))
+        return centred, self.source.block_weights(span)
+
+    def _centre(self, rows: npt.NDArray[Any], features: slice) -> Array:
+        """Return entries of D from those of some rows and features."""
         # float32 rows are converted here, in small pieces, and not as a block.
-        centred: Array = np.subtract(rows, self.mean, dtype=np.float64)
+        centred: Array = np.subtract(rows, self.mean[features], dtype=np.float64)
         if self.source.has_missing:
             centred[np.isnan(centred)] = 0.0
         if self._is_scaled:
-            centred /= self.scale
-        return centred, self.source.block_weights(span)
+            centred /= self.scale[features]
+        return centred
 
     def column_spans(self) -> list[slice]:
         """Return the features of each block of columns; empty if the rows are not one array."""
         source = self.source
-        if not isinstance(source.X, np.ndarray):
-            return []
-        step = max(_COLUMN_BYTES // (8 * max(source.n, 1)), _LEAST_COLUMNS)
-        return [slice(i, min(i + step, source.d)) for i in range(0, source.d, step)]
+        return split_columns(source.n, source.d) if isinstance(source.X, np.ndarray) else []
 
     def column_block(self, span: slice) -> Array:
         """Return some columns of D, all rows of them, (n, m)."""
-        block: Array = np.subtract(self.source.X[:, span], self.mean[span], dtype=np.float64)
-        if self.source.has_missing:
-            block[np.isnan(block)] = 0.0
-        if self._is_scaled:
-            block /= self.scale[span]
-        return block
+        return self._centre(self.source.X[:, span], span)
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each record and never leaves a site."""

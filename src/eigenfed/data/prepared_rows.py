@@ -23,7 +23,7 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepare_step import PrepareStep
-from eigenfed.data.source import Source, split_entries, stored
+from eigenfed.data.source import LazyTable, Source, split_entries, stored
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
@@ -220,7 +220,7 @@ class Preparation:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PreparedTable:
+class PreparedTable(LazyTable):
     """Dense rows that are prepared when they are read.
 
     Attributes
@@ -232,22 +232,11 @@ class PreparedTable:
     rows: npt.NDArray[Any]
     preparation: Preparation
 
-    ndim = 2
     dtype = np.dtype(np.float64)
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows, and of features after the steps."""
+    def __post_init__(self) -> None:
         n, d = self.rows.shape
-        return n, self.preparation.width(d)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that all prepared rows would need."""
-        return 8 * self.shape[0] * self.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        object.__setattr__(self, "shape", (n, self.preparation.width(d)))
 
     def __getitem__(self, span: slice) -> Array:
         """Return some rows, prepared in blocks of at most 12 MB."""

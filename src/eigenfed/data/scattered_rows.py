@@ -10,12 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from eigenfed.data.source import LazyTable
+
 _SMALL_BYTES = 4 << 20
 """Scattered rows of at most this size are copied."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ScatteredRows:
+class ScatteredRows(LazyTable):
     """Some rows of a dense table, as a table that is read by slices.
 
     Attributes
@@ -34,30 +36,9 @@ class ScatteredRows:
     table: npt.NDArray[Any]
     places: npt.NDArray[np.intp]
 
-    ndim = 2
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Type of the entries."""
-        return self.table.dtype
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of rows and of features."""
-        return len(self.places), self.table.shape[1]
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return self.shape[0] * self.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes that a copy of the rows would need."""
-        return self.size * self.dtype.itemsize
-
-    def __len__(self) -> int:
-        return len(self.places)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", (len(self.places), self.table.shape[1]))
+        object.__setattr__(self, "dtype", self.table.dtype)
 
     def __getitem__(self, span: slice) -> npt.NDArray[Any]:
         """Return a copy of some rows."""

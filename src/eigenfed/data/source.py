@@ -157,6 +157,30 @@ def _inconsistent_error(path: Path) -> DataError:
     return DataError(f"{path} holds a sparse table whose parts are inconsistent. Write it again.")
 
 
+class LazyTable:
+    """Base of dense tables whose rows are made when they are read, by slices.
+
+    A subclass has `shape`, `dtype` and ``__getitem__``.
+    """
+
+    shape: Any
+    dtype: Any
+    ndim = 2
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return int(self.shape[0] * self.shape[1])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the table as an array."""
+        return self.size * int(self.dtype.itemsize)
+
+
 @runtime_checkable
 class RowsInFile(Protocol):
     """Rows that one pass can take from their file, which then needs no parsed copy."""

@@ -222,7 +222,7 @@ def parse_step(text: str) -> PrepareStep:
     if cls is None:
         raise InputError(
             Argument("prepare", text),
-            f" must be the name of a step, and its options after colons. The steps are "
+            " must be the name of a step, and its options after colons. The steps are "
             f"{', '.join(map(repr, STEPS))}",
             remedy="For example, 'select:2000'.",
         )

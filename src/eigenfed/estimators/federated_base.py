@@ -41,8 +41,8 @@ class FederatedEstimator(ResultTable, Projection, SiteFit, BaseEstimator):
             NaN marks a missing entry: it counts as the mean of all observed ones.
         y : ignored
         groups : array-like of shape (n_samples,), optional
-            Site of each row; None puts all rows into one. A dense table is not copied to split it;
-            of a sparse one, rows that are not adjacent are.
+            Site of each row; None puts all rows into one. A large dense table is not copied to
+            split it. A sparse table is.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns

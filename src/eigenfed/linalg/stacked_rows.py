@@ -14,8 +14,7 @@ from eigenfed.linalg.orthonormal import flip_signs, orthonormalise_rows
 
 _WELL_ABOVE = 1e-8
 """Ratio of eigenvalues down to which inner products of rows determine a component well."""
-_PART_BYTES = 4 << 20
-_LEAST_COLUMNS = 64
+_COLUMN_BYTES, _LEAST_COLUMNS = 4 << 20, 64
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,11 +59,22 @@ class StackedRows:
             for part in self.parts:
                 inner += part.T @ part
             return inner
-        step = max(_PART_BYTES // (8 * max(n, 1)), _LEAST_COLUMNS)
-        for start in range(0, d, step):
-            columns = np.concatenate([part[:, start : start + step] for part in self.parts])
+        for span in split_columns(n, d):
+            columns = np.concatenate([part[:, span] for part in self.parts])
             inner += columns @ columns.T
         return inner
+
+
+def split_columns(n: int, d: int) -> list[slice]:
+    """Return the columns of each block of a table of n rows and d columns, 4 MB at most if it can.
+
+    Examples
+    --------
+    >>> split_columns(8192, 100)
+    [slice(0, 64, None), slice(64, 100, None)]
+    """
+    step = max(_COLUMN_BYTES // (8 * max(n, 1)), _LEAST_COLUMNS)
+    return [slice(start, min(start + step, d)) for start in range(0, d, step)]
 
 
 def leading_pairs(rows: StackedRows, inner: Array, k: int, further: int) -> tuple[Array, Array]:

@@ -20,13 +20,14 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.readers.csv_cells import fill_column
 from eigenfed.data.readers.parquet import ParquetHeader, check_types, damaged_error, open_parquet
+from eigenfed.data.source import LazyTable
 
 _MOST_FEATURES = 200
 _LEAST_ROWS_PER_FEATURE = 1000
 _BATCH_BYTES = 10 << 20
 
 
-class ParquetRows:
+class ParquetRows(LazyTable):
     """A dense float64 table in a parquet file.
 
     Parameters
@@ -46,7 +47,6 @@ class ParquetRows:
     """
 
     dtype = np.dtype(np.float64)
-    ndim = 2
 
     def __init__(
         self,
@@ -59,19 +59,6 @@ class ParquetRows:
         self._path, self._header, self._features = path, header, list(features)
         self._store, self._check_state = store, check_state
         self.shape = (int(header.metadata.num_rows), len(self._features))
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    @property
-    def size(self) -> int:
-        """Number of entries."""
-        return self.shape[0] * self.shape[1]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table as an array."""
-        return self.size * self.dtype.itemsize
 
     @cached_property
     def stored(self) -> npt.NDArray[Any]:
