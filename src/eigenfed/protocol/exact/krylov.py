@@ -67,7 +67,8 @@ _RESOLVED = 0.2
 """Relative residual of a Ritz value at which it shows whether it is apart from its neighbours."""
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
-_USUAL_ROUNDS = 10
+_USUAL_ROUNDS, _FEWER_ROUNDS = 10, 6
+"""Rounds until a block has converged, and until half of one has, whose next value is far below."""
 _NARROWEST = 3
 _NARROW, _NARROW_DENSE = 4, 10
 """Least size of a block that "auto" chooses for sparse rows, and for dense ones, which take as long
@@ -155,7 +156,8 @@ class Krylov(Method):
         width = min(self.block or _choose_width(k, d, shape.certify), d)
         # A space that holds all rows is invariant: no more directions are needed.
         full = -(-min(d, shape.rows * shape.sites) // width)
-        usual = _USUAL_ROUNDS + math.ceil(3.0 * max(k / width - 1.0, 0.0))
+        usual = _FEWER_ROUNDS if 2 * k <= width else _USUAL_ROUNDS
+        usual += math.ceil(3.0 * max(k / width - 1.0, 0.0))
         rounds = shape.products or min(usual, full)
         answered = rounds * width
         held = shape.column_bytes(_estimate_room(shape, width, answered))
