@@ -220,12 +220,16 @@ class Prepared:
         stored, present = np.zeros(d), np.zeros(d)
         for values, columns, by_entry in self.source.entries():
             centred = values - self.mean[columns]
-            centred[np.isnan(centred)] = 0.0
-            stored += np.bincount(columns, by_entry * centred**2, minlength=d)
+            if self.source.has_missing:
+                centred[np.isnan(centred)] = 0.0
+            squares = np.square(centred, out=centred)
+            if by_entry is not None:
+                squares *= by_entry
+            stored += np.bincount(columns, squares, minlength=d)
             present += np.bincount(columns, by_entry, minlength=d)
         absent = np.maximum((self.source.n if weights is None else weights.sum()) - present, 0.0)
-        squares: Array = (stored + absent * self.mean**2) / self.scale**2
-        return squares
+        variation: Array = (stored + absent * self.mean**2) / self.scale**2
+        return variation
 
     def _sum_blocks(
         self, task: Callable[[slice], Array], shape: tuple[int, ...], *, flops: float

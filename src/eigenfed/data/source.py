@@ -346,9 +346,12 @@ class Source:
         n = float(self.n if self.weights is None else self.weights.sum())
         count, total = np.full(self.d, n), np.zeros(self.d)
         for values, columns, by_entry in self.entries():
-            gaps = np.isnan(values)
-            count -= np.bincount(columns[gaps], by_entry[gaps], minlength=self.d)
-            held = by_entry * np.where(gaps, 0.0, values)
+            if _has_nan(values):
+                gaps = np.isnan(values)
+                missing = None if by_entry is None else by_entry[gaps]
+                count -= np.bincount(columns[gaps], missing, minlength=self.d)
+                values = np.where(gaps, 0.0, values)
+            held = values if by_entry is None else by_entry * values
             total += np.bincount(columns, held, minlength=self.d)
         return n, count, total
 
@@ -362,13 +365,13 @@ class Source:
             found = max(found, -float(low), float(high))
         return found
 
-    def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array]]:
-        """Yield the stored entries of sparse rows: values, columns, and weights of their rows."""
+    def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array | None]]:
+        """Yield stored entries of sparse rows: values, columns, and weights if rows have any."""
         X = self.X
         for span, part in self.parts():
-            weights = self.block_weights(span)
-            w = np.ones(span.stop - span.start) if weights is None else weights
-            by_entry = np.repeat(w, np.diff(X.indptr[span.start : span.stop + 1]))
+            weights, by_entry = self.block_weights(span), None
+            if weights is not None:
+                by_entry = np.repeat(weights, np.diff(X.indptr[span.start : span.stop + 1]))
             yield X.data[part].astype(np.float64, copy=False), X.indices[part], by_entry
 
     @cached_property

@@ -13,6 +13,8 @@ from eigenfed.linalg.threads import limit_threads
 _STEPS = 2
 _PLAIN_EXPONENT = 100
 _ORTHONORMAL = 1e-12
+_SMALL_PART = 8
+"""LAPACK's driver for a part of the spectrum saves time only if that is less than an eighth."""
 
 
 def leading_eigh(a: Array, k: int) -> tuple[Array, Array]:
@@ -46,8 +48,8 @@ def leading_eigh(a: Array, k: int) -> tuple[Array, Array]:
 def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     """Compute the leading `k` eigenpairs of a symmetric matrix, where `k` is small.
 
-    Faster than `leading_eigh`, since the other vectors are not computed: half the time for 11 of
-    784. Parameters and returned values are the same.
+    If `k` is less than an eighth of all, the other vectors are not computed: half the time of
+    `leading_eigh` for 11 of 784. Parameters and returned values are the same.
 
     Examples
     --------
@@ -56,9 +58,12 @@ def top_eigh(a: Array, k: int) -> tuple[Array, Array]:
     >>> values
     array([3., 2.])
     """
+    m = len(a)
+    if _SMALL_PART * k >= m:
+        with limit_threads(0.1 * m**3):
+            return leading_eigh(a, k)
     from scipy.linalg import LinAlgError, eigh
 
-    m = len(a)
     peak = max(float(a.max()), -float(a.min()))
     exponent = math.frexp(peak)[1] if 0.0 < peak < math.inf else 0
     # Below about 1e-150 LAPACK's driver for a part of the spectrum loses digits.

@@ -11,6 +11,7 @@ from collections import deque
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg.blas import dgemm
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
@@ -26,6 +27,9 @@ _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _CACHED_ENTRIES = 1 << 17
 """Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
 rows that are still there the second time take half the time."""
+_FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 8, 12, 4096
+"""A multiple of few columns by a few directions of a basis at a time, and by long parts of them,
+takes a third less time: a processor reads ahead in only so many places of memory."""
 FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 8 << 20, 64 << 20
 """Room for the first directions of a basis, and the size from which it is no longer doubled."""
 
@@ -235,14 +239,14 @@ def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
     # Squares of its entries must neither overflow nor vanish.
     peak = 1.0 if _LEAST_PLAIN < peak < _LARGEST_PLAIN else peak
     scaled = a if peak == 1.0 else a / peak
-    gram = scaled.T @ scaled
+    gram = _square(scaled)
     squares = np.linalg.eigvalsh(gram)
     if squares[0] > _WELL_APART**2 * squares[-1] and np.sqrt(squares[0]) > 2.0 * floor / peak:
         # CholeskyQR2: at this condition the first pass is orthonormal to 1e-8, the second to
         # rounding.
         first = cholesky(gram)
         _divide(scaled, first)
-        second = cholesky(scaled.T @ scaled)
+        second = cholesky(_square(scaled))
         _divide(scaled, second)
         return scaled, peak * (second @ first)
     frame, triangle = np.linalg.qr(scaled)
@@ -251,21 +255,38 @@ def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
     return frame @ left[:, :count], (peak * s[:count])[:, None] * right[:count]
 
 
+def _square(a: Array) -> Array:
+    """Return ``a.T @ a`` of few columns in a third of the time that numpy takes with its syrk."""
+    square: Array = dgemm(1.0, a.T, a.T, trans_b=True)
+    return square
+
+
 def _project_out(basis: Array, columns: Array) -> Array:
     """Subtract the projection on the basis from the columns, in place; return its coefficients."""
-    step = min(max(_CACHED_ENTRIES // basis.shape[1], _LEAST_ROWS), _MOST_ROWS)
-    spans = [slice(i, i + step) for i in range(0, len(basis), step)]
-    flops = 2.0 * basis.size * columns.shape[1]
-    onto = np.zeros((basis.shape[1], columns.shape[1]))
+    (d, m), width = basis.shape, columns.shape[1]
+    step = min(max(_CACHED_ENTRIES // m, _LEAST_ROWS), _MOST_ROWS)
+    flops = 2.0 * basis.size * width
+    onto = np.zeros((m, width))
+    spans = _cut(d, step)
     for part in map_in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
         onto += part
+    groups = _cut(m, _FEW_DIRECTIONS if width <= _FEW_COLUMNS else m)
 
     def subtract(span: slice) -> None:
         # Both factors transposed, as the basis is stored: up to a third less time.
-        columns[span] -= (onto.T @ basis[span].T).T
+        rows = basis[span].T
+        part = onto[groups[0]].T @ rows[groups[0]]
+        for group in groups[1:]:
+            part += onto[group].T @ rows[group]
+        columns[span] -= part.T
 
+    spans = _cut(d, _LONG_ROWS) if len(groups) > 1 else spans
     deque(map_in_order(subtract, spans, flops=flops), maxlen=0)
     return onto
+
+
+def _cut(length: int, step: int) -> list[slice]:
+    return [slice(start, start + step) for start in range(0, length, step)]
 
 
 def _divide(a: Array, upper: Array) -> None:

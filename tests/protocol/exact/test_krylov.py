@@ -208,3 +208,12 @@ def test_narrow_blocks_become_whole_ones_when_rounds_run_short() -> None:
     assert found.certificate is not None
     assert found.certificate.converged.all()
     assert found.certificate.angle_bound < np.radians(1e-3)
+
+
+def test_narrow_blocks_that_converge_soon_stay_narrow() -> None:
+    tables = in_sites(sparse.csr_array(sparse_groups()), 3)
+    free, many, _ = run(tables, 10, Krylov(block=4), max_rounds=100)
+    found, few, _ = run(tables, 10, Krylov(block=4), max_rounds=free.products + 5)
+    assert free.products > 0.6 * (free.products + 5) + 1
+    assert found.products == free.products
+    assert few.floats_up == many.floats_up

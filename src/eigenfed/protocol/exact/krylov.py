@@ -14,8 +14,8 @@ each of the others. That saves time where directions cost more than rounds, as w
 with many components. But such a start holds no more than b directions of an eigenvalue that is
 repeated: the run is believed only if the bound of `eigenfed.linalg.krylov_bound` sets its
 components apart from all other directions, and otherwise begins again with a whole block. When most
-of the rounds are used, random directions make the block whole, so that the others bring as much as
-they would have with whole blocks.
+of the rounds are used and the others will not do, random directions make the block whole, so that
+they bring as much as they would have with whole blocks.
 """
 
 import math
@@ -76,7 +76,7 @@ to read for a block as to multiply by some directions."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _LATE = 0.6
-"""Fraction of the rounds after which narrow blocks become whole ones."""
+"""Fraction of the rounds after which narrow blocks become whole ones, unless they converge soon."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -325,7 +325,7 @@ def _iterate(
             space.extend()
             continue
         required = _select_required(values, k, study.stop)
-        products.angle = ritz.largest_angle(required)
+        before, products.angle = products.angle, ritz.largest_angle(required)
         # Without a next value nothing is known of the gap, unless there are no other directions.
         has_next = len(values) > k or k == d
         # Of a component that need not converge it must be known that it lies within the bulk.
@@ -340,10 +340,19 @@ def _iterate(
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
+        left = study.max_rounds - products.rounds - patience
         is_late = products.rounds >= _LATE * study.max_rounds
+        is_late = is_late and not left >= _count_rounds(before, products.angle, study.tol)
         space.extend(more if is_late else None)
         more = None if is_late else more
     return found
+
+
+def _count_rounds(before: float | None, angle: float | None, tol: float) -> float:
+    """Return in how many rounds an angle reaches the tolerance if it decreases as in the last."""
+    if before is None or angle is None or not tol < angle < before:
+        return math.inf
+    return math.log(angle / tol) / math.log(before / angle)
 
 
 def _finish(
