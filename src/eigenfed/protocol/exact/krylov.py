@@ -68,7 +68,8 @@ _RESOLVED = 0.2
 _SPARE = 2
 """Directions of a block beyond k: the probable bound on the next eigenvalue needs some."""
 _USUAL_ROUNDS, _FEWER_ROUNDS = 10, 6
-"""Rounds until a block has converged, and until half of one has, whose next value is far below."""
+"""Rounds until a block has converged, and until half of one has: values beyond it are far below.
+Not so with sparse rows, whose variances usually decay slowly."""
 _NARROWEST = 3
 _NARROW, _NARROW_DENSE = 4, 10
 """Least size of a block that "auto" chooses for sparse rows, and for dense ones, which take as long
@@ -156,7 +157,7 @@ class Krylov(Method):
         width = min(self.block or _choose_width(k, d, shape.certify), d)
         # A space that holds all rows is invariant: no more directions are needed.
         full = -(-min(d, shape.rows * shape.sites) // width)
-        usual = _FEWER_ROUNDS if 2 * k <= width else _USUAL_ROUNDS
+        usual = _FEWER_ROUNDS if 2 * k <= width and shape.density == 1.0 else _USUAL_ROUNDS
         usual += math.ceil(3.0 * max(k / width - 1.0, 0.0))
         rounds = shape.products or min(usual, full)
         answered = rounds * width
@@ -342,7 +343,7 @@ def _iterate(
             break
         left = study.max_rounds - products.rounds - patience
         is_late = products.rounds >= _LATE * study.max_rounds
-        is_late = is_late and not left >= _count_rounds(before, products.angle, study.tol)
+        is_late = is_late and left < _count_rounds(before, products.angle, study.tol)
         space.extend(more if is_late else None)
         more = None if is_late else more
     return found
