@@ -212,8 +212,10 @@ def test_narrow_blocks_become_whole_ones_when_rounds_run_short() -> None:
 
 def test_narrow_blocks_that_converge_soon_stay_narrow() -> None:
     tables = in_sites(sparse.csr_array(sparse_groups()), 3)
-    free, many, _ = run(tables, 10, Krylov(block=4), max_rounds=100)
-    found, few, _ = run(tables, 10, Krylov(block=4), max_rounds=free.products + 5)
-    assert free.products > 0.6 * (free.products + 5) + 1
+    free, many, _ = run(tables, 20, Krylov(block=3), max_rounds=100)
+    found, few, _ = run(tables, 20, Krylov(block=3), max_rounds=free.products + 15)
+    assert free.products > 0.6 * (free.products + 15) + 1, "whole blocks otherwise"
     assert found.products == free.products
     assert few.floats_up == many.floats_up
+    _, short, _ = run(tables, 20, Krylov(block=3), max_rounds=free.products + 5)
+    assert short.floats_up > many.floats_up, "too few rounds are left to begin again"

@@ -16,6 +16,7 @@
 - `covariance`: `Covariance`: the whole covariance in one round.
 - `factors`: `Factors`: the whole covariance in one round, as factors, where rows are few.
 - `krylov`: `Krylov`: block Lanczos, one block of directions each round.
+- `lanczos_run`: the components and the certificate of a block Lanczos run that has ended.
 - `randomized`: `Randomized`: randomized SVD in a fixed number of rounds ([Hartebrodt2022] Alg. 5).
 - `subspace`: `Subspace`: subspace iteration ([Hartebrodt2022] Alg. 3).
 - `power`: `Power`: FedPower without noise ([Guo2024] Alg. 1 to 3).

@@ -20,8 +20,7 @@ they bring as much as they would have with whole blocks.
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -29,22 +28,18 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, InputError, Name, Pass
-from eigenfed.linalg.krylov_bound import FAILURE, bound_next_eigenvalue
+from eigenfed.linalg.krylov_bound import FAILURE
 from eigenfed.linalg.lanczos import FIRST_ROOM_BYTES, LARGE_ROOM_BYTES, BlockLanczos
-from eigenfed.linalg.orthonormal import column_norms, flip_signs
-from eigenfed.linalg.remainder import UpperBound
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
 from eigenfed.protocol.cost_rates import time_lanczos
-from eigenfed.protocol.decomposition import FURTHER, Decomposition
-from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
+from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.accuracy import RitzValues
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
-from eigenfed.protocol.exact.certificate import (
-    bound_error,
-    make_products,
-    request_remainder,
-)
+from eigenfed.protocol.exact.certificate import bound_error, make_products
+from eigenfed.protocol.exact.lanczos_run import LanczosRun, finish_lanczos, withdraw_claim
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
@@ -77,7 +72,8 @@ to read for a block as to multiply by some directions."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _LATE = 0.6
-"""Fraction of the rounds after which narrow blocks become whole ones, unless they converge soon."""
+"""Fraction of the rounds after which narrow blocks become whole ones, unless they converge so soon
+that the rounds would also suffice to begin again."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -228,63 +224,8 @@ def lanczos(
         if not is_believed and products.rounds < study.max_rounds:
             found = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
             is_believed = True
-    result = yield from _finish(products, found, study, failure)
-    return result if is_believed else _disbelieve(result)
-
-
-def _disbelieve(found: Decomposition) -> Decomposition:
-    """Return components without a claim to be the first: too narrow a block may have missed some.
-
-    Rounds did not suffice to begin again with a whole block.
-    """
-    grade = found.certificate
-    if grade is None or math.isfinite(grade.angle_bound):
-        return found
-    unknown = np.full(len(grade.angles), math.inf)
-    grade = replace(grade, angles=unknown, converged=np.zeros(len(unknown), dtype=bool))
-    return replace(found, certificate=grade)
-
-
-@dataclass(frozen=True, eq=False)
-class _Iterated:
-    """A block Lanczos run that has ended.
-
-    Attributes
-    ----------
-    space : BlockLanczos
-    ritz : RitzValues
-    vectors : ndarray of shape (m, k + 1)
-        The Ritz vectors on the basis of the space.
-    start : float
-        Spectral norm of the Gaussian start.
-    variance : float
-        The total variance.
-    """
-
-    space: BlockLanczos
-    ritz: RitzValues
-    vectors: Array
-    start: float
-    variance: float
-
-    @property
-    def is_apart(self) -> bool:
-        """Whether all other eigenvalues are below those of the components."""
-        values, k = self.ritz.values, self.ritz.k
-        if len(values) <= k:
-            return len(values) == k == len(self.space.basis)
-        return bool(self.next_bound + self.ritz.rounding < values[k - 1])
-
-    @cached_property
-    def next_bound(self) -> float:
-        """Bound on the next eigenvalue, except with the probability of `krylov_bound`."""
-        ritz, k = self.ritz, self.ritz.k
-        next_value = float(ritz.values[k]) + ritz.rounding
-        # A twentieth of the gap more or less does not change the bound on the angle.
-        enough = next_value + 0.05 * (float(ritz.values[k - 1]) - next_value)
-        described = self.space.describe(self.start, ritz.rounding)
-        most = self.variance + ritz.rounding
-        return bound_next_eigenvalue(described, k, most, enough=enough)
+    result = yield from finish_lanczos(products, found, study, failure)
+    return result if is_believed else withdraw_claim(result)
 
 
 def _iterate(
@@ -294,7 +235,7 @@ def _iterate(
     drawn: tuple[Array, float],
     count: Callable[[Array, float], int | None] | None,
     more: Array | None = None,
-) -> Protocol[_Iterated]:
+) -> Protocol[LanczosRun]:
     """Request products with one block after another, until the components have converged.
 
     Parameters
@@ -319,7 +260,7 @@ def _iterate(
         residual = space.residuals(vectors)
         rounding = bound_error(products, space.basis.shape[1]) + space.negligible
         ritz = RitzValues(values, column_norms(residual), k, rounding)
-        found = _Iterated(space, ritz, vectors, start, products.variance)
+        found = LanczosRun(space, ritz, vectors, start, products.variance)
         if len(values) < k:
             if not space.room:
                 break
@@ -341,7 +282,7 @@ def _iterate(
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
-        left = study.max_rounds - products.rounds - patience
+        left = study.max_rounds - products.rounds - patience - _USUAL_ROUNDS
         is_late = products.rounds >= _LATE * study.max_rounds
         is_late = is_late and left < _count_rounds(before, products.angle, study.tol)
         space.extend(more if is_late else None)
@@ -354,44 +295,6 @@ def _count_rounds(before: float | None, angle: float | None, tol: float) -> floa
     if before is None or angle is None or not tol < angle < before:
         return math.inf
     return math.log(angle / tol) / math.log(before / angle)
-
-
-def _finish(
-    products: Products, found: _Iterated, study: Study, failure: float
-) -> Protocol[Decomposition]:
-    """Return the components of a run that has ended, with their certificate."""
-    space, ritz, k = found.space, found.ritz, found.ritz.k
-    d, values, residual = len(space.basis), ritz.values, space.residuals(found.vectors)
-    components = flip_signs(space.components(found.vectors[:, :k]))
-    grade = None
-    if study.certify:
-        if study.split == "features":
-            residual, ritz = _map_to_features(products, space, residual, ritz)
-            found = replace(found, ritz=ritz)
-        above = yield from _bound_unwanted(products, found, study, failure)
-        if len(ritz.values) == k < d:
-            # Nothing is known of the next eigenvalue but its bound.
-            values_known, norms = np.append(ritz.values, above.value), np.append(ritz.norms, 0.0)
-            ritz = replace(ritz, values=values_known, norms=norms)
-        grade = make_certificate(
-            ritz,
-            span=float(np.linalg.norm(residual[:, :k], 2)) if residual.size else 0.0,
-            above=above,
-            vt=components,
-            variance=products.variance,
-            tol=study.tol,
-        )
-    return Decomposition(
-        components,
-        np.maximum(values[:k], 0.0),
-        products.moments.mean,
-        products.moments.scale,
-        products.moments.n,
-        products.variance,
-        products.rounds,
-        grade,
-        further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
-    )
 
 
 def _draw_start(rng: np.random.Generator, d: int, width: int) -> tuple[Array, float]:
@@ -434,56 +337,6 @@ def _make_count_error(study: Study, values: Array, total: float) -> InputError:
         f"hold {share:.0%} of the variance",
         remedy=("Raise ", Name("max_rounds"), ", or ", Pass("method", "covariance"), "."),
     )
-
-
-def _map_to_features(
-    products: Products, space: BlockLanczos, residual: Array, ritz: RitzValues
-) -> tuple[Array, RitzValues]:
-    """Return residuals of the components from those of row-side vectors u.
-
-    The component is ``v = D'u / |D'u|``, its residual D' times that of u over the root of its Ritz
-    value. Residuals of u are outside the basis, where the squared norm of D' is at most what the
-    basis leaves of the trace; rounding may lie anywhere. Features without variance may follow the
-    last component.
-    """
-    left = products.variance - space.trace + (space.basis.shape[1] + 1) * ritz.rounding
-    roots = np.sqrt(np.maximum(ritz.values, max(ritz.rounding, np.finfo(float).tiny)))
-    factors = math.sqrt(max(left, ritz.rounding)) / roots
-    values, norms = ritz.values, ritz.norms * factors
-    if len(values) == ritz.k == len(space.basis):
-        values, norms = np.append(values, 0.0), np.append(norms, 0.0)
-    # The factor of the last component is the largest, so it serves for all.
-    rounding = ritz.rounding * (math.sqrt(max(products.variance, 0.0)) / float(roots[ritz.k - 1]))
-    return residual * factors, replace(ritz, values=values, norms=norms, rounding=rounding)
-
-
-def _bound_unwanted(
-    products: Products, found: _Iterated, study: Study, failure: float
-) -> Protocol[UpperBound]:
-    """Bound the first unwanted eigenvalue: rigorously if that is possible, else with a probability.
-
-    What the whole basis leaves of the total variance is known for nothing. It decides where few
-    directions hold nearly all variance. Otherwise the sites are asked, if the study requests a
-    rigorous certificate, or the bound rests on the random start.
-    """
-    space, ritz = found.space, found.ritz
-    d, k, count = len(products.moments.mean), ritz.k, space.basis.shape[1]
-    if k == d and len(ritz.values) == k:
-        return UpperBound(-math.inf, 0.0)
-    next_value = float(ritz.values[k]) + ritz.rounding if len(ritz.values) > k else None
-    # The block that would come next is all of M between the basis and its complement.
-    coupling = space.coupling + ritz.rounding
-    left = products.variance - space.trace + (count + 1) * ritz.rounding if count < d else 0.0
-    free = UpperBound(bound_unwanted(next_value, max(left, 0.0), coupling), 0.0)
-    if free.value + ritz.rounding < ritz.values[k - 1]:
-        return free
-    if study.certify == "rigorous":
-        rest = yield from request_remainder(products, last=False, rounding=ritz.rounding)
-        asked = bound_unwanted(next_value, min(rest.value, max(left, 0.0)), coupling)
-        return UpperBound(asked, rest.failure)
-    if next_value is None or count <= k:
-        return free
-    return UpperBound(found.next_bound, failure)
 
 
 def _select_required(values: Array, k: int, stop: str) -> npt.NDArray[np.bool_]:
