@@ -32,7 +32,7 @@ from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.engine import Callback, Engine, SiteSetup, SiteTransport, check_deadline
 from eigenfed.transport.local import Local, LocalTransport
 
-_ALL_METERS_BYTES = 2 << 30
+_ALL_METERS_BYTES = 512 << 20
 """Memory of the leakage meters of all sites. A meter that runs out of it counts all variance."""
 
 
@@ -359,7 +359,7 @@ def federation(
                 ledger,
                 dataset,
                 source.d if study.split == "samples" else source.n,
-                MOST_METER_BYTES if policy.limits_leakage else meter_bytes,
+                None if policy.limits_leakage else meter_bytes,
             ),
             ledger=ledger,
             pays=study.privacy is not None,
@@ -402,10 +402,11 @@ def choose_study_method(
     return study.with_method(method), reason
 
 
-def _meter(ledger: Ledger | None, dataset: str, size: int, limit: int) -> Meter:
-    """Return the ledger's meter, or one that lasts for this run and is limited to some bytes."""
+def _meter(ledger: Ledger | None, dataset: str, size: int, limit: int | None) -> Meter:
+    """Return the ledger's meter, or one for this run only, which may be limited to some bytes."""
     if ledger is None:
-        return replace(Meter.empty(size), limit=limit)
+        empty = Meter.empty(size)
+        return empty if limit is None else replace(empty, limit=limit, forgets=True)
     kept = ledger.meter(dataset)
     if kept is None:
         return Meter.empty(size)

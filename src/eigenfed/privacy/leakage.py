@@ -22,12 +22,7 @@ from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.meter_reading import Reading, read_answers
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_basis import (
-    INDEPENDENT,
-    is_orthonormal,
-    normalise_columns,
-    orthonormalise,
-)
+from eigenfed.privacy.revealed_basis import INDEPENDENT, merge_answers
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
 
 _KIND, _VERSION = "meter", 1
@@ -77,6 +72,9 @@ class Meter:
         Whether directions were revealed of other features of the same rows, which may overlap.
     limit : int
         Bytes that directions and images may take.
+    forgets : bool
+        Whether a meter that reaches the limit forgets them, as one that serves a single run may: it
+        will not have to recognise them again.
     clips : str
         Digests of the bounds at which entries were clipped whose sums left, with spaces between.
 
@@ -110,6 +108,7 @@ class Meter:
     features: str = ""
     mixed: bool = False
     limit: int = MOST_METER_BYTES
+    forgets: bool = False
 
     @classmethod
     def empty(cls, d: int) -> "Meter":
@@ -215,6 +214,7 @@ class Meter:
         return replace(
             Meter.empty(d),
             limit=self.limit,
+            forgets=self.forgets,
             diagonal=self.diagonal,
             means=self.means,
             numbers=self.numbers,
@@ -269,6 +269,8 @@ class Meter:
         if not answer.is_finite:
             raise InputError("The requested directions must be finite. Pass unit vectors.")
         held, trace = self._held_bytes + 2 * answer.directions.nbytes, answer.trace
+        if self.forgets and (self.uncounted or held > self.limit):
+            return self._forget(answer)
         # One reply alone takes no less memory once it is merged.
         can_shrink = len(self.pending) > 1 or (self.pending and self.settled_basis.shape[1])
         if held > self.limit and can_shrink:
@@ -277,6 +279,18 @@ class Meter:
             count = self.uncounted + answer.directions.shape[1]
             return replace(self, uncounted=count, trace=trace)
         return replace(self, pending=(*self.pending, answer), trace=trace)
+
+    def _forget(self, answer: RevealedProducts) -> "Meter":
+        """Return the meter after a reply that exceeds its memory, with nothing held any longer."""
+        known = sum(held.directions.shape[1] for held in (*self.pending, answer))
+        return replace(
+            self,
+            settled_basis=np.zeros((self.d, 0)),
+            settled_images=np.zeros((self.d, 0)),
+            pending=(),
+            uncounted=self.uncounted + known + self.settled_basis.shape[1],
+            trace=answer.trace,
+        )
 
     def _outside(self, units: Array) -> Array:
         """Project unit columns onto the complement of the basis, twice to remove rounding."""
@@ -427,30 +441,11 @@ class Meter:
 
     @cached_property
     def _settled(self) -> tuple[Array, Array, int]:
-        """Merge pending replies; return the basis, its images and the number of faint directions.
-
-        Only the part of the directions outside the basis is new, and its image follows from the
-        replies themselves, so nothing is computed from the rows. Norms of directions do not matter.
-        """
+        """The basis with pending replies, its images, and the number of faint directions."""
         if not self.pending:
             return self.settled_basis, self.settled_images, self.settled_faint
-        own = [answer.in_rows_units() for answer in self.pending]
-        directions, images = (np.hstack(blocks) for blocks in zip(*own, strict=True))
-        units, unit_images = normalise_columns(directions, images)
-        if not self.settled_basis.shape[1] and is_orthonormal(units):
-            return units, unit_images, self.settled_faint
-        if self.settled_basis.shape[1]:
-            known = self.settled_basis.T @ units
-            outside = units - self.settled_basis @ known
-            again = self.settled_basis.T @ outside
-            units = outside - self.settled_basis @ again
-            unit_images = unit_images - self.settled_images @ (known + again)
-        added, transform, faint = orthonormalise(units)
-        return (
-            np.hstack([self.settled_basis, added]),
-            np.hstack([self.settled_images, unit_images @ transform]),
-            self.settled_faint + faint,
-        )
+        basis, images, faint = merge_answers(self.settled_basis, self.settled_images, self.pending)
+        return basis, images, self.settled_faint + faint
 
     def to_bytes(self) -> bytes:
         """Serialise the meter, for the site's ledger."""
