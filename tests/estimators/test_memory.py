@@ -78,6 +78,24 @@ def test_leakage_meters_of_all_sites_share_a_limit(monkeypatch: pytest.MonkeyPat
     assert full.variance_fraction < limited.variance_fraction == 1.0
 
 
+def test_a_fitted_estimator_does_not_keep_more_replies_than_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("eigenfed.estimators.in_process._ALL_METERS_BYTES", 1 << 20)
+    rows = np.random.default_rng(0).standard_normal((300, 3000))
+    groups = np.arange(300) * 10 // 300
+    pca = FederatedPCA(_K, method="krylov", certify=False, random_state=0)
+    tracemalloc.start()
+    try:
+        pca.fit(rows, groups=groups)
+        held = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    replies = 10 * pca.n_rounds_ * _K * rows[0].nbytes
+    assert held < 1 << 20 < replies / 8
+    assert pca.leakage_.variance_fraction == 1.0
+
+
 def _measure(fit: Callable[[FederatedPCA], object]) -> int:
     """Return the largest number of bytes that a fit allocates."""
     tracemalloc.start()

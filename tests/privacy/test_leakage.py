@@ -216,6 +216,21 @@ def test_directions_beyond_the_memory_count_as_independent() -> None:
     assert full.rank_fraction == 1.0
 
 
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_a_meter_of_a_single_run_forgets_what_exceeds_its_memory(is_settled: bool) -> None:
+    eye = np.eye(6)
+    small = replace(Meter.empty(6), limit=2 * 8 * 6 * 3, forgets=True)
+    meter = metered(eye, [eye[:, :1], eye[:, 1:3]], small)
+    meter = meter.settled() if is_settled else meter
+    assert (meter.rank, meter.uncounted) == (3, 0)
+    assert meter.variance_fraction == pytest.approx(0.5)
+    for count in (4, 5):
+        meter = metered(eye, [eye[:, count - 1 : count]], meter)
+        assert (meter.rank, meter.uncounted) == (count, count)
+        assert (meter.pending, meter.basis.size, meter.images.size) == ((), 0, 0)
+        assert meter.variance_fraction == 1.0
+
+
 def test_bytes_bring_the_same_meter_back() -> None:
     rng = np.random.default_rng(2)
     factor = rng.standard_normal((5, 5))
