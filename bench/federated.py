@@ -26,7 +26,7 @@ def images(n: int = 60_000, d: int = _IMAGE_FEATURES) -> Array:
 
 
 def topics(n: int = 20_000, d: int = 20_000, count: int = 20) -> Any:
-    """Sparse counts with planted topics and a gap after them."""
+    """Sparse counts with planted topics, of which centring leaves one less to stand out."""
     rng = np.random.default_rng(1)
     rows: Any = sparse.random_array((n, d), density=0.002, rng=rng, format="csr")
     own = np.repeat(np.arange(count), n // count)

@@ -143,6 +143,8 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         From and to all sites.
     certificate_ : Certificate or None
     leakage_ : Leakage
+        How much of its covariance the most revealing site has revealed. Replies of all sites that
+        take more than 512 MB are not kept to compute it: they count as all of the variance.
     privacy_ : Statement or None
         What is guaranteed, in words; None without `privacy`.
     signal_ : ndarray of shape (n_components,) or None
