@@ -71,6 +71,8 @@ _NARROW, _NARROW_DENSE = 4, 10
 to read for a block as to multiply by some directions."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
+_SLOWEST = 0.99
+"""Ratio of the angles of two rounds above which an angle does not decrease."""
 _LATE = 0.6
 """Fraction of the rounds after which narrow blocks become whole ones, unless they converge so soon
 that the rounds would also suffice to begin again."""
@@ -292,7 +294,7 @@ def _iterate(
 
 def _count_rounds(before: float | None, angle: float | None, tol: float) -> float:
     """Return in how many rounds an angle reaches the tolerance if it decreases as in the last."""
-    if before is None or angle is None or not tol < angle < before:
+    if before is None or angle is None or not 0.0 < tol < angle or not angle < _SLOWEST * before:
         return math.inf
     return math.log(angle / tol) / math.log(before / angle)
 
