@@ -256,17 +256,7 @@ def rayleigh_ritz(
             variance=products.variance,
             tol=tol,
         )
-    return Decomposition(
-        vt,
-        np.maximum(values[:k], 0.0),
-        products.moments.mean,
-        products.moments.scale,
-        products.moments.n,
-        products.variance,
-        products.rounds,
-        grade,
-        further=np.maximum(values[k : k + FURTHER], 0.0),
-    )
+    return products.describe(vt, values[:k], values[k : k + FURTHER], grade)
 
 
 def _bound_followers(

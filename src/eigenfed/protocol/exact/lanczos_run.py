@@ -86,17 +86,8 @@ def finish_lanczos(
             variance=products.variance,
             tol=study.tol,
         )
-    return Decomposition(
-        components,
-        np.maximum(values[:k], 0.0),
-        products.moments.mean,
-        products.moments.scale,
-        products.moments.n,
-        products.variance,
-        products.rounds,
-        grade,
-        further=np.maximum(space.ritz_values(k + FURTHER)[k:], 0.0),
-    )
+    further = space.ritz_values(k + FURTHER)[k:]
+    return products.describe(components, values[:k], further, grade)
 
 
 def withdraw_claim(found: Decomposition) -> Decomposition:

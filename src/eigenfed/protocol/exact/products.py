@@ -10,11 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
+from eigenfed.protocol.decomposition import Certificate, Decomposition
 from eigenfed.protocol.exact.moments import FramedRequest, Moments, prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
 
@@ -124,3 +127,20 @@ class Products:
         self.trace = answer.trace
         image: Array = answer.product / self.divisor
         return image
+
+    def describe(
+        self, vt: Array, values: Array, further: Array, certificate: Certificate | None
+    ) -> Decomposition:
+        """Return components (k, d), their variances and `further` ones, with what else is known."""
+        moments = self.moments
+        return Decomposition(
+            vt,
+            np.maximum(values, 0.0),
+            moments.mean,
+            moments.scale,
+            moments.n,
+            self.variance,
+            self.rounds,
+            certificate,
+            further=np.maximum(further, 0.0),
+        )
