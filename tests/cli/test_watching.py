@@ -7,6 +7,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,20 @@ def test_the_last_log_lines_are_kept_without_tracebacks() -> None:
     assert len(kept.lines) == 300
     assert not logging.getLogger("eigenfed").isEnabledFor(logging.INFO)
     assert kept not in logging.getLogger("eigenfed").handlers
+
+
+def test_log_lines_are_kept_until_the_last_page_ends() -> None:
+    log = logging.getLogger("eigenfed")
+    level = log.level
+    with ExitStack() as first, ExitStack() as second:
+        run, site = first.enter_context(keep_log()), second.enter_context(keep_log())
+        log.info("both")
+        first.close()
+        log.info("one")
+        assert [len(run.lines), len(site.lines)] == [1, 2]
+        second.close()
+        assert log.level == level
+        assert not log.isEnabledFor(logging.INFO)
 
 
 @pytest.mark.parametrize(

@@ -36,13 +36,21 @@ from eigenfed.transport.remote import RoundJournal
 from eigenfed.transport.rounds import RoundRecord
 
 _LINES, _LONGEST_LINE = 300, 400
+_CHANGE_OF_LEVEL = threading.Lock()
 
 
 class LogLines(logging.Handler):
-    """Keeps the last lines of the log, without tracebacks: their text may quote data."""
+    """Keeps the last lines of the log, without tracebacks: their text may quote data.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    level_before : int
+        The level that the logger had before any of its lines were kept.
+    """
+
+    def __init__(self, level_before: int = logging.NOTSET) -> None:
         super().__init__(logging.INFO)
+        self.level_before = level_before
         self._lines: deque[str] = deque(maxlen=_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -63,17 +71,29 @@ class LogLines(logging.Handler):
 
 @contextmanager
 def keep_log() -> Iterator[LogLines]:
-    """Keep the log lines of eigenfed while the context lasts."""
-    log, kept = logging.getLogger("eigenfed"), LogLines()
-    level = log.level
-    log.addHandler(kept)
-    if not log.isEnabledFor(logging.INFO):
-        log.setLevel(logging.INFO)
+    """Keep the log lines of eigenfed while the context lasts.
+
+    Contexts may overlap in any order: the level of the log is lowered by the first
+    and restored by the last.
+    """
+    log = logging.getLogger("eigenfed")
+    with _CHANGE_OF_LEVEL:
+        others = _find_kept(log)
+        kept = LogLines(others[0].level_before if others else log.level)
+        log.addHandler(kept)
+        if not log.isEnabledFor(logging.INFO):
+            log.setLevel(logging.INFO)
     try:
         yield kept
     finally:
-        log.setLevel(level)
-        log.removeHandler(kept)
+        with _CHANGE_OF_LEVEL:
+            log.removeHandler(kept)
+            if not _find_kept(log):
+                log.setLevel(kept.level_before)
+
+
+def _find_kept(log: logging.Logger) -> list[LogLines]:
+    return [handler for handler in log.handlers if isinstance(handler, LogLines)]
 
 
 class WatchedRun:
