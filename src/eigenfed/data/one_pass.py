@@ -15,15 +15,21 @@ from scipy.linalg.blas import dgemm
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.linalg.threads import map_in_order, one_blas_thread
+from eigenfed.linalg.block_scatter import sum_scatters
+from eigenfed.linalg.threads import one_blas_thread
 
 _LEAST_ROWS_PER_FEATURE = 4
+_ROWS_AT_A_TIME = 256
 _PARTS_AT_ONCE = 32
 """Parts of columns that are centred alike; the scatters of more are merged."""
 _FEW_FEATURES, _SMALL_PRODUCT = 32, 900_000
 """Up to so many features, products of short pieces take half the time of numpy's of long ones."""
 _CENTRED_ENTRIES = 360_000
 """Entries that are centred at a time, of several pieces: numpy's calls take longer than a piece."""
+
+
+class _EntryMissing(Exception):
+    """Ends a pass over rows at the first block in which an entry is missing."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,18 +72,21 @@ class OwnScatter:
         spans = source.spans()
         near = source.stored_block(spans[0]).mean(axis=0, dtype=np.float64)
 
-        def centre_block(span: slice) -> tuple[Array, Array]:
-            centred: Array = np.subtract(source.stored_block(span), near, dtype=np.float64)
-            return np.ones(len(centred)) @ centred, centred.T @ centred
+        shifts: dict[int, Array] = {}
 
-        total, matrix = np.zeros(source.d), np.zeros((source.d, source.d))
-        for shift, part in map_in_order(centre_block, spans, flops=float(source.n) * source.d**2):
-            if np.isnan(shift).any():
-                return None
-            total += shift
-            matrix += part
-        away = total / source.n
-        matrix -= source.n * np.outer(away, away)
+        def centre_block(span: slice) -> Array:
+            centred: Array = np.subtract(source.stored_block(span), near, dtype=np.float64)
+            shifts[span.start] = np.ones(len(centred)) @ centred
+            if np.isnan(shifts[span.start]).any():
+                raise _EntryMissing
+            return centred
+
+        try:
+            matrix = sum_scatters(centre_block, spans, source.d)
+        except _EntryMissing:
+            return None
+        away = sum((shifts[span.start] for span in spans), np.zeros(source.d)) / source.n
+        _add_outer(matrix, away, -float(source.n))
         return cls(float(source.n), near + away, matrix)
 
     @classmethod
@@ -106,9 +115,19 @@ class OwnScatter:
     def about(self, mean: Array, scale: Array) -> Array:
         """Return the scatter of the rows minus a mean, divided by the scale, (d, d)."""
         away = (self.mean - mean) / scale
-        scatter = self.n * np.outer(away, away)
-        scatter += self.matrix / np.outer(scale, scale) if (scale != 1.0).any() else self.matrix
+        scatter = self.matrix.copy()
+        if (scale != 1.0).any():
+            scatter /= scale
+            scatter /= scale[:, None]
+        _add_outer(scatter, away, self.n)
         return scatter
+
+
+def _add_outer(matrix: Array, away: Array, n: float) -> None:
+    """Add ``n * outer(away, away)`` in place, some rows at a time to save memory."""
+    for start in range(0, len(away), _ROWS_AT_A_TIME):
+        span = slice(start, start + _ROWS_AT_A_TIME)
+        matrix[span] += n * np.outer(away[span], away)
 
 
 def _scatter_columns(first: list[Array], others: Iterator[list[Array]]) -> OwnScatter | None:

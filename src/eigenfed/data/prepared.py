@@ -19,6 +19,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.linalg.block_scatter import sum_scatters
 from eigenfed.linalg.stacked_rows import split_columns
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import map_in_order
@@ -159,15 +160,7 @@ class Prepared:
 
     def scatter(self) -> Array:
         """Return D'W D, (d, d)."""
-
-        def compute_scatter(span: slice) -> Array:
-            block, weights = self._block(span)
-            if weights is not None:
-                block *= np.sqrt(weights)[:, None]
-            return block.T @ block
-
-        d = self.source.d
-        return self._sum_blocks(compute_scatter, (d, d), flops=float(self.source.n) * d * d)
+        return sum_scatters(self._weighted_block, self.source.spans(), self.source.d)
 
     def single_scatter(self) -> SingleArray | None:
         """Return D'W D in single precision, (d, d), within `single_error` of it.
@@ -175,18 +168,7 @@ class Prepared:
         It takes about half the time of `scatter`. None is returned if the entries of D are too
         large or too small for single precision.
         """
-
-        def compute_scatter(span: slice) -> SingleArray:
-            with np.errstate(over="ignore", invalid="ignore"):
-                block = self._single_block(span)
-                return block.T @ block
-
-        n, d = self.source.n, self.source.d
-        total = np.zeros((d, d))
-        for part in map_in_order(
-            compute_scatter, self.source.spans(_SINGLE_ROWS), flops=float(n) * d * d
-        ):
-            total += part
+        total = sum_scatters(self._single_block, self.source.spans(_SINGLE_ROWS), self.source.d)
         largest = total.diagonal().max()
         # An entry that overflows makes its diagonal entry infinite or NaN.
         return total.astype(np.float32) if _LEAST_SINGLE < largest < _LARGEST_SINGLE else None
@@ -197,12 +179,18 @@ class Prepared:
         plain = not source.is_sparse and source.weights is None and not source.has_missing
         if plain and not self._is_scaled:
             single = np.empty((span.stop - span.start, source.d), dtype=np.float32)
-            np.subtract(source.X[span], self.mean, out=single, casting="same_kind")
+            with np.errstate(over="ignore"):
+                np.subtract(source.X[span], self.mean, out=single, casting="same_kind")
             return single
+        with np.errstate(over="ignore"):
+            return self._weighted_block(span).astype(np.float32)
+
+    def _weighted_block(self, span: slice) -> Array:
+        """Return a block of D, its rows multiplied by the roots of their weights."""
         block, weights = self._block(span)
         if weights is not None:
             block *= np.sqrt(weights)[:, None]
-        return block.astype(np.float32)
+        return block
 
     def summary(self, rank: int) -> Summary:
         """Summarise the rows of D, about their own mean.

@@ -1,5 +1,6 @@
 """Numerical kernels on arrays: no input or output, no clock, no hidden randomness.
 
+- `block_scatter`: the scatter of rows that come in blocks.
 - `checks`: argument checks shared by the public functions and classes.
 - `compress`: leading singular values and vectors of a stack of rows, through its Gram matrix.
 - `dispersion`: features ranked by how much they vary.

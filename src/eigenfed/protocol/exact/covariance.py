@@ -26,6 +26,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared, single_error
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts, Pass
+from eigenfed.linalg.block_scatter import MANY_FEATURES
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
@@ -186,7 +187,8 @@ class Covariance(Method):
         """Return the cost of a d x d matrix, at the sites and at the coordinator."""
         d, square = float(shape.features), shape.square_bytes
         block = block_bytes(shape)
-        held = min(block_count(shape), shape.cores + 3) * square + 2.0 * block
+        parts = min(block_count(shape), shape.cores + 3) if d <= MANY_FEATURES else 1
+        held = parts * square + 2.0 * block
         return Cost(
             1,
             shape.features,
