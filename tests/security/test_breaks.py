@@ -472,11 +472,11 @@ def test_nothing_is_asked_twice_or_out_of_order() -> None:
     assert lone.request(ProductRequest(basis=basis(K), **frame())).code == "script"
     lone.reply(MomentsRequest())
     assert lone.request(MomentsRequest()).code == "script"
-    assert lone.request(RemainderRequest(last=False)).code == "script"
+    assert lone.request(RemainderRequest(products=1)).code == "script"
     lone.reply(ProductRequest(basis=basis(K), **frame()))
     assert lone.request(ProductRequest(basis=basis(K, seed=2), **frame())).code == "invalid"
-    lone.reply(RemainderRequest(last=False))
-    assert lone.request(RemainderRequest(last=True)).code == "script"
+    lone.reply(RemainderRequest(products=1))
+    assert lone.request(RemainderRequest(products=1)).code == "script"
     lone.reply(LevelRequest(basis=basis(K)))
     assert lone.request(LevelRequest(basis=basis(K))).code == "script"
 

@@ -36,7 +36,7 @@ PRODUCT = Call(ProductRequest(basis=np.eye(3)))
 CALLS: tuple[Call[Any], ...] = (
     Call(MomentsRequest(), summed=True),
     PRODUCT,
-    Call(RemainderRequest(last=True), to=("a",)),
+    Call(RemainderRequest(products=1), to=("a",)),
 )
 OUTCOMES: tuple[Replies | SiteLost, ...] = (
     {TOTAL: {"n": np.array([3.0]), "total": np.array([0.1, -0.2])}},
@@ -319,7 +319,7 @@ def test_a_replayed_total_is_its_caller_s_own() -> None:
             "in round 0 that has 'moments' and the run requests 'moments', with",
         ),
         (1, Call(ProductRequest(basis=np.eye(3) + 1e-16 * np.ones((3, 3)))), "in round 1 that has"),
-        (2, Call(RemainderRequest(last=True), to=("b",)), "in round 2 that has 'remainder'"),
+        (2, Call(RemainderRequest(products=1), to=("b",)), "in round 2 that has 'remainder'"),
     ],
     ids=["op", "summed", "arrays", "sites"],
 )

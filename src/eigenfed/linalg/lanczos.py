@@ -82,6 +82,11 @@ class BlockLanczos:
         return self._rows[: self._size].T
 
     @property
+    def blocks(self) -> int:
+        """Number of blocks of the basis."""
+        return len(self._starts)
+
+    @property
     def room(self) -> int:
         """Number of directions of the next block; 0 if the space is invariant under M or full."""
         return min(int(self._following.shape[1]), int(self._rows.shape[1]) - self._size)

@@ -8,6 +8,7 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.exact.krylov import Krylov
+from eigenfed.protocol.exact.lanczos_run import LanczosRun
 from eigenfed.protocol.exact.subspace import Subspace
 from federation import in_sites, mnist, mnist_like, run
 from oracles import pooled
@@ -185,6 +186,33 @@ def test_without_rounds_to_begin_again_nothing_is_claimed() -> None:
     _, _, sites = run(in_sites(X, 2), 7, Krylov(block=3), max_rounds=2)
     shapes = [entry.shapes["product"] for site in sites.values() for entry in site.egress[-2:]]
     assert shapes == [(60, 9)] * 4, "whole blocks from the start"
+
+
+def test_too_few_rounds_of_a_second_run_do_not_replace_better_components(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dense = sparse_groups()
+    tables = in_sites(sparse.csr_array(dense), 3)
+    free, _, _ = run(tables, 10, Krylov(block=4))
+    monkeypatch.setattr(LanczosRun, "next_bound", np.inf)
+    found, _, _ = run(tables, 10, Krylov(block=4), max_rounds=free.products + 6)
+    assert found.products == free.products + 6, "the run began again"
+    np.testing.assert_allclose(found.variances, free.variances, rtol=1e-9)
+    assert found.certificate is not None
+    assert not found.certificate.converged.any()
+    found, _, _ = run(tables, 10, Krylov(block=4), max_rounds=4 * free.products)
+    assert found.certificate is not None
+    assert found.certificate.converged.all()
+
+
+def test_a_rigorous_bound_is_about_the_directions_of_the_second_run() -> None:
+    sizes = np.r_[np.full(6, 3.0), np.linspace(1.0, 0.1, 11)]
+    turned = np.linalg.qr(np.random.default_rng(0).standard_normal((17, 17))).Q
+    tables = in_sites(np.vstack([turned * sizes, -turned * sizes]), 2)
+    for seed in range(60):
+        found, _, _ = run(tables, 5, Krylov(block=3), certify="rigorous", max_rounds=8, seed=seed)
+        assert found.certificate is not None
+        assert found.certificate.angle_bound == np.inf, "the fifth is tied with the sixth"
 
 
 def test_a_space_that_is_full_before_it_holds_the_components_begins_again() -> None:

@@ -139,16 +139,18 @@ def test_directions_that_are_nearly_known_tell_nothing_new() -> None:
 def test_bounds_are_given_once_a_run_and_outside_answered_directions_only() -> None:
     talking = begun(gate("a", ROWS), certify="rigorous")
     basis = np.linalg.qr(np.random.default_rng(2).standard_normal((D, 3))).Q
-    first = RemainderRequest(last=True, mean=MEAN, scale=ONES)
+    first = RemainderRequest(products=1, mean=MEAN, scale=ONES)
     assert talking.code(first) == "script"
     talking.reply(about(basis))
-    chosen = pack(RemainderRequest(last=True)) | {"known": np.eye(D)[:, :5]}
+    chosen = pack(RemainderRequest(products=1)) | {"known": np.eye(D)[:, :5]}
     assert talking.send("remainder", chosen).label == "malformed"
+    for count in (0, 2, -1):
+        assert talking.code(RemainderRequest(products=count)) == "invalid"
     outside = np.eye(D) - basis @ basis.T
     scatter = (ROWS - MEAN).T @ (ROWS - MEAN)
-    largest = talking.reply(RemainderRequest(last=True)).largest
+    largest = talking.reply(RemainderRequest(products=1)).largest
     assert largest == pytest.approx(np.linalg.eigvalsh(outside @ scatter @ outside)[-1])
-    assert talking.code(RemainderRequest(last=False)) == "script"
+    assert talking.code(RemainderRequest(products=1)) == "script"
     assert talking.code(ProductRequest(basis=basis)) == "script"
 
 

@@ -25,7 +25,6 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
-from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import SHORT_SIDE, Factor, UpperBound, bound_largest_outside
 from eigenfed.privacy.release import Leaves, Release, Reveals
@@ -37,7 +36,7 @@ from eigenfed.protocol.exact.moments import FramedRequest, prepare_rows
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.exact.rounding import bound_fixed_point, bound_rounding, bound_wire_error
 from eigenfed.protocol.method import Run
-from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
+from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
 
 _ASSUMED_RATIO = 0.99
@@ -66,19 +65,18 @@ class RemainderRequest(FramedRequest):
 
     Attributes
     ----------
-    last : bool
-        Use the directions of the last product only, instead of all products of the run.
+    products : int
+        Use the directions of so many products of the run, the last ones.
     """
 
-    last: bool
+    products: int
 
     op, reply = "remainder", RemainderReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a request before the first product."""
+        """Refuse a number of products that the run has not had."""
         super().check(terms, state)
-        if not state.blocks:
-            raise InputError("A remainder is requested after products.")
+        check_integer("products", self.products, 1, len(state.blocks))
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return the trace, and 1 for a probability."""
@@ -92,7 +90,7 @@ def remainder(
     """Return the largest eigenvalue of the site's scatter outside the directions revealed."""
     view, frame, state = prepare_rows(source, state)
     factor = _factor_scatter(view)
-    known = select_known(state, last=request.last)
+    known = select_known(state, request.products)
     return Answer(bound_remainder(factor, known, frame.trace, terms.study), state)
 
 
@@ -119,9 +117,9 @@ def bound_remainder(factor: Factor, known: Array, trace: float, study: Study) ->
     return RemainderReply(largest=largest, failure=failure)
 
 
-def select_known(state: State, *, last: bool) -> Array:
-    """Return the directions of the last product, or of all products of the run."""
-    return state.blocks[-1] if last else np.hstack(state.blocks)
+def select_known(state: State, products: int) -> Array:
+    """Return the directions of the last so many products."""
+    return np.hstack(state.blocks[-products:])
 
 
 OPS = (remainder,)
@@ -150,18 +148,18 @@ def bound_error(products: Products, directions: int) -> float:
     )
 
 
-def request_remainder(products: Products, *, last: bool, rounding: float) -> Protocol[UpperBound]:
-    """Request a bound on the eigenvalues of the covariance outside the directions revealed.
+def request_remainder(products: Products, count: int, *, rounding: float) -> Protocol[UpperBound]:
+    """Request a bound on the eigenvalues of the covariance outside directions revealed.
 
     Parameters
     ----------
     products : Products
-    last : bool
-        Whether these are the directions of the last product, or of all products.
+    count : int
+        These are the directions of so many products, the last ones.
     rounding : float
         Bound on the error of the covariance.
     """
-    request = products.outside(last=last, **products.first())
+    request = products.outside(products=count, **products.first())
     answer = yield from products.total(Call(request, angle=products.angle))
     # In fixed point a sum of zeros may come out as a few units of its error.
     failure = answer.failure if answer.failure > 2.0 * float(products.total.error(1.0)) else 0.0
@@ -240,7 +238,7 @@ def rayleigh_ritz(
         above, ceilings = UpperBound(-math.inf, 0.0), None
         known, norms = values, column_norms(residual)
         if k < len(basis):
-            outside = yield from request_remainder(products, last=True, rounding=rounding)
+            outside = yield from request_remainder(products, 1, rounding=rounding)
             next_value = float(values[k]) + rounding if len(values) > k else None
             coupling = float(np.linalg.norm(image - basis @ onto, 2)) + rounding
             above = UpperBound(bound_unwanted(next_value, outside.value, coupling), outside.failure)

@@ -15,7 +15,9 @@ with many components. But such a start holds no more than b directions of an eig
 repeated: the run is believed only if the bound of `eigenfed.linalg.krylov_bound` sets its
 components apart from all other directions, and otherwise begins again with a whole block. When most
 of the rounds are used and the others will not do, random directions make the block whole, so that
-they bring as much as they would have with whole blocks.
+they bring as much as they would have with whole blocks. Should too few rounds be left to begin
+again, the components that hold more variance are returned, without a claim if they are the first
+ones found.
 """
 
 import math
@@ -75,7 +77,9 @@ _SLOWEST = 0.99
 """Ratio of the angles of two rounds above which an angle does not decrease."""
 _LATE = 0.6
 """Fraction of the rounds after which narrow blocks become whole ones, unless they converge so soon
-that the rounds would also suffice to begin again."""
+that the rounds also suffice to begin again."""
+_LESS = 1e-9
+"""Relative loss of variance from which components of a second run are worse than those before."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -224,8 +228,11 @@ def lanczos(
         failure = 2.0 * FAILURE
         is_believed = block >= width or found.is_apart
         if not is_believed and products.rounds < study.max_rounds:
-            found = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
-            is_believed = True
+            again = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
+            # A rigorous certificate is about the last directions.
+            is_better = again.held >= (1.0 - _LESS) * found.held
+            is_believed = is_better or study.certify == "rigorous"
+            found = again if is_believed else found
     result = yield from finish_lanczos(products, found, study, failure)
     return result if is_believed else withdraw_claim(result)
 
@@ -276,17 +283,19 @@ def _iterate(
         rough = ritz.norms[:k][~required] > _RESOLVED * values[:k][~required]
         can_stop = has_next and is_known and not rough.any()
         is_final = can_stop and ritz.reaches(study.tol, required)
-        if is_final and patience and not found.is_apart:
+        left = study.max_rounds - products.rounds
+        # Waiting must not use up the rounds to begin again.
+        if is_final and patience and left != _USUAL_ROUNDS and not found.is_apart:
             is_final, patience = False, patience - 1
         if is_final or not space.room:
             break
-        if products.rounds >= study.max_rounds:
+        if left <= 0:
             if not is_known:
                 raise _make_count_error(study, values, products.variance)
             break
-        left = study.max_rounds - products.rounds - patience - _USUAL_ROUNDS
         is_late = products.rounds >= _LATE * study.max_rounds
-        is_late = is_late and left < _count_rounds(before, products.angle, study.tol)
+        needed = _count_rounds(before, products.angle, study.tol)
+        is_late = is_late and needed > left - _USUAL_ROUNDS
         space.extend(more if is_late else None)
         more = None if is_late else more
     return found
@@ -294,7 +303,9 @@ def _iterate(
 
 def _count_rounds(before: float | None, angle: float | None, tol: float) -> float:
     """Return in how many rounds an angle reaches the tolerance if it decreases as in the last."""
-    if before is None or angle is None or not 0.0 < tol < angle or not angle < _SLOWEST * before:
+    if angle is not None and angle <= tol:
+        return 0.0
+    if before is None or angle is None or tol <= 0.0 or not angle < _SLOWEST * before:
         return math.inf
     return math.log(angle / tol) / math.log(before / angle)
 

@@ -42,6 +42,12 @@ class LanczosRun:
     variance: float
 
     @property
+    def held(self) -> float:
+        """Variance that the components hold; minus infinity if there are too few of them."""
+        values, k = self.ritz.values, self.ritz.k
+        return float(values[:k].sum()) if len(values) >= k else -math.inf
+
+    @property
     def is_apart(self) -> bool:
         """Whether all other eigenvalues are below those of the components."""
         values, k = self.ritz.values, self.ritz.k
@@ -145,7 +151,7 @@ def _bound_unwanted(
     if free.value + ritz.rounding < ritz.values[k - 1]:
         return free
     if study.certify == "rigorous":
-        rest = yield from request_remainder(products, last=False, rounding=ritz.rounding)
+        rest = yield from request_remainder(products, space.blocks, rounding=ritz.rounding)
         asked = bound_unwanted(next_value, min(rest.value, max(left, 0.0)), coupling)
         return UpperBound(asked, rest.failure)
     if next_value is None or count <= k:

@@ -33,7 +33,7 @@ from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.products import ProductReply, Products
 from eigenfed.protocol.exact.rounding import bound_rounding
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
-from eigenfed.protocol.operations import Answer, Request, State, Terms, op
+from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
 
 _COVERED = 1e-6
@@ -127,18 +127,17 @@ class RowRemainderRequest(Request[RemainderReply]):
 
     Attributes
     ----------
-    last : bool
-        Use the vectors of the last product only, instead of all products of the run.
+    products : int
+        Use the vectors of so many products of the run, the last ones.
     """
 
-    last: bool
+    products: int
 
     op, reply = "row_remainder", RemainderReply
 
     def check(self, terms: Terms, state: State) -> None:
-        """Refuse a request before the first product."""
-        if not state.blocks:
-            raise InputError("A remainder is requested after products.")
+        """Refuse a number of products that the run has not had."""
+        check_integer("products", self.products, 1, len(state.blocks))
 
 
 @op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
@@ -149,7 +148,7 @@ def row_remainder(
     view, own, state = _prepare_columns(source, state, terms)
 
     factor = Factor(source.d, source.n, view.adjoint, view.multiply)
-    known = select_known(state, last=request.last)
+    known = select_known(state, request.products)
     return Answer(bound_remainder(factor, known, own.trace, terms.study), state)
 
 
