@@ -234,7 +234,7 @@ def lanczos(
             is_believed = is_better or study.certify == "rigorous"
             found = again if is_believed else found
     result = yield from finish_lanczos(products, found, study, failure)
-    return result if is_believed else withdraw_claim(result)
+    return result if is_believed and found.is_plausible else withdraw_claim(result)
 
 
 def _iterate(
@@ -282,7 +282,7 @@ def _iterate(
         # Of a component that need not converge it must be known that it lies within the bulk.
         rough = ritz.norms[:k][~required] > _RESOLVED * values[:k][~required]
         can_stop = has_next and is_known and not rough.any()
-        is_final = can_stop and ritz.reaches(study.tol, required)
+        is_final = can_stop and ritz.reaches(study.tol, required) and found.is_plausible
         left = study.max_rounds - products.rounds
         # Waiting must not use up the rounds to begin again.
         if is_final and patience and left != _USUAL_ROUNDS and not found.is_apart:

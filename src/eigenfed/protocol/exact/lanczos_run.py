@@ -55,6 +55,16 @@ class LanczosRun:
             return len(values) == k == len(self.space.basis)
         return bool(self.next_bound + self.ritz.rounding < values[k - 1])
 
+    @property
+    def is_plausible(self) -> bool:
+        """Whether the components can be taken for the first ones.
+
+        A single block spans an arbitrary subspace: of eigenvectors that are nearly tied it may
+        contain one combination and miss the others. After one product a bound must exclude that.
+        """
+        is_more = self.space.blocks > 1 or not self.space.room
+        return is_more or self.is_apart
+
     @cached_property
     def next_bound(self) -> float:
         """Bound on the next eigenvalue, except with the probability of `krylov_bound`."""
