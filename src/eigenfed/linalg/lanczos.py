@@ -87,6 +87,11 @@ class BlockLanczos:
         return len(self._starts)
 
     @property
+    def start_size(self) -> int:
+        """Number of directions of the first block."""
+        return self._starts[1] if len(self._starts) > 1 else self._size
+
+    @property
     def room(self) -> int:
         """Number of directions of the next block; 0 if the space is invariant under M or full."""
         return min(int(self._following.shape[1]), int(self._rows.shape[1]) - self._size)
@@ -140,9 +145,10 @@ class BlockLanczos:
         """
         values, vectors = np.linalg.eigh(self._inner)
         values, vectors = values[::-1], vectors[:, ::-1]
-        first = self._starts[1] if len(self._starts) > 1 else self._size
         coupled = self.residuals(vectors)
-        return RitzSpace(values, vectors[:first], coupled, start, error + self.negligible)
+        return RitzSpace(
+            values, vectors[: self.start_size], coupled, start, error + self.negligible
+        )
 
     def ritz_values(self, count: int) -> Array:
         """Compute the largest Ritz values: at most `count`, and at most all there are."""

@@ -59,11 +59,14 @@ class LanczosRun:
     def is_plausible(self) -> bool:
         """Whether the components can be taken for the first ones.
 
-        A single block spans an arbitrary subspace: of eigenvectors that are nearly tied it may
-        contain one combination and miss the others. After one product a bound must exclude that.
+        A single block spans an arbitrary subspace, and so does nearly any space that leaves out
+        fewer directions than a block has: of eigenvectors that are nearly tied it may contain one
+        combination and miss the others. A bound must then exclude that.
         """
-        is_more = self.space.blocks > 1 or not self.space.room
-        return is_more or self.is_apart
+        space = self.space
+        left = len(space.basis) - space.basis.shape[1]
+        is_spread = space.blocks > 1 and left >= space.start_size
+        return is_spread or not space.room or self.is_apart
 
     @cached_property
     def next_bound(self) -> float:
