@@ -22,7 +22,7 @@ def _dense(rng: np.random.Generator, dtype: type) -> Any:
 
 def _sparse(rng: np.random.Generator, dtype: type) -> Any:
     n, each = 60_000, 40
-    columns = rng.integers(0, 500, (n, each), dtype=np.int32)
+    columns = 12 * np.arange(each, dtype=np.int32) + rng.integers(0, 12, (n, each), dtype=np.int32)
     values: Any = rng.standard_normal((n, each)).astype(dtype)
     values[0, 0] = np.nan
     values[columns < _K] *= 9.0
@@ -43,9 +43,20 @@ def test_a_fit_needs_a_fifth_of_the_rows_memory_at_most(make: Any, dtype: type) 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_table_is_not_copied_to_split_it_into_sites(order: Any) -> None:
     rows = np.asarray(_dense(np.random.default_rng(0), np.float64), order=order)
+    rows[0, 0] = np.nan
     groups = np.random.default_rng(1).integers(0, 3, len(rows))
     extra = _measure(lambda pca: pca.fit(rows, groups=groups))
     assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
+
+
+@pytest.mark.parametrize("positions", [np.int32, np.int64])
+def test_sparse_rows_are_not_copied_to_split_them_into_adjacent_sites(positions: type) -> None:
+    rows = _sparse(np.random.default_rng(0), np.float64)
+    rows.indices, rows.indptr = rows.indices.astype(positions), rows.indptr.astype(positions)
+    own, d = rows.data.nbytes + rows.indices.nbytes, rows.shape[1]
+    groups = np.arange(rows.shape[0]) * 3 // rows.shape[0]
+    extra = _measure(lambda pca: pca.fit(rows, groups=groups))
+    assert extra <= own / 5 + 100 * 8 * d * _WIDTH
 
 
 def test_a_fit_does_not_hold_the_replies_of_all_sites() -> None:

@@ -24,6 +24,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import LazyTable, Source, split_entries, stored
+from eigenfed.data.sparse_rows import merge_duplicates
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
@@ -186,11 +187,8 @@ class Preparation:
 
     def apply_sparse(self, rows: Any) -> Any:
         """Return sparse rows after the steps, a csr_array of float64."""
-        found: Any = sparse.csr_array(rows, dtype=np.float64)
-        if not found.has_canonical_format:
-            # An entry that is stored in parts must be added up before its logarithm is taken.
-            found = found.copy()
-            found.sum_duplicates()
+        # The logarithm of an entry is not the sum of those of its parts.
+        found = merge_duplicates(sparse.csr_array(rows, dtype=np.float64))
         for step in self.active:
             values = found.data
             match step:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.data.source import LazyTable
+from eigenfed.data.sparse_rows import view_rows
 
 _SMALL_BYTES = 4 << 20
 """Scattered rows of at most this size are copied."""
@@ -48,7 +49,7 @@ class ScatteredRows(LazyTable):
 
 
 def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
-    """Return the rows of one site, without a copy of those of a large dense table.
+    """Return the rows of one site, without a copy of large dense rows or of adjacent sparse ones.
 
     Parameters
     ----------
@@ -60,7 +61,11 @@ def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
     >>> pick_rows(np.eye(3), np.array([0, 2])).shape
     (2, 3)
     """
-    if isinstance(rows, slice) or sparse.issparse(table):
-        return table[rows]
+    if isinstance(rows, slice):
+        is_viewed = sparse.issparse(table) and rows.step in (None, 1)
+        return view_rows(table, rows) if is_viewed else table[rows]
+    if sparse.issparse(table):
+        picked: Any = table
+        return picked[rows]
     scattered = ScatteredRows(table, rows)
     return scattered if scattered.nbytes > _SMALL_BYTES else table[rows]

@@ -17,6 +17,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import GenotypeCounts, Genotypes
+from eigenfed.data.sparse_rows import merge_duplicates, view_columns
 from eigenfed.errors import DataError, EigenfedError, InputError
 from eigenfed.linalg.checks import as_real_array, check_weights
 
@@ -230,7 +231,10 @@ class Source:
         weights: npt.ArrayLike | None = None,
         names: Sequence[str] | None = None,
     ) -> "Source":
-        """Check a table and wrap it, without a copy if it is float32 or float64."""
+        """Check a table and wrap it, without a copy if it is float32 or float64.
+
+        Sparse rows are also copied if an entry is stored in parts, or entries are not in order.
+        """
         is_sparse: bool = sparse.issparse(X)
         table: Any = sparse.csr_array(X) if is_sparse else as_real_array("X", X)
         if table.dtype.kind not in "biuf":
@@ -241,6 +245,7 @@ class Source:
             raise InputError(f"X has shape {table.shape} and must be rows x features. Reshape it.")
         if table.dtype not in (np.float64, np.float32):
             table = table.astype(np.float64)
+        table = merge_duplicates(table) if is_sparse else table
         if any(np.isinf(part).any() for part in split_entries(stored(table))):
             raise InputError("X holds infinity and must be finite or NaN. Drop those entries.")
         if names is not None and len(names) != table.shape[1]:
@@ -273,8 +278,8 @@ class Source:
 
     @cached_property
     def transposed(self) -> Any:
-        """Sparse rows as columns, on the same memory: scipy checks them whenever it makes this."""
-        return self.X.T
+        """Sparse rows as columns, on the same memory."""
+        return view_columns(self.X)
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""

@@ -42,7 +42,7 @@ class FederatedEstimator(ResultTable, Projection, SiteFit, BaseEstimator):
         y : ignored
         groups : array-like of shape (n_samples,), optional
             Site of each row; None puts all rows into one. A large dense table is not copied to
-            split it. A sparse table is.
+            split it. A sparse table is, unless the rows of each site are adjacent.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns

@@ -9,10 +9,12 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils import check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.data.source import stored
+from eigenfed.data.sparse_rows import merge_duplicates
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
 from eigenfed.estimators.frames import (
     find_non_numeric,
@@ -89,6 +91,8 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
             dtype=[np.float64, np.float32],
             ensure_all_finite=not is_plain and _finite_rule(estimator),
         )
+    if sparse.issparse(checked):
+        checked = merge_duplicates(checked)
     if not is_plain and not is_bounded(stored(checked)):
         raise make_range_error()
     return checked

@@ -144,7 +144,9 @@ def is_bounded(values: Any) -> bool:
     """Return whether all entries but NaN can be squared and summed in float64."""
     if values.dtype == np.float32 or has_finite_squares(values):
         return True  # the largest float32 is far below the limit
-    return not bool((np.abs(values) > _LARGEST).any())
+    # Both ignore NaN, and neither makes a table of its own.
+    least, most = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)
+    return not (least < -_LARGEST or most > _LARGEST)
 
 
 def make_range_error() -> InputError:

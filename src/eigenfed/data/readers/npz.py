@@ -13,6 +13,7 @@ from scipy import sparse
 
 from eigenfed.data.readers.npy import check_table, count_block_rows, read_array, read_header
 from eigenfed.data.source import Block, guard_blocks, read_csr_rows
+from eigenfed.data.sparse_rows import merge_duplicates
 from eigenfed.errors import DataError
 from eigenfed.linalg.checks import MOST_FEATURES
 
@@ -130,7 +131,7 @@ def _read_whole(path: Path, archive: zipfile.ZipFile, layout: str) -> Iterator[B
     table = make_table(parts, shape=shape)
     if layout in ("csc", "bsr"):
         table.check_format()
-    yield Block(sparse.csr_array(table))
+    yield Block(merge_duplicates(sparse.csr_array(table)))
 
 
 def _read_shape(path: Path, archive: zipfile.ZipFile) -> tuple[int, int]:
