@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 
+from eigenfed import FederatedPCA
 from eigenfed.errors import InputError
 from eigenfed.estimators.inputs import align_columns, check_names
 
@@ -106,3 +107,38 @@ def test_names_that_are_no_strings_are_listed_as_text() -> None:
     message = f"X has the unknown columns '(7, 1)', 'c'. {REMEDY.format(1)}"
     with pytest.raises(InputError, match=exactly(message)):
         check_names("X", ["a", (7, 1), "c"], ["a"])
+
+
+@pytest.mark.parametrize(
+    "types",
+    [
+        dict.fromkeys("abcd", "Int64"),
+        dict.fromkeys("abcd", "Float64"),
+        dict.fromkeys("abcd", "float64[pyarrow]"),
+        {"a": "Int64", "b": "Float64", "c": "float32", "d": "int16"},
+        dict.fromkeys("abcd", object),
+    ],
+    ids=str,
+)
+def test_columns_of_all_numeric_types_of_pandas_make_sites(types: Any) -> None:
+    rows = np.round(10.0 * np.random.default_rng(0).standard_normal((50, 4)))
+    plain = pd.DataFrame(rows, columns=list("abcd"))
+    plain.loc[3, "b"] = np.nan
+    plain["flag"] = rows[:, 0] > 0
+    typed = plain.astype({**types, "flag": "boolean"})
+    found = FederatedPCA(2).fit_sites({"u": typed[:20], "v": typed[20:]})
+    wanted = FederatedPCA(2).fit(plain.astype(float))
+    np.testing.assert_allclose(found.components_, wanted.components_, atol=1e-12)
+    assert found.feature_names_in_.tolist() == plain.columns.tolist()
+
+
+def test_a_lazy_frame_is_refused_where_it_comes_in() -> None:
+    lazy = pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0]}).lazy()
+    pca = FederatedPCA(1)
+    message = "X is a LazyFrame and must hold rows. Pass X.collect()."
+    with pytest.raises(InputError, match=exactly(message)):
+        pca.fit(lazy)
+    with pytest.raises(InputError, match=exactly(f"Site 'a': {message}")):
+        pca.fit_sites({"a": lazy})
+    with pytest.raises(InputError, match=exactly(message)):
+        pca.fit(lazy.collect()).transform(lazy)

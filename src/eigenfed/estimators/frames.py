@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.data.column_names import quote_names
 from eigenfed.data.source import Source
@@ -23,6 +24,12 @@ def refuse_annotated(X: Any) -> None:
             f"X is {_SHOWN_OBJECT} and must be a table. Pass adata.X or adata.to_df(), or pass it "
             "to fit_sites."
         )
+
+
+def refuse_lazy(X: Any) -> None:
+    """Refuse a polars LazyFrame, which holds a query and no rows."""
+    if type(X).__name__ == "LazyFrame":
+        raise InputError("X is a LazyFrame and must hold rows. Pass X.collect().")
 
 
 def read_annotated(adata: Any) -> Source:
@@ -69,21 +76,50 @@ def find_non_numeric(frame: Any) -> list[str]:
     """
     if not hasattr(frame, "columns"):
         return []
-    return [str(name) for name in frame.columns if not _is_numeric(frame[name])]
+    return [str(name) for name in frame.columns if _read_numbers(frame[name]) is None]
 
 
-def _is_numeric(column: Any) -> bool:
+def frame_to_rows(frame: Any) -> npt.NDArray[Any]:
+    """Return the rows of a data frame, with NaN for what its library marks as missing.
+
+    Raises
+    ------
+    InputError
+        If a column does not hold numbers.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame_to_rows(pd.DataFrame({"a": pd.array([1, None], dtype="Int64"), "b": [True, False]}))
+    array([[ 1.,  1.],
+           [nan,  0.]])
+    """
+    rows: npt.NDArray[Any] = frame.to_numpy()
+    if rows.dtype.kind in "biuf":
+        return rows
+    # pandas returns objects where columns have nullable types, or flags among numbers.
+    columns = [_read_numbers(frame[name]) for name in frame.columns]
+    found = [values for values in columns if values is not None]
+    if len(found) < len(columns):
+        raise non_numeric_columns_error(find_non_numeric(frame))
+    return np.column_stack(found)
+
+
+def _read_numbers(column: Any) -> npt.NDArray[Any] | None:
+    """Return the numbers of a column, or None if it does not hold numbers."""
     values = np.asarray(column)
     if values.dtype.kind in "biuf":
-        return True
-    if values.dtype.kind != "O":
-        return False
-    try:
-        values.astype(np.float64)
-    except (TypeError, ValueError):
-        return False
+        return values
     # pandas writes dates as objects of a class of its own, which numpy turns into integers.
-    return not any(hasattr(value, "isoformat") for value in values[:1])
+    if values.dtype.kind != "O" or any(hasattr(value, "isoformat") for value in values[:1]):
+        return None
+    try:
+        if hasattr(column, "iloc"):
+            numbers: npt.NDArray[Any] = column.to_numpy(dtype=np.float64, na_value=np.nan)
+            return numbers
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        return None
 
 
 def non_numeric_columns_error(columns: list[str]) -> InputError:

@@ -24,11 +24,11 @@ from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, DataError, InputError, Pass
 from eigenfed.estimators.frames import (
-    find_non_numeric,
+    frame_to_rows,
     is_annotated,
-    non_numeric_columns_error,
     read_annotated,
     refuse_dates,
+    refuse_lazy,
 )
 from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.threads import one_blas_thread
@@ -245,9 +245,10 @@ def _load_table(name: str, table: Any) -> Any:
     """Return a site's table; for a path its source, or the file if its columns have names."""
     if isinstance(table, FileTable):
         return table.source
-    if not isinstance(table, str | os.PathLike) and not is_annotated(table):
-        return table
     try:
+        refuse_lazy(table)
+        if not isinstance(table, str | os.PathLike) and not is_annotated(table):
+            return table
         if is_annotated(table):
             return read_annotated(table)
         columns = column_names(table)
@@ -265,11 +266,7 @@ def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -
             return _add_weights(_align_source(table, names), weights)
         values = align_columns(table, names)
         refuse_dates(values)
-        rows = values.to_numpy() if hasattr(values, "to_numpy") else values
-        is_text = hasattr(values, "columns") and rows.dtype.kind not in "biuf"
-        text = find_non_numeric(values) if is_text else []
-        if text:
-            raise non_numeric_columns_error(text)
+        rows = frame_to_rows(values) if hasattr(values, "columns") else values
         return Source.of(rows, weights=weights, names=names)
     except (InputError, DataError) as error:
         raise _name_site(name, error) from None
