@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 
-from eigenfed import FederatedPCA
+from eigenfed import FederatedPCA, StreamingPCA
 from eigenfed.errors import InputError
 from eigenfed.estimators.inputs import align_columns, check_names
 
@@ -132,13 +132,27 @@ def test_columns_of_all_numeric_types_of_pandas_make_sites(types: Any) -> None:
     assert found.feature_names_in_.tolist() == plain.columns.tolist()
 
 
-def test_a_lazy_frame_is_refused_where_it_comes_in() -> None:
-    lazy = pl.DataFrame({"a": [1.0, 2.0], "b": [3.0, 5.0]}).lazy()
-    pca = FederatedPCA(1)
-    message = "X is a LazyFrame and must hold rows. Pass X.collect()."
+@pytest.mark.parametrize(
+    ("convert", "message"),
+    [
+        (pl.DataFrame.lazy, "X is a LazyFrame and must hold rows. Pass X.collect()."),
+        (
+            pl.DataFrame.to_arrow,
+            "X has columns and type Table, and must be a DataFrame of pandas or polars, or an "
+            "array. Convert it first.",
+        ),
+    ],
+)
+def test_other_frames_are_refused_where_they_come_in(convert: Any, message: str) -> None:
+    rows = pl.DataFrame({"a": [1.0, 2.0, 4.0], "b": [3.0, 5.0, 4.0]})
+    pca, other = FederatedPCA(1), convert(rows)
     with pytest.raises(InputError, match=exactly(message)):
-        pca.fit(lazy)
+        pca.fit(other)
     with pytest.raises(InputError, match=exactly(f"Site 'a': {message}")):
-        pca.fit_sites({"a": lazy})
+        pca.fit_sites({"a": other})
+    pca.fit(rows)
     with pytest.raises(InputError, match=exactly(message)):
-        pca.fit(lazy.collect()).transform(lazy)
+        pca.transform(other)
+    stream = StreamingPCA(1).partial_fit(rows)
+    with pytest.raises(InputError, match=exactly(message)):
+        stream.partial_fit(other)

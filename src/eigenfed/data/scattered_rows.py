@@ -61,11 +61,10 @@ def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
     >>> pick_rows(np.eye(3), np.array([0, 2])).shape
     (2, 3)
     """
-    if isinstance(rows, slice):
-        is_viewed = sparse.issparse(table) and rows.step in (None, 1)
-        return view_rows(table, rows) if is_viewed else table[rows]
-    if sparse.issparse(table):
-        picked: Any = table
-        return picked[rows]
+    is_sparse: bool = sparse.issparse(table)
+    if is_sparse and isinstance(rows, slice) and rows.step in (None, 1):
+        return view_rows(table, rows)
+    if is_sparse or isinstance(rows, slice):
+        return table[rows]
     scattered = ScatteredRows(table, rows)
     return scattered if scattered.nbytes > _SMALL_BYTES else table[rows]

@@ -26,10 +26,17 @@ def refuse_annotated(X: Any) -> None:
         )
 
 
-def refuse_lazy(X: Any) -> None:
-    """Refuse a polars LazyFrame, which holds a query and no rows."""
+def refuse_other_frames(X: Any) -> None:
+    """Refuse tables of other libraries, whose columns may be arrays, and queries without rows."""
+    if hasattr(X, "to_numpy"):
+        return
     if type(X).__name__ == "LazyFrame":
         raise InputError("X is a LazyFrame and must hold rows. Pass X.collect().")
+    if hasattr(X, "columns"):
+        raise InputError(
+            f"X has columns and type {type(X).__name__}, and must be a DataFrame of pandas or "
+            "polars, or an array. Convert it first."
+        )
 
 
 def read_annotated(adata: Any) -> Source:
@@ -98,10 +105,10 @@ def frame_to_rows(frame: Any) -> npt.NDArray[Any]:
     if rows.dtype.kind in "biuf":
         return rows
     # pandas returns objects where columns have nullable types, or flags among numbers.
-    columns = [_read_numbers(frame[name]) for name in frame.columns]
-    found = [values for values in columns if values is not None]
+    columns = {str(name): _read_numbers(frame[name]) for name in frame.columns}
+    found = [values for values in columns.values() if values is not None]
     if len(found) < len(columns):
-        raise non_numeric_columns_error(find_non_numeric(frame))
+        raise non_numeric_columns_error([name for name in columns if columns[name] is None])
     return np.column_stack(found)
 
 

@@ -28,7 +28,7 @@ from eigenfed.estimators.frames import (
     is_annotated,
     read_annotated,
     refuse_dates,
-    refuse_lazy,
+    refuse_other_frames,
 )
 from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.threads import one_blas_thread
@@ -246,7 +246,7 @@ def _load_table(name: str, table: Any) -> Any:
     if isinstance(table, FileTable):
         return table.source
     try:
-        refuse_lazy(table)
+        refuse_other_frames(table)
         if not isinstance(table, str | os.PathLike) and not is_annotated(table):
             return table
         if is_annotated(table):

@@ -21,7 +21,7 @@ from eigenfed.estimators.frames import (
     non_numeric_columns_error,
     refuse_annotated,
     refuse_dates,
-    refuse_lazy,
+    refuse_other_frames,
 )
 from eigenfed.estimators.inputs import align_columns
 from eigenfed.linalg.checks import (
@@ -79,7 +79,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     names = None if reset else getattr(estimator, "feature_names_in_", None)
     check_unmasked("X", X)
     refuse_annotated(X)
-    refuse_lazy(X)
+    refuse_other_frames(X)
     refuse_dates(X)
     # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
     is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
