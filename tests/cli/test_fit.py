@@ -202,8 +202,8 @@ def test_methods_are_listed_with_their_options() -> None:
 @pytest.mark.parametrize(
     ("count", "flags", "message"),
     [
-        (2, ("--epsilon", "1", "--delta", "1e-6"), "needs 3 sites at least and there are 2"),
-        (2, ("--secure",), "--secure needs 3 sites at least and there are 2"),
+        (2, ("--epsilon", "1", "--delta", "1e-6"), "needs 3 sites at least and has 2"),
+        (2, ("--secure",), "--secure needs 3 sites at least and has 2"),
         (3, ("--secure", "--method", "merge"), "--method merge needs replies of single sites"),
         (3, ("--epsilon", "1", "--delta", "1e-6", "--dropouts", "1"), "--dropouts 1 must be at"),
         (3, ("--epsilon", "1", "--delta", "1e-6", "--colluders", "2"), "--colluders 2 must be at"),

@@ -46,8 +46,8 @@ def test_every_step_has_a_name_and_a_summary() -> None:
 @pytest.mark.parametrize(
     ("prepare", "match"),
     [
-        ("log1p", r"prepare is a str and must be a list of steps\. Pass a list, such as"),
-        (Log1p(), "prepare is a Log1p and must be a list"),
+        ("log1p", r"prepare has type str and must be a list of steps\. Pass a list, such as"),
+        (Log1p(), "prepare has type Log1p and must be a list"),
         ([3], "prepare holds a value of type int"),
         (["scale"], r"prepare='scale' must be the name of a step.*'normalize', 'log1p', 'select'"),
         (["select 9"], r"and its options after colons\. .* For example, 'select:2000'"),

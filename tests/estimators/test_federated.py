@@ -293,7 +293,7 @@ def test_the_seed_repeats_the_run() -> None:
         ({"max_rounds": 0}, "max_rounds=0 must be an integer of at least 1"),
         ({"certify": 1}, "certify=1 must be"),
         ({"secure": 1}, "secure=1 must be True or False"),
-        ({"privacy": 1.0}, "privacy is a float and must be None, a Privacy"),
+        ({"privacy": 1.0}, "privacy has type float and must be None, a Privacy"),
     ],
 )
 def test_bad_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:

@@ -197,7 +197,7 @@ def test_steps_are_parameters_as_others_are() -> None:
         ({"prepare": ["standardize"], "center": False}, "combined with center=False: 'standardize"),
         ({"prepare": ["log1p"], "split": "features"}, "combined with split='features': a row is"),
         ({"prepare": ["select:2"]}, "n_components=3 must be at most 2"),
-        ({"prepare": "log1p"}, "prepare is a str and must be a list"),
+        ({"prepare": "log1p"}, "prepare has type str and must be a list"),
     ],
 )
 def test_what_cannot_be_combined_is_refused(settings: dict[str, Any], match: str) -> None:

@@ -257,7 +257,7 @@ def test_a_path_that_cannot_be_written_is_refused(transport: str, tmp_path: Path
     pca = FederatedPCA(1, transcript=tmp_path / "no" / "file", transport=transport)
     with pytest.raises(InputError, match=r"^transcript='.*' cannot be written: No such file"):
         pca.fit_sites({"a": X})
-    with pytest.raises(InputError, match=r"^transcript is a int and must be a path or None"):
+    with pytest.raises(InputError, match=r"^transcript has type int and must be a path or None"):
         FederatedPCA(1, transcript=3).fit_sites(SITES)  # type: ignore[arg-type]
 
 

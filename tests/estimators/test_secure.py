@@ -52,8 +52,8 @@ def test_a_sites_own_policy_still_counts() -> None:
 @pytest.mark.parametrize(
     ("parameters", "sites", "message"),
     [
-        ({}, 2, "secure=True needs 3 sites at least and there are 2"),
-        ({}, 1, "secure=True needs 3 sites at least and there are 1"),
+        ({}, 2, "secure=True needs 3 sites at least and has 2"),
+        ({}, 1, "secure=True needs 3 sites at least and has 1"),
         ({"split": "features"}, 3, "secure=True cannot be combined with split='features'"),
         ({"method": "merge"}, 3, "method='merge' needs replies of single sites"),
         ({"method": Merge()}, 3, "needs replies of single sites"),

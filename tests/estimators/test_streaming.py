@@ -384,7 +384,7 @@ def test_merge_leaves_the_other_alone() -> None:
         (StreamingPCA().fit(rows(d=5)), "other has 5 features and must have 12"),
         (Summary.empty(5, 2), "other has 5 features and must have 12"),
         (StreamingPCA(center=False).fit(rows()), "other has center=False and must have center=Tr"),
-        ("text", "other is a str and must be a StreamingPCA or a Summary"),
+        ("text", "other has type str and must be a StreamingPCA or a Summary"),
     ],
 )
 def test_merge_of_what_does_not_fit_is_refused(other: StreamingPCA, message: str) -> None:

@@ -324,3 +324,19 @@ def test_aligned_rows_need_no_names_and_are_checked_as_others() -> None:
         pca.transform_aligned(np.full((1, 3), np.inf))
     with pytest.raises(InputError, match=r"too large|beyond|above"):
         pca.transform_aligned(np.full((1, 3), 1e200))
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([MARK, 1.0], DIMENSIONS),
+        ([[MARK, np.nan]], "X holds NaN or infinity and must be finite. Drop those rows."),
+        ([[TEXT, "b"]], WORDS),
+        ([[MARK, 1.0, 2.0]], "X has 3 columns and must have 2, one for each component"),
+    ],
+)
+def test_scores_that_are_refused_are_never_quoted(scores: Any, message: str) -> None:
+    pca = FederatedPCA(2).fit(np.random.default_rng(0).standard_normal((20, 4)))
+    with pytest.raises(InputError, match=re.escape(message)) as caught:
+        pca.inverse_transform(scores)
+    assert "987654" not in str(caught.value)

@@ -614,6 +614,9 @@ def test_bytes_of_anything_else_are_refused() -> None:
         Summary.from_bytes(b"not a summary")
     with pytest.raises(DataError, match="truncated"):
         Summary.from_bytes(Summary.empty(3, 2).to_bytes()[:-1])
+    missing: Any = None
+    with pytest.raises(DataError, match=r"data has type NoneType\. Pass the output of to_bytes"):
+        Summary.from_bytes(missing)
 
 
 def test_summaries_are_merged_by_name_where_both_have_names() -> None:

@@ -184,7 +184,7 @@ def as_steps(prepare: Any) -> tuple[PrepareStep, ...]:
         return ()
     if isinstance(prepare, str | PrepareStep) or not isinstance(prepare, Sequence):
         raise InputError(
-            f"prepare is a {type(prepare).__name__} and must be a list of steps",
+            f"prepare has type {type(prepare).__name__} and must be a list of steps",
             remedy=("Pass a list", Aside(", such as [NormalizeCounts(), 'log1p']"), "."),
         )
     steps = tuple(map(_as_step, prepare))

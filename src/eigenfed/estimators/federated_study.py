@@ -277,7 +277,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
     check_count("max_rounds", parameters["max_rounds"], "Allow one round or more.")
     if not isinstance(transcript, str | os.PathLike | None):
         raise InputError(
-            f"transcript is a {type(transcript).__name__} and must be a path or None. "
+            f"transcript has type {type(transcript).__name__} and must be a path or None. "
             "Pass one of them."
         )
     _check_center(parameters)

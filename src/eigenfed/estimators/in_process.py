@@ -41,7 +41,7 @@ def check_secure(n_sites: int, split: str, method: Method | str) -> None:
     if n_sites < LEAST_SITES:
         raise PrivacyError(
             Argument("secure", True),
-            f" needs {LEAST_SITES} sites at least and there are {n_sites}: of two, each could "
+            f" needs {LEAST_SITES} sites at least and has {n_sites}: of two, each could "
             "subtract its own part from the sum",
             remedy=("Bring more sites", Aside(", or name them in groups"), "."),
         )
@@ -84,7 +84,7 @@ def check_private(
     """Refuse what noise cannot make private."""
     if not isinstance(privacy, Privacy | Published):
         raise InputError(
-            f"privacy is a {type(privacy).__name__} and must be None, a Privacy or a value of "
+            f"privacy has type {type(privacy).__name__} and must be None, a Privacy or a value of "
             "eigenfed.protocol.published. Pass, for example, Privacy(epsilon=1.0, delta=1e-6)."
         )
     if split == "features":
@@ -128,7 +128,7 @@ def _check_terms(privacy: Privacy, n_sites: int, method: Method | str, secure: b
         raise PrivacyError(
             "privacy with ",
             Argument("trust", "secure_sum"),
-            f" needs {LEAST_SITES} sites at least and there are {n_sites}",
+            f" needs {LEAST_SITES} sites at least and has {n_sites}",
             remedy=(
                 "Bring more sites, or ",
                 Pass("trust", "central"),

@@ -245,6 +245,8 @@ def _load_table(name: str, table: Any) -> Any:
     """Return a site's table; for a path its source, or the file if its columns have names."""
     if isinstance(table, FileTable):
         return table.source
+    if isinstance(table, NamedFile):
+        return table
     try:
         refuse_other_frames(table)
         if not isinstance(table, str | os.PathLike) and not is_annotated(table):

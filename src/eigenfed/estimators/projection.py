@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import Tags, check_array
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from eigenfed.errors import InputError
 from eigenfed.estimators.projector import Projector
-from eigenfed.estimators.validation import validate_rows
+from eigenfed.estimators.validation import validate_rows, validate_scores
 
 
 class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Projector):
@@ -59,7 +58,7 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Projector):
                 "scale, clip or leave out. Compute X @ pca.components_ + pca.mean_ for prepared "
                 "rows."
             )
-        scores: npt.NDArray[Any] = check_array(X, dtype=[np.float64, np.float32], input_name="X")
+        scores = validate_scores(X)
         components, mean, scale = self._projection()
         if scores.shape[1] != len(components):
             raise InputError(

@@ -244,7 +244,7 @@ class StreamingPCA(GaussianModel, BaseEstimator):
         """
         if not isinstance(other, StreamingPCA | Summary):
             raise InputError(
-                f"other is a {type(other).__name__} and must be a StreamingPCA or a Summary. "
+                f"other has type {type(other).__name__} and must be a StreamingPCA or a Summary. "
                 "Pass one of them."
             )
         if isinstance(other, StreamingPCA):

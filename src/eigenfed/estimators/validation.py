@@ -9,8 +9,9 @@ from numbers import Real
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy import sparse
-from sklearn.utils import check_random_state, get_tags
+from sklearn.utils import check_array, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.data.source import stored
@@ -98,6 +99,17 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     if not is_plain and not is_bounded(stored(checked)):
         raise make_range_error()
     return checked
+
+
+def validate_scores(X: Any) -> npt.NDArray[Any]:
+    """Check scores, (n, k), and return them as a finite float array."""
+    with _explaining(X):
+        scores: npt.NDArray[Any] = check_array(
+            X, dtype=[np.float64, np.float32], ensure_all_finite=False
+        )
+    if not np.isfinite(scores).all():
+        raise InputError("X holds NaN or infinity and must be finite. Drop those rows.")
+    return scores
 
 
 @contextmanager
@@ -220,7 +232,7 @@ def make_stream(params: dict[str, Any], d: int) -> Stream | PrivateStream:
         return Stream(d, settings)
     if not isinstance(privacy, Privacy):
         raise InputError(
-            f"privacy is a {type(privacy).__name__} and must be None or a Privacy. "
+            f"privacy has type {type(privacy).__name__} and must be None or a Privacy. "
             "Pass, for example, Privacy(epsilon=1.0, delta=1e-6)."
         )
     if settings.energy is not None or settings.forgetting != 1.0:

@@ -41,6 +41,8 @@ def read_fields(data: bytes) -> dict[str, Any]:
         If the bytes are not a summary, are truncated, corrupt, of another version, or hold
         invalid numbers.
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise DataError(f"data has type {type(data).__name__}. Pass the output of to_bytes().")
     container = Container.from_bytes(data, kind=_KIND, version=_VERSION, oldest=_WITHOUT_NAMES)
     fields: dict[str, Any] = {**container.scalars, **container.arrays}
     if container.version == _WITHOUT_NAMES:

@@ -42,8 +42,8 @@ def write_report(pca: FederatedPCA, path: str | os.PathLike[str], *, force: bool
     """
     if not isinstance(pca, FederatedPCA):
         raise InputError(
-            f"pca is a {type(pca).__name__} and must be a FederatedPCA. Fit one; for a truncated "
-            "SVD, with center=False."
+            f"pca has type {type(pca).__name__} and must be a FederatedPCA. Fit one; for a "
+            "truncated SVD, with center=False."
         )
     if not hasattr(pca, "components_"):
         raise InputError("pca is not fitted. Call fit or fit_sites first.")

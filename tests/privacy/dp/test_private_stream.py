@@ -206,7 +206,7 @@ def test_a_delta_of_one_over_n_is_refused() -> None:
         ({"forgetting": 0.9}, "forgetting=1.0"),
         ({"memory": "gram"}, "memory='gram'"),
         ({"oversample": 3}, "oversample"),
-        ({"privacy": 1.0}, "privacy is a float"),
+        ({"privacy": 1.0}, "privacy has type float"),
         ({"privacy": Privacy(1.0, 1e-5, colluders=1)}, "colluders=1"),
         ({"privacy": Privacy(1.0, 1e-5, dropouts=1)}, "dropouts=1"),
     ],

@@ -148,8 +148,8 @@ def test_a_sum_that_its_bounds_rule_out_is_refused() -> None:
         (-1, "'x' must be finite and at least 0"),
         (np.array([1.0, np.inf]), "'x' must be finite and at least 0"),
         (2**61, "times 3 sites must stay below 2"),
-        (True, "'x' is a bool"),
-        ("1", "'x' is a str"),
+        (True, "'x' has type bool"),
+        ("1", "'x' has type str"),
     ],
 )
 def test_bounds_that_bound_nothing_are_refused(bound: Any, message: str) -> None:

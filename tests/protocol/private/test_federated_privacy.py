@@ -204,7 +204,7 @@ def test_scaling_is_done_after_the_noise_where_it_stands_out() -> None:
     [
         ({"privacy": Privacy(1.0, 1e-2)}, "must be below 1/n"),
         ({"privacy": Privacy(1.0, 1e-5, trust="local"), "secure": True}, "trust='secure_sum'"),
-        ({"privacy": 1.0}, "privacy is a float"),
+        ({"privacy": 1.0}, "privacy has type float"),
         ({"privacy": DPdisPCA(1.0, 1e-5), "secure": True}, "method of its own"),
         ({"privacy": DPdisPCA(1.0, 1e-5), "scale": True}, "scale=True"),
     ],

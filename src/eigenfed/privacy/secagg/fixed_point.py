@@ -31,7 +31,7 @@ _LARGEST_FACTOR = 1000
 def check_bound(name: str, bound: Bound, parties: int) -> None:
     """Raise InputError unless a bound is finite, at least 0 and, for integers, not too large."""
     if isinstance(bound, bool) or not isinstance(bound, int | float | np.ndarray):
-        raise InputError(f"The bound of {name!r} is a {type(bound).__name__}. Pass a number.")
+        raise InputError(f"The bound of {name!r} has type {type(bound).__name__}. Pass a number.")
     values = np.asarray(bound, dtype=np.float64)
     if not (np.isfinite(values) & (values >= 0)).all():
         raise InputError(
