@@ -178,3 +178,13 @@ def test_further_directions_may_join_a_block(count: int) -> None:
     left = spectrum * components - values[:, None] * components
     norms = np.linalg.norm(space.residuals(vectors), axis=0)
     np.testing.assert_allclose(np.linalg.norm(left, axis=1), norms, atol=1e-13)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-304, 1e300])
+def test_the_basis_of_tiny_and_huge_products_is_orthonormal_too(scale: float) -> None:
+    matrix = symmetric(3, np.logspace(0.0, -31.0, 25))
+    plain, scaled = grown(matrix, 5, 5), grown(matrix * scale, 5, 5)
+    assert defect(scaled.basis) < 1e-13
+    np.testing.assert_allclose(scaled.ritz_values(9) / scale, plain.ritz_values(9), atol=1e-14)
+    np.testing.assert_allclose(scaled.trace / scale, plain.trace, rtol=1e-12)
+    np.testing.assert_allclose(scaled.coupling / scale, plain.coupling, atol=1e-14)

@@ -22,7 +22,7 @@ _NEGLIGIBLE = 1e-14
 """Directions of a product below this, relative to the largest entry of T, are rounding."""
 _WELL_APART = 1e-4
 _NEARLY_DEPENDENT = 1e-3
-_LEAST_PLAIN, _LARGEST_PLAIN = 1e-100, 1e100
+_LEAST_PLAIN, _LARGEST_PLAIN, _MOST_EXPONENT = 1e-100, 1e100, 1000
 _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _CACHED_ENTRIES = 1 << 17
 """Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
@@ -73,6 +73,7 @@ class BlockLanczos:
         self.coefficients = np.zeros((0, 0))
         self.negligible = 0.0
         self._inner = np.zeros((0, 0))
+        self._unit = 1.0
         self._following = np.zeros((len(start), 0))
         self._size = int(start.shape[1])
 
@@ -103,6 +104,10 @@ class BlockLanczos:
 
     def _take(self, image: Array) -> None:
         basis, m, width = self.basis, self._size, image.shape[1]
+        if not self._inner.size:
+            self._unit = _choose_unit(image)
+        if self._unit != 1.0:
+            image *= self._unit
         # In exact arithmetic M maps a block into the span of itself and its two neighbours, so
         # projecting out the last two blocks removes all but rounding. One pass over the whole
         # basis is then the second Gram-Schmidt pass, which makes it orthogonal ("twice is enough").
@@ -112,12 +117,14 @@ class BlockLanczos:
         onto += _project_out(basis, image)
         inner = np.zeros((m, m))
         inner[: len(self._inner), : len(self._inner)] = self._inner
+        onto /= self._unit
         inner[:, m - width :] = onto
         inner[m - width :, :] = onto.T
         self._inner = (inner + inner.T) / 2
         floor = _NEGLIGIBLE * max(float(np.abs(inner).max()), np.finfo(float).tiny)
         self.negligible = math.sqrt(m) * floor
-        self._following, self.coefficients = rank_revealing_qr(image, floor)
+        self._following, self.coefficients = rank_revealing_qr(image, floor * self._unit)
+        self.coefficients /= self._unit
 
     @property
     def trace(self) -> float:
@@ -210,6 +217,14 @@ class BlockLanczos:
             with one_blas_thread:
                 columns = rank_revealing_qr(columns, 0.0)[0]
         return np.hstack([fresh, columns])
+
+
+def _choose_unit(image: Array) -> float:
+    """Return a power of two by which products are multiplied: without it tiny ones lose digits."""
+    peak = max(float(image.max()), -float(image.min()))
+    if peak == 0.0 or _LEAST_PLAIN < peak < _LARGEST_PLAIN:
+        return 1.0
+    return math.ldexp(1.0, -min(max(math.frexp(peak)[1], -_MOST_EXPONENT), _MOST_EXPONENT))
 
 
 def _allocate(basis: Array, least: int = 0) -> Array:
