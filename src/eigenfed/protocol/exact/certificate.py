@@ -66,7 +66,7 @@ class RemainderRequest(FramedRequest):
     Attributes
     ----------
     products : int
-        Use the directions of so many products of the run, the last ones.
+        How many products count, from the last one backwards: the bound is outside their directions.
     """
 
     products: int
@@ -118,7 +118,7 @@ def bound_remainder(factor: Factor, known: Array, trace: float, study: Study) ->
 
 
 def select_known(state: State, products: int) -> Array:
-    """Return the directions of the last so many products."""
+    """Return the directions of the last products, as many as requested."""
     return np.hstack(state.blocks[-products:])
 
 
@@ -155,7 +155,7 @@ def request_remainder(products: Products, count: int, *, rounding: float) -> Pro
     ----------
     products : Products
     count : int
-        These are the directions of so many products, the last ones.
+        How many products have these directions, from the last one backwards.
     rounding : float
         Bound on the error of the covariance.
     """

@@ -15,9 +15,10 @@ with many components. But such a start holds no more than b directions of an eig
 repeated: the run is believed only if the bound of `eigenfed.linalg.krylov_bound` sets its
 components apart from all other directions, and otherwise begins again with a whole block. When most
 of the rounds are used and the others will not do, random directions make the block whole, so that
-they bring as much as they would have with whole blocks. Should too few rounds be left to begin
-again, the components that hold more variance are returned, without a claim if they are the first
-ones found.
+they bring as much as they would have with whole blocks. If too few rounds are left for the second
+run, it may find worse components than the first: those of the first are then returned, and called
+converged only if a bound is finite. With ``certify="rigorous"`` those of the last run are returned,
+which its certificate needs.
 """
 
 import math
@@ -229,7 +230,7 @@ def lanczos(
         is_believed = block >= width or found.is_apart
         if not is_believed and products.rounds < study.max_rounds:
             again = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
-            # A rigorous certificate is about the last directions.
+            # A rigorous certificate is about the directions of the last products.
             is_better = again.held >= (1.0 - _LESS) * found.held
             is_believed = is_better or study.certify == "rigorous"
             found = again if is_believed else found

@@ -128,7 +128,7 @@ class RowRemainderRequest(Request[RemainderReply]):
     Attributes
     ----------
     products : int
-        Use the vectors of so many products of the run, the last ones.
+        How many products count, from the last one backwards: the bound is outside their vectors.
     """
 
     products: int
