@@ -60,6 +60,9 @@ _ROUNDINGS = 8.0
 _SPARE, _SPARE_PART = 2, 4
 """Directions of a block beyond the components that one step adds: so many, or this part of it. With
 a few more, a step tolerates rounding errors that are a thousand times as large."""
+_MOST_ORDERS, _BATCH = 16, 1 << 15
+"""Coefficients of a Taylor polynomial that are computed at a time, and entries of their factors:
+with a few directions it takes as long to call a function as to multiply."""
 _SMALL = 1e-8
 """Angle of Ritz vectors that hardly weakens the next step."""
 _TINY = float(np.finfo(float).tiny)
@@ -132,14 +135,14 @@ def bound_next_eigenvalue(
     space = space._replace(error=error)
     spare, bound = max(_SPARE, width // _SPARE_PART), most
     if width > k:
-        bound = _bound_next(space, k, most, enough, _Stage(0, 0.0, FAILURE / 2.0))
+        bound = _bound_next(space, k, enough, _Stage(0, 0.0, most, FAILURE / 2.0))
         if bound <= enough or k <= max(width - spare, 0):
             return bound
     # More components for each step, as ties may require, leave fewer directions to spare.
     for kept in sorted({spare, _SPARE}, reverse=True):
         stage = _reach(space, k, width - kept, most)
         if stage is not None:
-            return min(bound, _bound_next(space, k, most, enough, stage))
+            return min(bound, _bound_next(space, k, enough, stage))
     return bound
 
 
@@ -152,12 +155,15 @@ class _Stage(NamedTuple):
         How many.
     tangent : float
         Bound on the tangent of the angle between their spans.
+    most : float
+        Upper bound on the eigenvalues after theirs.
     failure : float
         Probability of error that the next step may add.
     """
 
     known: int
     tangent: float
+    most: float
     failure: float
 
 
@@ -171,15 +177,16 @@ def _reach(space: RitzSpace, k: int, added: int, most: float) -> _Stage | None:
     added : int
         Components that a step adds at most.
     """
-    stage = _Stage(0, 0.0, FAILURE / (k * (k + 1)))
+    stage = _Stage(0, 0.0, most, FAILURE / (k * (k + 1)))
     while k - stage.known > added:
         if added < 1:
             return None
         end = _choose_end(space, stage.known, stage.known + added)
-        tangent = _bound_tangent(space, end, most, stage)
+        following = _bound_following(space, end, stage)
+        tangent = _bound_tangent(space, end, following)
         if math.isinf(tangent):
             return None
-        stage = stage._replace(known=end, tangent=tangent)
+        stage = stage._replace(known=end, tangent=tangent, most=following)
     return stage
 
 
@@ -193,19 +200,23 @@ def _choose_end(space: RitzSpace, count: int, last: int) -> int:
     return count + 1 + int(small[-1])
 
 
-def _bound_tangent(space: RitzSpace, end: int, most: float, stage: _Stage) -> float:
-    """Bound the angle of the first Ritz vectors to as many eigenvectors, or return infinity."""
+def _bound_following(space: RitzSpace, end: int, stage: _Stage) -> float:
+    """Bound eigenvalue `end` + 1 well enough for the angle of the Ritz vectors before it."""
     lowest, following = (float(value) for value in space.values[end - 1 : end + 1])
     # Half the gap changes the angle by a factor of 2, which is of no importance.
-    above = _bound_next(space, end, most, following + (lowest - following) / 2, stage)
+    return _bound_next(space, end, following + (lowest - following) / 2, stage)
+
+
+def _bound_tangent(space: RitzSpace, end: int, following: float) -> float:
+    """Bound the angle of the first Ritz vectors to as many eigenvectors, or return infinity."""
     residual = float(np.linalg.norm(space.coupled[:, :end], 2)) if space.coupled.size else 0.0
-    gap = lowest - above
+    gap = float(space.values[end - 1]) - following
     if not residual + space.error < gap:
         return math.inf
     return math.tan(math.asin((residual + space.error) / gap))
 
 
-def _bound_next(space: RitzSpace, k: int, most: float, enough: float, stage: _Stage) -> float:
+def _bound_next(space: RitzSpace, k: int, enough: float, stage: _Stage) -> float:
     """Bound eigenvalue k + 1 as `bound_next_eigenvalue` does, from what is known before it."""
     width, tangent = len(space.first), stage.tangent
     inverse = _bound_pseudo_inverse(width, k - stage.known + 1, stage.failure)
@@ -213,7 +224,7 @@ def _bound_next(space: RitzSpace, k: int, most: float, enough: float, stage: _St
     least = known / (space.start * math.sqrt(k + 1.0))
     low = space.values[k:]
     resolvent = _Resolvent(low, space.first[:, k:], space.coupled[:, k:], space.error)
-    nearest, bound = float(low[0]), most
+    nearest, bound = float(low[0]), stage.most
     for step in _STEPS:
         while bound > enough and bound - nearest > _NARROWEST * abs(nearest):
             left = nearest + (bound - nearest) / step
@@ -230,6 +241,7 @@ class _Resolvent:
         self._low, self._first, self._coupled, self._error = low, first, coupled, error
         # Squares of large eigenvalues would overflow.
         self._size = math.hypot(*column_norms(coupled))
+        self._orders = max(1, min(_MOST_ORDERS, _BATCH // max(first.size, 1)))
 
     def is_below(self, least: float, left: float, right: float) -> bool:
         """Return whether the norm of g is below `least` from `left` to `right`."""
@@ -244,13 +256,23 @@ class _Resolvent:
             return False
         total = self._error / (nearest - radius)
         rest = self._size / nearest / (1.0 - ratio)
-        while total < least <= total + rest:
-            if rest < _NEGLIGIBLE * least:
-                return False
-            total += float(np.linalg.norm((self._first * weights) @ self._coupled.T))
-            weights = weights * (radius / distances)
-            rest *= ratio
-        return total < least
+        orders = self._orders
+        while True:
+            for norm in self._coefficients(weights, radius / distances, orders):
+                if not total < least <= total + rest:
+                    return total < least
+                if rest < _NEGLIGIBLE * least:
+                    return False
+                total += norm
+                rest *= ratio
+            weights = weights * (radius / distances) ** orders
+
+    def _coefficients(self, weights: Array, ratios: Array, orders: int) -> list[float]:
+        """Return the norms of the next coefficients of the Taylor polynomial, so many at a time."""
+        powers = weights * ratios ** np.arange(orders)[:, None]
+        rows = (powers[:, None, :] * self._first).reshape(-1, len(weights))
+        norms: list[float] = column_norms((rows @ self._coupled.T).reshape(orders, -1).T).tolist()
+        return norms
 
 
 def _bound_pseudo_inverse(width: int, leading: int, failure: float = FAILURE) -> float:
