@@ -77,7 +77,7 @@ def modules_after(*statements: str) -> list[set[str]]:
     return [set(line.split()) for line in run.stdout.splitlines()]
 
 
-OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "numba", "nvflare"}
+OPTIONAL = {"pandas", "polars", "pyarrow", "matplotlib", "numba", "llvmlite", "nvflare"}
 
 
 def test_import_brings_no_optional_package() -> None:

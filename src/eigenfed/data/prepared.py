@@ -20,6 +20,7 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.block_scatter import sum_scatters
+from eigenfed.linalg.sparse_products import multiply_twice
 from eigenfed.linalg.stacked_rows import split_columns
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import map_in_order
@@ -257,22 +258,18 @@ class Prepared:
         total: Array | None = None
         sums, shift = np.zeros(basis.shape[1]), self.mean @ scaled
         for span, rows in self._filled_parts():
-            sided = rows @ scaled
-            sided -= shift
             weights = self.source.block_weights(span)
-            if weights is not None:
-                sided *= weights[:, None]
-            part = self._transpose(rows) @ sided
+            sided, part = multiply_twice(rows, self._transpose(rows), scaled, shift, weights)
             total = part if total is None else np.add(total, part, out=total)
             sums += _sum_columns(sided)
         return self._centre_adjoint(np.zeros(basis.shape) if total is None else total, sums)
 
     def _centre_adjoint(self, total: Array, sums: Array) -> Array:
-        """Turn X'W Y into D'W Y in place; `sums` are the columns' sums of W Y."""
-        _subtract_outer(total, self.mean, sums)
+        """Turn X'W Y into D'W Y; `sums` are the columns' sums of W Y."""
+        centred = _subtract_outer(total, self.mean, sums)
         if self._is_scaled:
-            total /= self.scale[:, None]
-        return total
+            centred /= self.scale[:, None]
+        return centred
 
     def _divide_by_scale(self, basis: Array) -> Array:
         return basis / self.scale[:, None] if self._is_scaled else basis
@@ -321,12 +318,14 @@ def single_error(trace: float) -> float:
     return 1.01 * (_SINGLE_ROWS + 4) * u * trace
 
 
-def _subtract_outer(a: Array, x: Array, y: Array) -> None:
-    """Subtract ``outer(x, y)`` from `a` in place, some rows at a time to save memory."""
+def _subtract_outer(a: Array, x: Array, y: Array) -> Array:
+    """Subtract ``outer(x, y)`` from `a`, in place if it is in C order, some rows at a time."""
+    found = a if a.flags.c_contiguous else np.empty(a.shape)
     for start in range(0, len(a), _ROWS_AT_A_TIME):
         span = slice(start, start + _ROWS_AT_A_TIME)
         # As a matrix product, which takes a third of the time of broadcasting to few columns.
-        a[span] -= np.dot(x[span, None], y[None, :])
+        np.subtract(a[span], np.dot(x[span, None], y[None, :]), out=found[span])
+    return found
 
 
 def _sum_columns(a: Array) -> Array:

@@ -16,6 +16,7 @@
 - `remainder`: the largest eigenvalue outside known directions, bounded from above.
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
+- `sparse_products`: products of sparse rows with a few directions, by scipy or by a kernel.
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.
 - `stacked_rows`: rows in several arrays as one table, and its leading eigenpairs.
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.
@@ -23,5 +24,6 @@
 - `summary_format`: its bytes, and the rules that they obey.
 - `threads`: BLAS on one thread for small products, threads over blocks for large ones.
 - `vector_bits`: population counts of rows of bits, for a kernel that numba compiles.
+- `vector_entries`: the kernel for products of sparse rows, as machine code.
 - `vector_rows`: operations on rows of 64 bytes, for kernels that numba compiles.
 """

@@ -34,6 +34,7 @@ from eigenfed.errors import Argument, InputError, Name, Pass
 from eigenfed.linalg.krylov_bound import FAILURE
 from eigenfed.linalg.lanczos import FIRST_ROOM_BYTES, LARGE_ROOM_BYTES, BlockLanczos
 from eigenfed.linalg.orthonormal import column_norms
+from eigenfed.linalg.sparse_products import LANES
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.protocol.component_count import BY_RULE, count_per_request, is_open
 from eigenfed.protocol.core import Protocol
@@ -141,8 +142,13 @@ class Krylov(Method):
         return type(method) is type(self)
 
     def fit_to(self, shape: Shape) -> Method:
-        """Return blocks of a quarter of the components where rows are sparse or components many."""
+        """Return blocks of a quarter of the components where rows are sparse or components many.
+
+        With sparse rows, blocks fill the vectors that their products are made of.
+        """
         narrow = max(shape.components // 4, _NARROW)
+        if shape.density < 1.0:
+            narrow -= narrow % LANES[0]
         is_small = shape.density == 1.0 and narrow < _NARROW_DENSE
         return self if is_small or narrow >= shape.components else Krylov(block=narrow)
 
