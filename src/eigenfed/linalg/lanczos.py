@@ -30,7 +30,7 @@ rows that are still there the second time take half the time."""
 _FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 8, 12, 4096
 """A multiple of few columns by a few directions of a basis at a time, and by long parts of them,
 takes a third less time: a processor reads ahead in only so many places of memory."""
-FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 8 << 20, 64 << 20
+FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 32 << 20, 64 << 20
 """Room for the first directions of a basis, and the size from which it is no longer doubled."""
 
 

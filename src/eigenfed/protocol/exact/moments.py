@@ -15,6 +15,7 @@ fixed-point step follows. The bounds come from magnitudes that each site declare
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,6 +26,7 @@ from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
@@ -369,6 +371,16 @@ class Moments:
     def divisor(self) -> float:
         """Divisor that turns the scatter into the covariance, n - 1."""
         return self.n - 1.0 if self.n > 1.0 else 1.0
+
+    @cached_property
+    def distance(self) -> float:
+        """Distance of the mean from zero, in units of the scale."""
+        return float(column_norms((self.mean / self.scale)[:, None])[0])
+
+    @cached_property
+    def is_scaled(self) -> bool:
+        """Whether any feature is divided by a scale other than 1."""
+        return bool((self.scale != 1.0).any())
 
     @property
     def frame(self) -> dict[str, Any]:

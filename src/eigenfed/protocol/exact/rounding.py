@@ -46,11 +46,10 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     >>> f"{bound_rounding(near, 1.0):.1e} {bound_rounding(far, 1.0):.1e}"
     '2.2e-15 4.5e-03'
     """
-    away = float(column_norms((moments.mean / moments.scale)[:, None])[0])
-    squares = variance + moments.n / moments.divisor * away * away
+    squares = variance + moments.n / moments.divisor * moments.distance * moments.distance
     steps = _STEPS + math.sqrt(moments.n)
     error = steps * _ROUNDOFF * squares
-    if (moments.scale != 1.0).any():
+    if moments.is_scaled:
         error = 2.0 * error + moments.scale_error * variance
     return error + (_bound_single(moments, variance) if moments.single else 0.0)
 
@@ -99,7 +98,7 @@ def bound_wire_error(moments: Moments, variance: float, directions: int) -> floa
     if moments.wire == "float64":
         return 0.0
     u = float(np.finfo(np.float32).eps) / 2
-    away = u * float(column_norms((moments.mean / moments.scale)[:, None])[0])
+    away = u * moments.distance
     ratio = moments.n / moments.divisor
     lost = LEAST_SINGLE * ratio * math.sqrt(float(directions) * len(moments.mean))
     return 2 * u * variance * (math.sqrt(directions) + 2.0) + ratio * away * away + lost
