@@ -140,9 +140,13 @@ def bound_next_eigenvalue(
             return bound
     # More components for each step, as ties may require, leave fewer directions to spare.
     for kept in sorted({spare, _SPARE}, reverse=True):
-        stage = _reach(space, k, width - kept, most)
-        if stage is not None:
-            return min(bound, _bound_next(space, k, enough, stage))
+        stages = _reach(space, k, width - kept, most)
+        for stage in reversed(stages):
+            bound = min(bound, _bound_next(space, k, enough, stage))
+            if bound <= enough:
+                break
+        if stages:
+            break
     return bound
 
 
@@ -167,8 +171,10 @@ class _Stage(NamedTuple):
     failure: float
 
 
-def _reach(space: RitzSpace, k: int, added: int, most: float) -> _Stage | None:
-    """Return the Ritz vectors from which one step leads to k, or None if no steps lead to them.
+def _reach(space: RitzSpace, k: int, added: int, most: float) -> list[_Stage]:
+    """Return the Ritz vectors from which one step leads to k: those of the last stages before it.
+
+    The fewer components the last step adds, the more directions it has to spare.
 
     Parameters
     ----------
@@ -177,17 +183,19 @@ def _reach(space: RitzSpace, k: int, added: int, most: float) -> _Stage | None:
     added : int
         Components that a step adds at most.
     """
-    stage = _Stage(0, 0.0, most, FAILURE / (k * (k + 1)))
-    while k - stage.known > added:
-        if added < 1:
-            return None
-        end = _choose_end(space, stage.known, stage.known + added)
+    stages, stage = [], _Stage(0, 0.0, most, FAILURE / (k * (k + 1)))
+    while added > 0:
+        if k - stage.known <= added:
+            stages.append(stage)
+        if k - stage.known == 1:
+            break
+        end = _choose_end(space, stage.known, min(stage.known + added, k - 1))
         following = _bound_following(space, end, stage)
         tangent = _bound_tangent(space, end, following)
         if math.isinf(tangent):
-            return None
+            break
         stage = stage._replace(known=end, tangent=tangent, most=following)
-    return stage
+    return stages
 
 
 def _choose_end(space: RitzSpace, count: int, last: int) -> int:
