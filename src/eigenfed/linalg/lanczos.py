@@ -27,6 +27,8 @@ _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _CACHED_ENTRIES = 1 << 17
 """Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
 rows that are still there the second time take half the time."""
+_CACHED_ROWS = 2048
+"""Rows of a block of directions that stay in the cache while they are divided."""
 _FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 8, 12, 4096
 """A multiple of few columns by a few directions of a basis at a time, and by long parts of them,
 takes a third less time: a processor reads ahead in only so many places of memory."""
@@ -318,6 +320,5 @@ def _cut(length: int, step: int) -> list[slice]:
 def _divide(a: Array, upper: Array) -> None:
     """Replace `a` by ``a @ inv(upper)`` in blocks of rows, without a second array."""
     inverse = solve_triangular(upper, np.eye(len(upper)))
-    for start in range(0, len(a), _MOST_ROWS):
-        span = slice(start, start + _MOST_ROWS)
+    for span in _cut(len(a), _CACHED_ROWS):
         a[span] = a[span] @ inverse
