@@ -229,8 +229,10 @@ def lanczos(
         found = yield from _iterate(products, k, study, _draw_start(rng, d, width), count)
     else:
         narrow = _draw_start(rng, d, min(block, d))
-        more = rng.standard_normal((d, max(width - block, 0)))
-        found = yield from _iterate(products, k, study, narrow, count, more)
+        missing = (d, max(width - block, 0))
+        found = yield from _iterate(
+            products, k, study, narrow, count, lambda: rng.standard_normal(missing)
+        )
         # Either start may fail.
         failure = 2.0 * FAILURE
         is_believed = block >= width or found.is_apart
@@ -250,7 +252,7 @@ def _iterate(
     study: Study,
     drawn: tuple[Array, float],
     count: Callable[[Array, float], int | None] | None,
-    more: Array | None = None,
+    more: Callable[[], Array] | None = None,
 ) -> Protocol[LanczosRun]:
     """Request products with one block after another, until the components have converged.
 
@@ -260,9 +262,9 @@ def _iterate(
         As for `lanczos`.
     drawn : tuple
         The start: orthonormal directions (d, l), and the spectral norm of the Gaussian matrix.
-    more : ndarray of shape (d, r), optional
-        If the start is narrow, random directions that join it when rounds run short. The run then
-        also waits some rounds for a bound that sets the components apart.
+    more : callable, optional
+        If the start is narrow, draws random directions, (d, r), that join it when rounds run short.
+        The run then also waits some rounds for a bound that sets the components apart.
     """
     space, start = BlockLanczos(drawn[0]), drawn[1]
     d = len(drawn[0])
@@ -303,7 +305,7 @@ def _iterate(
         is_late = products.rounds >= _LATE * study.max_rounds
         needed = _count_rounds(before, products.angle, study.tol)
         is_late = is_late and needed > left - _USUAL_ROUNDS
-        space.extend(more if is_late else None)
+        space.extend(more() if more is not None and is_late else None)
         more = None if is_late else more
     return found
 
