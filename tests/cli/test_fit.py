@@ -481,6 +481,30 @@ def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> 
     assert (run.exit_code, "--color-by requires -o" in run.stderr) == (2, True)
 
 
+def test_columns_that_no_file_has_are_refused_before_anything_is_computed(tmp_path: Path) -> None:
+    wide = as_csv(tmp_path / "a.csv", np.arange(24.0).reshape(4, 6) ** 2)
+    narrow = tmp_path / "b.csv"
+    narrow.write_text("age,bmi,hdl,ldl,sbp\n1,2,3,4,9\n5,6,7,9,8\n2,2,0,3,1\n")
+    answer("fit", wide, narrow, "-k", 1, "--exclude", "dbp")
+    run = eigenfed("fit", wide, narrow, "-k", 1, "--exclude", "dpb", "--exclude", "age")
+    message = "--exclude names the column 'dpb', which no file has. Check the spelling."
+    assert (run.exit_code, run.stderr) == (2, f"eigenfed: {message}\n")
+    run = eigenfed("fit", wide, "-k", 1, "--color-by", "arm", "-o", tmp_path / "r")
+    message = f"{wide} lacks the column 'arm'. Check the spelling."
+    assert (run.exit_code, run.stderr) == (2, f"eigenfed: {message}\n")
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_column_without_a_name_can_be_left_out_as_the_message_tells(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,,\n1,2,,\n3,4,,\n6,5,,\n")
+    run = eigenfed("fit", path, "-k", 1)
+    assert (
+        "2 columns without a name: columns 3, 4. Name them, or pass --exclude '' to" in run.stderr
+    )
+    assert answer("fit", path, "-k", 1, "--exclude", "")["d"] == 2
+
+
 def test_many_labels_are_drawn_as_the_most_frequent_and_the_rest(tmp_path: Path) -> None:
     lines = [f"{i % 7},{i * i % 11},{'common' if i < 30 else f'rare{i:03}'}" for i in range(50)]
     file, out = tmp_path / "a.csv", tmp_path / "r"

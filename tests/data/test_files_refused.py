@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import sparse
 
-from eigenfed.data.files import column_names, open_source, open_table
+from eigenfed.data.files import column_names, open_source, open_table, read_labels
+from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers import csv, h5ad, npz, svm
 from eigenfed.errors import DataError, EigenfedError, InputError
 from table_files import WRITERS, names_of, write_h5ad, write_parquet
@@ -119,13 +120,18 @@ def test_bytes_of_another_kind_are_refused(tmp_path: Path, name: str) -> None:
         ("1,2\n3,4\n", "has numbers in its first line", DataError),
         (f"{SECRET}\n1\n", "has numbers in its first line", DataError),
         ("1,,NA\n1,2,3\n", "has numbers in its first line", DataError),
-        ("a,b,a\n1,2,3\n", "has the columns 'a' more than once", DataError),
-        (",a\n0,1\n", "has a column without a name, the first", DataError),
-        ("b,,a\n0,1,2\n", "has a column without a name, the 2.", DataError),
-        ('a,"b\n1,2\n', "has a first line that is not a list of names", DataError),
-        (f"a,b\n1,2\n{SECRET}\n", "has 1 cells in row 2, and 2 columns", DataError),
+        ("a,b,a\n1,2,3\n", "has the column 'a' more than once. Rename all but one.", DataError),
+        (",a\n0,1\n", "has a column without a name: column 1", DataError),
+        (
+            "b,,a\n0,1,2\n",
+            "has a column without a name: column 2. Name it, or pass exclude=['']",
+            DataError,
+        ),
+        ("b,,,a\n0,1,2,3\n", "has 2 columns without a name: columns 2, 3. Name them", DataError),
+        ('a,"b\n1,2\n', "has an open quote or a carriage return in its line of names", DataError),
+        (f"a,b\n1,2\n{SECRET}\n", "has 1 cell in row 2, and 2 columns", DataError),
         (f"a,b\n1,2\n1,2,{SECRET}\n", "has 3 cells in row 2, and 2 columns", DataError),
-        (f"{LONG}{SECRET}\n", "has 1 cells in row 300001, and 2 columns", DataError),
+        (f"{LONG}{SECRET}\n", "has 1 cell in row 300001, and 2 columns", DataError),
         ("a,b\n1,inf\n", "holds infinity in row 1 of 'b'", DataError),
         ("a,b\n1,2\n-Infinity,2\n", "holds infinity in row 2 of 'a'", DataError),
         ("a,b\n1,2\n3,1e999\n", "holds infinity in row 2 of 'b'", DataError),
@@ -195,7 +201,7 @@ def test_a_row_far_longer_than_the_first_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("last", "what"),
-    [("", "cannot be read as a table"), ("1\n", "has 1 cells in row 300003, and 2 columns")],
+    [("", "cannot be read as a table"), ("1\n", "has 1 cell in row 300003, and 2 columns")],
 )
 def test_a_cell_that_only_pyarrow_takes_for_text_is_refused_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: str, what: str
@@ -234,7 +240,7 @@ def test_ids_of_parquet_must_name_each_row(tmp_path: Path) -> None:
 def test_columns_that_cannot_be_chosen_are_refused(tmp_path: Path, kind: str) -> None:
     path = tmp_path / f"table.{kind}"
     WRITERS[f"{'dense' if kind == 'h5ad' else 'table'}.{kind}"](path, TABLE)
-    refused(path, "lacks the columns 'y'", InputError, columns=["x0", "y"])
+    refused(path, "lacks the column 'y'. Check the spelling.", InputError, columns=["x0", "y"])
     refused(path, "name 'x0' more than once", InputError, columns=["x0", "x0"])
     refused(path, "columns is empty", InputError, columns=[])
     with pytest.raises(InputError, match=r"columns='x0' must be a list of names. Pass \['x0'\]"):
@@ -247,8 +253,36 @@ def test_columns_that_cannot_be_chosen_are_refused(tmp_path: Path, kind: str) ->
             id_column="x0",
         )
     else:
-        refused(path, "lacks the columns 'id'", InputError, id_column="id")
+        refused(path, "lacks the column 'id'", InputError, id_column="id")
         refused(path, "name 'x0' more than once", InputError, columns=["x0"], id_column="x0")
+
+
+def test_absent_columns_are_named_in_the_order_of_the_request(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("a,b\n1,2\n")
+    wanted = ["z", "y", "x", "a", "w"]
+    refused(path, "lacks the columns 'z', 'y', 'x', 'w'. Check", InputError, columns=wanted)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+def test_columns_that_are_left_out_need_no_name_of_their_own(tmp_path: Path, name: str) -> None:
+    text = b"a,,b,,b\n1,x,2,,3\n4,,5,y,6\n"
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    options = ReadOptions(exclude=["", "b"])
+    assert open_source(tmp_path / name, options=options).X.tolist() == [[1.0], [4.0]]
+    with pytest.raises(DataError, match=r"has the column 'b' more than once. Rename all but one"):
+        open_source(tmp_path / name, options=ReadOptions(exclude=[""]))
+
+
+def test_one_column_more_or_less_is_counted_in_words(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# a title\na,b\n1,2\n")
+    refused(tmp_path / "a.csv", "has 2 cells in row 1, and 1 column. Correct", DataError)
+
+
+def test_labels_of_an_absent_column_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("a,group\n1,x\n2,y\n")
+    with pytest.raises(InputError, match=r"a\.csv lacks the column 'grup'. Check the spelling."):
+        read_labels(tmp_path / "a.csv", "grup", "a")
 
 
 def test_options_go_with_their_kind_of_file(tmp_path: Path) -> None:
@@ -281,7 +315,9 @@ def test_a_parquet_that_is_no_table_of_numbers_is_refused(
 def test_a_parquet_with_a_column_twice_is_refused(tmp_path: Path) -> None:
     table = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["a", "a"])
     pq.write_table(table, tmp_path / "a.parquet")
-    refused(tmp_path / "a.parquet", "has the columns 'a' more than once", DataError)
+    refused(
+        tmp_path / "a.parquet", "has the column 'a' more than once. Rename all but one.", DataError
+    )
 
 
 def test_the_index_of_a_pandas_frame_is_no_feature(tmp_path: Path) -> None:
@@ -432,7 +468,7 @@ def without(name: str) -> Callable[[Any], None]:
         (edited(without("obs")), "is not a complete .h5ad file"),
         (edited(without("var/_index")), "is not a complete .h5ad file"),
         (edited(lambda file: file["obs"].attrs.clear()), "is not a complete .h5ad file"),
-        (lambda path: write_h5ad(path, TABLE, ["g", "g"]), "has the columns 'g' more than once"),
+        (lambda path: write_h5ad(path, TABLE, ["g", "g"]), "has the column 'g' more than once"),
         (lambda path: write_h5ad(path, TABLE, ["a", "b", "c"]), "is not a complete .h5ad file"),
         (lambda path: write_h5ad(path, np.array([[0, np.inf]])), "holds infinity in row 1 of 'x1'"),
         (

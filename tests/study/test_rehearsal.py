@@ -143,7 +143,7 @@ def test_sites_that_differ_are_refused_unless_common_features_do(
     heart.write_study(features='["age", "height"]')
     message = refusal(heart, code=1)
     assert "island.toml: " in message
-    assert "lacks the columns 'height'" in message
+    assert "lacks the column 'height'. Check the spelling." in message
 
 
 def test_files_without_names_serve_too(heart: Consortium, tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ def fit(
 
     writer.check(sites.values())
     inputs.check(list(sites.values()))
+    plain.check_columns(list(sites.values()), color_by)
     prepare = _match_at_least(prepare, inputs)
     pca = PCAFit(
         k,

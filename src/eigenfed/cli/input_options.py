@@ -134,6 +134,26 @@ class Inputs:
             if len(faults) == len(files):
                 raise faults[0]
 
+    def check_columns(self, files: list[Path], color_by: str | None) -> None:
+        """Refuse a column to leave out that no file has, and labels that a file lacks."""
+        if not self.options.exclude and color_by is None:
+            return
+        from eigenfed.data.column_names import list_columns
+        from eigenfed.data.files import column_names
+        from eigenfed.errors import InputError, Name
+
+        held = {path: column_names(path, self.get_options(path)) or () for path in files}
+        known = {name for names in held.values() for name in names}
+        unknown = [name for name in self.options.exclude if name not in known]
+        if unknown:
+            raise InputError(
+                *(Name("exclude"), f" names {list_columns(unknown)}, which no file has"),
+                remedy="Check the spelling.",
+            )
+        for path, names in held.items():
+            if color_by is not None and color_by not in names:
+                raise InputError(f"{path} lacks {list_columns([color_by])}. Check the spelling.")
+
 
 def dialect_options(function: _Command) -> _Command:
     """Add the options about the dialect of text, passed on as ``dialect``."""

@@ -109,7 +109,11 @@ class OptionWording(Wording):
             return super().setting(name, value)
         if name == "method" and not isinstance(value, str):
             return _format_method(value)
-        return f"{_OPTIONS[name]} {quote(value) if isinstance(value, str) else shown(value)}"
+        values = value if isinstance(value, list) else [value]
+        return " ".join(
+            f"{_OPTIONS[name]} {quote(part) if isinstance(part, str) else shown(part)}"
+            for part in values
+        )
 
     def passing(self, name: str, value: object) -> str:
         """Return the advice to pass an option, or to drop one.

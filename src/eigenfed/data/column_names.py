@@ -60,22 +60,38 @@ def select_features(
     >>> select_features(Path("a.csv"), ["id", "age", "bmi"], None, "id")
     ('age', 'bmi')
     """
-    twice = find_repeated(names)
+    twice = find_repeated(name for name in names if name not in exclude)
+    if "" in twice:
+        raise _unnamed_error(path, names)
     if twice:
-        raise DataError(f"{path} has the columns {quote_names(twice)} more than once. Rename them.")
+        them = "them" if len(twice) > 1 else "all but one"
+        raise DataError(f"{path} has {list_columns(twice)} more than once. Rename {them}.")
     _check_requested(path, names, columns, id_column, exclude)
     features = tuple(columns or list_features(names, id_column, exclude))
     if not features:
         raise DataError(f"{path} has no column with numbers. Pass a file with records.")
     if "" in features:
-        raise DataError(
-            f"{path} has a column without a name, the {_ordinal(names.index(''))}",
+        raise _unnamed_error(path, names)
+    return features
+
+
+def _unnamed_error(path: Path, names: Sequence[str]) -> DataError:
+    """Return the error for columns that have no name."""
+    places = [str(place) for place, name in enumerate(names, start=1) if not name]
+    if len(places) == 1:
+        return DataError(
+            f"{path} has a column without a name: column {places[0]}",
             remedy=(
-                *("Name it, or ", Pass("columns", [...]), " without it, or "),
+                *("Name it, or ", Pass("exclude", [""]), " to leave it out, or "),
                 *(Pass("id_column", ""), " if it holds row ids."),
             ),
         )
-    return features
+    more = f" and {len(places) - _SHOWN} more" if len(places) > _SHOWN else ""
+    return DataError(
+        f"{path} has {len(places)} columns without a name: columns "
+        f"{', '.join(places[:_SHOWN])}{more}",
+        remedy=("Name them, or ", Pass("exclude", [""]), " to leave them out."),
+    )
 
 
 def list_features(
@@ -101,11 +117,9 @@ def _check_requested(
             remedy="Name each in one of them.",
         )
     requested = [*(columns or ()), *(() if id_column is None else (id_column,))]
-    absent = set(requested) - set(names)
+    absent = [name for name in dict.fromkeys(requested) if name not in set(names)]
     if absent:
-        raise InputError(
-            f"{path} lacks the columns {quote_names(absent)}. Request columns that it has."
-        )
+        raise InputError(f"{path} lacks {list_columns(absent)}. Check the spelling.")
     twice = find_repeated(requested)
     if twice:
         raise InputError(
@@ -180,6 +194,18 @@ def quote_names(names: Iterable[str]) -> str:
     return shown if len(every) <= _SHOWN else f"{shown} and {len(every) - _SHOWN} more"
 
 
+def list_columns(names: Iterable[str]) -> str:
+    """Return names of columns after the noun, as `quote_names` has them.
+
+    Examples
+    --------
+    >>> list_columns(["a"]), list_columns(["a", "b"])
+    ("the column 'a'", "the columns 'a', 'b'")
+    """
+    every = list(names)
+    return f"the column{'s' * (len(every) != 1)} {quote_names(every)}"
+
+
 def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
     """Describe each feature that some sites lack: which lack it, or which alone have it.
 
@@ -217,7 +243,3 @@ def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
 def find_repeated(names: Iterable[str]) -> list[str]:
     """Return the names that occur more than once."""
     return [name for name, times in Counter(names).items() if times > 1]
-
-
-def _ordinal(index: int) -> str:
-    return f"{index + 1}." if index else "first"

@@ -39,7 +39,7 @@ from eigenfed.data.cache import (
     store_blocks,
     take_copy,
 )
-from eigenfed.data.column_names import list_features, select_features
+from eigenfed.data.column_names import list_columns, list_features, select_features
 from eigenfed.data.copy_files import read_row_ids
 from eigenfed.data.file_kinds import CELL_KINDS, TEXT_KINDS, find_kind
 from eigenfed.data.read_options import ReadOptions
@@ -323,6 +323,8 @@ def read_labels(
     kind = find_kind(path)
     _check_options(path, kind, None, column, None)
     header = _HEADERS[kind](path, options)
+    if column not in options.rename_all(header.names):
+        raise InputError(f"{path} lacks {list_columns([column])}. Check the spelling.")
     blocks = _read_columns(path, header, (feature,), column, (), options)
     try:
         return tuple(str(label) for block in blocks for label in block.ids or ())

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.data.column_names import quote_names
+from eigenfed.data.column_names import list_columns
 from eigenfed.data.source import Block
 from eigenfed.errors import InputError
 
@@ -28,10 +28,12 @@ _SIGNS: dict[str, Callable[[Any, float], Any]] = {
     ">": operator.gt,
 }
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?"
-PATTERN = rf"\s*\S(?:.*\S)?\s*(?:{'|'.join(_SIGNS)})\s*{_NUMBER}\s*"
+# A column does not end in a sign: "age => 18" is a mistake and not about a column "age =".
+_COLUMN = r"\S(?:.*[^\s<>=!])?"
+PATTERN = rf"\s*{_COLUMN}\s*(?:{'|'.join(_SIGNS)})\s*{_NUMBER}\s*"
 """Regular expression of a condition, in the syntax that Python and JSON schema share."""
 
-_PARTS = re.compile(rf"\s*(\S(?:.*\S)?)\s*({'|'.join(_SIGNS)})\s*({_NUMBER})\s*")
+_PARTS = re.compile(rf"\s*({_COLUMN})\s*({'|'.join(_SIGNS)})\s*({_NUMBER})\s*")
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,7 @@ def check_columns(
     absent = [name for name in compared if name not in set(names)]
     if absent:
         raise InputError(
-            f"{path} lacks the columns {quote_names(absent)} that where compares. Compare "
-            "columns that it has."
+            f"{path} lacks {list_columns(absent)} that where compares. Check the spelling."
         )
     if id_column in compared:
         raise InputError(

@@ -197,7 +197,7 @@ def _read_batches(
                 use_threads=False,
                 block_size=max(_BLOCK_BYTES, 8 * header.widest),
                 skip_rows=header.lines,
-                column_names=list(keys.values()),
+                column_names=[f"c{place}" for place in range(len(header.names))],
             ),
             parse_options=pyarrow_csv.ParseOptions(delimiter=dialect.delimiter),
             convert_options=pyarrow_csv.ConvertOptions(
@@ -216,8 +216,8 @@ def _read_batches(
     if fault is not None:
         row, expected, found = map(int, fault.groups())
         raise DataError(
-            f"{path} has {found} cells in row {row - header.lines}, and {expected} columns. "
-            "Correct that row."
+            f"{path} has {found} cell{'s' * (found != 1)} in row {row - header.lines}, and "
+            f"{expected} column{'s' * (expected != 1)}. Correct that row."
         )
 
 
@@ -347,7 +347,8 @@ def _parse_names(path: Path, text: str, dialect: Dialect) -> tuple[str, ...]:
         names = tuple(dialect.split(text))
     except csv.Error:
         raise DataError(
-            f"{path} has a first line that is not a list of names. Correct it."
+            f"{path} has an open quote or a carriage return in its line of names. Write all names "
+            "on one line, and end every line with a line feed."
         ) from None
     if dialect.header is None:
         check_first_line(path, names, dialect)

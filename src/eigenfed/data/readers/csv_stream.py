@@ -386,6 +386,6 @@ def _drop_codes(rows: Array, codes: tuple[float, ...]) -> Array:
 
 def _wrong_count_error(name: str, number: int, found: int, d: int) -> DataError:
     return DataError(
-        f"{name} has {found} cells in line {number} and {d} in the first line. Give every line the "
-        "same number of cells."
+        f"{name} has {found} cell{'s' * (found != 1)} in line {number} and {d} in the first line. "
+        "Give every line the same number of cells."
     )
