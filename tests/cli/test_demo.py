@@ -18,7 +18,10 @@ def test_the_demo_writes_a_result_and_compares_it_with_the_pooled_one(tmp_path: 
         assert method["angle"] <= method["angle_bound"]
     assert said["averaged_angle"] > 100 * found["merge"]["angle"]
     assert said["report"] == str(out / "report.html")
-    assert "Differences between sites" in (out / "report.html").read_text()
+    page = (out / "report.html").read_text()
+    assert "Differences between sites" in page
+    assert "eigenfed demo --seed 11" in page
+    assert "eigenfed fit" not in page
     result = read_result(out)
     assert result.components.shape == (4, 120)
     assert {path.stem for path in (out / "scores").iterdir()} == {"north", "south", "island"}

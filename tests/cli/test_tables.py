@@ -37,7 +37,7 @@ def test_leakage_of_a_secure_run_is_said_to_be_hidden_in_sums() -> None:
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (0.0, "0: nothing was truncated"),
+        (0.0, "0 but for rounding: the summary had kept all directions of the rows"),
         (0.5, "at most 3.0e+01 degrees"),
         (1.5, "unknown"),
         (np.inf, "unknown"),
@@ -51,6 +51,42 @@ def test_the_angle_of_a_summary_is_told_as_far_as_it_is_known(
     page = summary_text(facts)
     assert page.startswith("10000000 rows x 3 features")
     assert words in page.splitlines()[-1]
+
+
+def test_one_row_and_one_feature_are_counted_in_words() -> None:
+    facts = {"n": 1.0, "d": 1, "eigenvalues": [0.0], "ratios": [0.0], "sine_bound": None}
+    assert summary_text(facts).startswith("1 row x 1 feature\n")
+
+
+def test_equal_rows_are_said_to_be_equal() -> None:
+    sites = {"a": np.full((30, 4), 3.0), "b": np.full((20, 4), 3.0)}
+    page = fit_text(describe_fit(FederatedPCA(2).fit_sites(sites), sites))
+    assert page.startswith("NOT CERTIFIED: all rows are equal, so that no direction")
+
+
+def test_an_angle_of_zero_is_written_as_such() -> None:
+    page = fit_text(describe_fit(FederatedPCA(1).fit_sites({"a": X[:, :1]}), ["a"]))
+    assert "angle at most 0 degrees" in page
+
+
+def test_sites_that_subtract_their_means_are_not_compared() -> None:
+    sites = {"a": X[:30], "b": X[30:] + 9.0}
+    pca = FederatedPCA(2, center="site").fit_sites(sites, by_site=True)
+    page = fit_text(describe_fit(pca, sites))
+    assert "sites        each site subtracted its own mean, so that their means do not" in page
+    assert "of a component's variance lies between sites" not in page
+
+
+def test_fractions_of_a_total_that_noise_hides_are_said_to_be_that() -> None:
+    sites = {"a": X[:30], "b": X[30:50], "c": X[50:]}
+    facts = describe_fit(FederatedPCA(2).fit_sites(sites), sites)
+    terms = {"trust": "secure_sum", "text": "private", "epsilon": 1.0}
+    facts |= {"privacy": terms, "signal": [0.9, 0.8], "ratios": [0.7, 0.3]}
+    facts["asked"] = facts["asked"] | {"privacy": {"count": "public"}}
+    line = "fractions    of the variance of the components alone: noise hides that of the rest"
+    lines = fit_text(facts).splitlines()
+    assert lines[lines.index(line) + 1].startswith("rounds")
+    assert line not in fit_text(facts | {"ratios": [0.7, 0.2]})
 
 
 def test_bytes_are_told_in_units() -> None:

@@ -50,7 +50,19 @@ def test_a_scree_without_shares_has_no_line() -> None:
 
 
 def test_a_scree_of_nothing_is_drawn() -> None:
-    assert numbers(draw_scree([Component(1, 0.0, 0.0, 0.0)], 0.0).svg, "rect", "height") == [0.0]
+    drawn = draw_scree([Component(1, 0.0, 0.0, 0.0)], 0.0)
+    assert numbers(drawn.svg, "rect", "height") == [0.0]
+    assert "e-30" not in drawn.svg
+    assert "e-30" not in draw_bars("b", [Bar("a", 0.0, "a")], title="t", caption="s").svg
+
+
+def test_one_further_component_is_told_of_as_one() -> None:
+    known = [Component(1, 2.0, 0.5, 0.5)]
+    assert "Pale: PC2, which was not requested." in draw_scree(known, 4.0, further=[1.0]).caption
+    bounded = draw_scree(known, 4.0, further=[1.0], exact=False).caption
+    assert "PC2, which was not requested, as far as the run knows it: a lower bound." in bounded
+    more = draw_scree(known, 4.0, further=[1.0, 0.5], exact=False).caption
+    assert "PC2 to PC3, which were not requested, as far as the run knows them: lower b" in more
 
 
 def rounds(angles: list[float | None]) -> list[Round]:

@@ -16,6 +16,7 @@ from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.html import make_shared_page, write_pages
 from eigenfed.report.model import read_report
 from eigenfed.report.page_elements import Facts, Notice, Page, PageTable, PageVerdict, Panels
+from eigenfed.report.wording import EQUAL_ROWS
 from eigenfed.study.results.result_folder import write_result
 from eigenfed.study.scores import Projected
 from reports import ODD_NAMES, named, result, tables, without_pages
@@ -216,11 +217,72 @@ def test_a_warning_names_the_site_and_the_features(tmp_path: Path) -> None:
     text = result(tmp_path / "r", sites, by_site=True).shared.read_text()
     assert re.search(r"On PC1, (north|west) lies [+-]1\.\d standard deviations", text)
     assert "its largest loadings are those of x7" in text
-    assert re.search(r"PC1 is \d+ % x7[ ,].* Check whether it is an identifier", text)
+    assert re.search(
+        r"PC1 is \d+ % x7[ ,].* and PC.* Check whether one of them is an identif", text
+    )
+    one = result(tmp_path / "one", sites, by_site=True, k=1).shared.read_text()
+    assert re.search(r"PC1 is \d+ % x7\. Check whether it is an identifier", one)
+    two = result(tmp_path / "two", sites, by_site=True, k=2).shared.read_text()
+    assert re.search(r"The first component explains \d+ % of it, both together \d+ %\.", two)
+    assert re.search(r"The first component explains \d+ % of it, all 3 together \d+ %\.", text)
     mixed = {name: rows @ np.ones((8, 8)) + rows for name, rows in tables().items()}
     like = result(tmp_path / "like", mixed, by_site=True, k=1).shared.read_text()
     assert "its largest loadings" not in like
-    assert "Check whether it is an identifier" not in like
+    assert "is an identifier" not in like
+
+
+def test_a_page_about_equal_rows_says_so(tmp_path: Path) -> None:
+    pca = FederatedPCA(2).fit_sites({"north": np.full((9, 4), 3.0), "south": np.full((7, 4), 3.0)})
+    write_result(tmp_path / "r", pca, sites=("north", "south"))
+    page = make_shared_page(read_report(tmp_path / "r"))
+    found = verdict(page, "Variance explained")
+    assert (found.value, found.tone) == ("none", "look")
+    assert found.words.startswith("All rows are equal")
+    assert verdict(page, "Accuracy").words == f"Not certified: {EQUAL_ROWS}"
+    assert "is an identifier" not in write_pages(tmp_path / "r").shared.read_text()
+
+
+def test_sites_that_subtract_their_means_are_not_compared(tmp_path: Path) -> None:
+    sites = named(tables(apart=30.0))
+    pca = FederatedPCA(3, center="site").fit_sites(sites, by_site=True)
+    write_result(tmp_path / "r", pca, sites=sites)
+    page = make_shared_page(read_report(tmp_path / "r"))
+    found = verdict(page, "Differences between sites")
+    assert (found.value, found.tone) == ("removed", "plain")
+    assert "Each site subtracted its own mean" in words(page, "by-site")
+    text = write_pages(tmp_path / "r").shared.read_text()
+    assert "Mean score of each site" not in text
+    assert "Contribution of each site" in text
+
+
+def test_numbers_of_rows_are_not_disclosed_only_where_they_are_hidden(tmp_path: Path) -> None:
+    sites = tables()
+    for name, settings, said in (
+        ("exact", {}, "not listed"),
+        ("secure", {"secure": True}, "not disclosed"),
+        ("public", {"privacy": Privacy(100.0, 1e-3)}, "not listed"),
+        ("private", {"privacy": Privacy(100.0, 1e-3, count="private")}, "not disclosed"),
+    ):
+        pca = FederatedPCA(1, **settings).fit_sites(sites)
+        write_result(tmp_path / name, pca, sites=sites)
+        page = make_shared_page(read_report(tmp_path / name))
+        computed = next(part for part in page.sections if part.name == "computed")
+        table = next(part for part in computed.parts if isinstance(part, PageTable))
+        assert {row[1] for row in table.rows} == {said}, name
+
+
+def test_fractions_are_not_shown_as_all_of_a_variance_that_noise_hides(tmp_path: Path) -> None:
+    sites = tables()
+    pca = FederatedPCA(2, privacy=Privacy(100.0, 1e-3)).fit_sites(sites)
+    write_result(tmp_path / "r", pca, sites=sites)
+    report = read_report(tmp_path / "r")
+    report.facts["ratios"] = [0.7, 0.3]
+    page = make_shared_page(report)
+    found = verdict(page, "Variance explained")
+    assert (found.value, found.tone) == ("unknown", "look")
+    assert "Noise hides the variance outside the components" in words(page, "variance")
+    report.facts["ratios"] = [0.7, 0.2]
+    assert "Noise hides" not in words(make_shared_page(report), "variance")
 
 
 def test_far_rows_and_missing_entries_are_on_the_sites_own_page_only(tmp_path: Path) -> None:

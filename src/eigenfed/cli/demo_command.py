@@ -72,7 +72,8 @@ def demo(console: Console, out: Path, seed: int, gwas: bool, force: bool) -> Com
         runs[method] = pca.fit_sites(hospitals, by_site=True)
     ours = runs["covariance"]
     scores = {name: Projected(ours.transform(rows), None) for name, rows in hospitals.items()}
-    facts = write_result(out, ours, sites=hospitals, rows=scores, force=force)
+    command = ["eigenfed", "demo", "--seed", str(seed)]
+    facts = write_result(out, ours, sites=hospitals, rows=scores, command=command, force=force)
     pages = write_pages(out)
     found = {
         method: {
@@ -132,6 +133,7 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
         rows=rows,
         share_scores=list(rows),
         variants=list_variants().take(kept),
+        command=["eigenfed", "demo", "--gwas", "--seed", str(seed)],
         force=force,
     )
     pages = write_pages(out)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.report.wording import (
+    EQUAL_ROWS,
     MOSTLY,
     describe_basis,
     describe_clear,
@@ -47,9 +48,12 @@ def fit_text(facts: dict[str, Any]) -> str:
     if facts["prepare"] is not None:
         lines[-5:-5] = [f"prepared     {_describe_preparation(facts)}", *_list_attrition(facts)]
     if facts["by_site"] is not None and len(facts["sites"]) > 1:
-        lines.insert(-2, f"sites        {_describe_sites(facts['by_site']['explained'])}")
+        lines.insert(
+            -2, f"sites        {_describe_sites(facts['by_site']['explained'], facts['center'])}"
+        )
     if facts["privacy"] is not None:
         lines.insert(-1, f"signal kept  {_describe_signal(facts['signal'])}")
+        lines[-6:-6] = _list_hidden(facts)
     return "\n".join(lines)
 
 
@@ -60,6 +64,15 @@ def judge_facts(facts: dict[str, Any]) -> "NoiseVerdict":
     if facts["privacy"] is None:
         return NoiseVerdict(False, ())
     return judge_noise(facts["signal"], facts["ratios"], facts["d"])
+
+
+def _list_hidden(facts: dict[str, Any]) -> list[str]:
+    """Return a line about fractions whose total noise has hidden, if it has."""
+    from eigenfed.protocol.private.noise_verdict import hides_rest
+
+    if not hides_rest(facts["ratios"], facts["d"]):
+        return []
+    return ["fractions    of the variance of the components alone: noise hides that of the rest"]
 
 
 def study_size(k: int, n: float, d: int, sites: int) -> str:
@@ -109,9 +122,11 @@ def _describe_signal(signal: list[float] | None) -> str:
     return f"{text}; {which} mostly noise (see eigenfed plan for what would help)"
 
 
-def _describe_sites(explained: list[float]) -> str:
+def _describe_sites(explained: list[float], center: bool | str) -> str:
     """Name the components that mostly reflect differences between sites."""
     large = [f"PC{place}" for place, part in enumerate(explained, start=1) if part >= MOSTLY]
+    if center == "site":
+        return "each site subtracted its own mean, so that their means do not differ"
     if not large:
         most = max(explained)
         amount = "less than 1%" if most < 0.01 else f"at most {most:.0%}"
@@ -155,6 +170,8 @@ def _describe_certificate(facts: dict[str, Any]) -> str:
 def _list_warnings(facts: dict[str, Any]) -> list[str]:
     """Return the first lines of a result whose accuracy is not certified."""
     grade = facts["certificate"]
+    if facts["total_variance"] == 0.0:
+        return [f"NOT CERTIFIED: {EQUAL_ROWS}", ""]
     clear = describe_clear(facts)
     if clear is not None:
         return [f"PARTLY CONVERGED: {clear}", ""]
@@ -210,7 +227,15 @@ def percentage(value: float | None) -> str:
 
 
 def degrees(radians: float) -> str:
-    """Format an angle in degrees."""
+    """Format an angle in degrees.
+
+    Examples
+    --------
+    >>> degrees(math.pi / 6), degrees(0.0)
+    ('3.0e+01 degrees', '0 degrees')
+    """
+    if radians == 0.0:
+        return "0 degrees"
     return f"{math.degrees(radians):.1e} degrees"
 
 
@@ -235,13 +260,14 @@ def summary_text(facts: dict[str, Any]) -> str:
     from eigenfed.study.results.json_types import to_json_types
 
     shown = to_json_types(facts)
-    rows = [f"{shown['n']:.12g} rows x {shown['d']} features", ""]
+    n, d = shown["n"], shown["d"]
+    rows = [f"{n:.12g} row{'s' * (n != 1)} x {d} feature{'s' * (d != 1)}", ""]
     rows += _format_spectrum(shown["eigenvalues"], shown["ratios"])
     bound = shown["sine_bound"]
     if bound is None or bound >= 1.0:
         angle = "unknown: the gap after the last component is too small for a bound"
     elif bound == 0.0:
-        angle = "0: nothing was truncated"
+        angle = "0 but for rounding: the summary had kept all directions of the rows"
     else:
         angle = f"at most {degrees(math.asin(bound))} from the components of all rows"
     return "\n".join([*rows, "", f"angle        {angle}"])

@@ -58,7 +58,7 @@ def draw_scree(
     edge : float, optional
         Variance of a dashed line, the largest that noise alone would give.
     """
-    high = max([c.variance for c in components] + [edge or 0.0, 1e-300])
+    high = max([c.variance for c in components] + [edge or 0.0]) or 1.0
     marks = ticks(0.0, high, 5)
     fractions = [c.cumulative for c in components if c.cumulative is not None]
     left = max(room(map(label, marks)), room(["100 %"])) + 14
@@ -122,8 +122,11 @@ def _caption_scree(
         caption = f"Bar: the variance of PC1, {number(components[0].variance)}."
     if further:
         known = "" if exact else ", as far as the run knows them: lower bounds"
-        names = f"PC{k + 1}" if further == 1 else f"PC{k + 1} to PC{k + further}"
-        caption += f" Pale: {names}, which were not requested{known}."
+        names = f"PC{k + 1} to PC{k + further}, which were"
+        if further == 1:
+            names = f"PC{k + 1}, which was"
+            known = known.replace("them: lower bounds", "it: a lower bound")
+        caption += f" Pale: {names} not requested{known}."
     if edge is not None:
         caption += f" Dashed: the edge of noise, {number(edge)}."
     if total is not None:
@@ -192,7 +195,7 @@ def draw_bars(
     mark : float, optional
         Position of a dashed line.
     """
-    most = high or max([abs(item.value) for item in items] + [1e-300])
+    most = high or max((abs(item.value) for item in items), default=0.0) or 1.0
     low = -most if any(item.value < 0.0 for item in items) else 0.0
     left = room([shorten(item.name) for item in items])
     values = [format_value(item.value) for item in items]

@@ -54,7 +54,8 @@ def show_preparation(report: Report) -> tuple[Section, ...]:
     ]
     if before != facts["d"]:
         words.append(
-            f"{facts['d']} of {things(before, 'feature')} were selected; features.txt names them."
+            f"{count(facts['d'])} of {things(before, 'feature')} were selected; features.txt "
+            "names them."
         )
     if any(isinstance(step, VariantStep) for step in steps):
         words.append(

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
-from eigenfed.protocol.private.noise_verdict import judge_noise
+from eigenfed.protocol.private.noise_verdict import hides_rest, judge_noise
 from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
 from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
@@ -22,6 +22,7 @@ from eigenfed.report.page_elements import (
 from eigenfed.report.prepared_section import describe_scale
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.wording import (
+    EQUAL_ROWS,
     MOSTLY,
     PARTLY,
     PLACES,
@@ -44,6 +45,10 @@ _DOMINATES = 0.9
 """Squared loading from which a component is called one feature."""
 
 
+_HIDDEN = (
+    "Noise hides the variance outside the components: the fractions are of the variance of the "
+    "components alone."
+)
 _CENTRES = {
     True: "yes, by the mean of all rows",
     False: "no",
@@ -57,13 +62,17 @@ def judge_run(report: Report) -> tuple[PageVerdict, ...]:
     if report.facts["privacy"] is not None:
         verdicts.append(judge_signal(report))
     if report.by_site is not None and len(report.sites) > 1:
-        verdicts.append(judge_sites(report.by_site))
+        verdicts.append(judge_sites(report.by_site, report.facts["center"]))
     return tuple(verdicts)
 
 
 def judge_variance(report: Report) -> PageVerdict:
     """Return how much of the variance the components explain."""
     cumulative = report.components[-1].cumulative
+    if report.facts["total_variance"] == 0.0:
+        return PageVerdict("Variance explained", "none", f"{EQUAL_ROWS.capitalize()}", "look")
+    if _is_rest_hidden(report.facts):
+        return PageVerdict("Variance explained", "unknown", _HIDDEN, "look")
     words = (
         f"By {things(report.facts['k'], 'component')} of {things(report.facts['d'], 'feature')}"
         f"{', with noise' if report.facts['privacy'] else ''}."
@@ -114,8 +123,11 @@ def judge_egress(report: Report) -> PageVerdict:
     return PageVerdict(title, "exact figures", words, "plain")
 
 
-def judge_sites(spread: SiteSpread) -> PageVerdict:
+def judge_sites(spread: SiteSpread, center: bool | str) -> PageVerdict:
     """Return whether a component reflects differences between sites."""
+    if center == "site":
+        words = "Each site subtracted its own mean: the means of the sites do not differ."
+        return PageVerdict("Differences between sites", "removed", words, "plain")
     worst = max(spread.explained)
     place = spread.explained.index(worst) + 1
     tone, words = _judge_component(spread, worst, place)
@@ -218,7 +230,10 @@ def show_run(report: Report) -> Section:
         "sites-table",
         "Rows and traffic per site",
         ("site", "rows", "replies", "bytes sent", "bytes received"),
-        tuple((s.name, _rows(s.rows), s.replies, s.bytes_up, s.bytes_down) for s in report.sites),
+        tuple(
+            (s.name, _rows(s.rows, facts), s.replies, s.bytes_up, s.bytes_down)
+            for s in report.sites
+        ),
         folded=len(report.sites) > 12,
     )
     words = (
@@ -247,10 +262,16 @@ def _describe_method(facts: dict[str, Any]) -> str:
     return f"{named}{summary} ({facts['reason']})"
 
 
-def _rows(rows: float | None) -> float | str:
-    """Return a number of rows as an integer, unless rows have weights."""
+def _rows(rows: float | None, facts: dict[str, Any]) -> float | str:
+    """Return a number of rows as an integer, unless rows have weights.
+
+    Sites disclose it to the coordinator except where only sums over all sites can be read; under
+    privacy, except where the number of rows is private.
+    """
     if rows is None:
-        return "not disclosed"
+        terms = facts["asked"]["privacy"]
+        hidden = facts["secure"] if terms is None else terms.get("count") == "private"
+        return "not disclosed" if hidden else "not listed"
     return int(rows) if float(rows).is_integer() else rows
 
 
@@ -258,7 +279,8 @@ def show_variance(report: Report) -> Section:
     """Show the variances of the components."""
     total, k = report.facts["total_variance"], report.facts["k"]
     first, last = report.components[0], report.components[-1]
-    together = f", all {k} together {percent(last.cumulative)}" if k > 1 else ""
+    which = "both" if k == 2 else f"all {k}"
+    together = f", {which} together {percent(last.cumulative)}" if k > 1 else ""
     words = [
         f"The total variance is {number(total)}. The first component explains "
         f"{percent(first.share)} of it{together}. Where the bars level off, further components are "
@@ -267,6 +289,8 @@ def show_variance(report: Report) -> Section:
     ]
     if report.facts["privacy"] is not None:
         words.append("These are the released variances, with noise.")
+    if _is_rest_hidden(report.facts):
+        words.append(_HIDDEN)
     table = PageTable(
         "scree-table",
         "Variance by component",
@@ -285,6 +309,10 @@ def show_variance(report: Report) -> Section:
     figure = Figure(scree, (table,))
     parts: tuple[Part, ...] = (figure, *_list_further(report.facts))
     return Section("variance", "Explained variance", tuple(words), parts)
+
+
+def _is_rest_hidden(facts: dict[str, Any]) -> bool:
+    return facts["privacy"] is not None and hides_rest(facts["ratios"], facts["d"])
 
 
 def _list_further(facts: dict[str, Any]) -> list[PageTable]:
@@ -323,14 +351,17 @@ def _warn_of_features(report: Report) -> list[Notice]:
         f"PC{found.place} is {percent(found.features[0][1] ** 2)} {found.features[0][0]}"
         for found in report.loadings
         if found.features[0][1] ** 2 >= _DOMINATES
+        and report.components[found.place - 1].variance > 0.0
     ]
     if not single or report.facts["d"] < _LEAST_FEATURES:
         return []
+    one = len(single) == 1
     remedy = (
-        "Check whether it is an identifier, an outlier or a rare category."
+        f"Check whether {'it is' if one else 'one of them is'} an identifier, an outlier or a rare "
+        "category."
         if report.facts["scale"]
-        else "Check whether it is an identifier or has a smaller unit than the others, and scale "
-        "the features if so."
+        else f"Check whether {'it is' if one else 'one of them is'} an identifier or has a smaller "
+        "unit than the others, and scale the features if so."
     )
     return [Notice("look", f"{join_names(single)}. {remedy}")]
 
@@ -339,7 +370,9 @@ def _draw_loadings(found: Loadings, d: int) -> Figure:
     name, place = f"loadings-{found.place}", f"PC{found.place}"
     largest, weight = found.features[0]
     items = [Bar(n, w, f"{n}: {w:.4g}, {percent(w * w)} of {place}") for n, w in found.features]
-    which = f"All {d} features" if len(items) == d else f"The {len(items)} largest of {d} loadings"
+    which = f"The {len(items)} largest of {count(d)} loadings"
+    if len(items) == d:
+        which = f"All {things(d, 'feature')}" if d > 1 else "The only feature"
     svg = draw_bars(
         name,
         items,

@@ -26,6 +26,12 @@ def compare_sites(report: Report) -> Section:
         )
     if spread is None:
         return Section("by-site", title, (_explain_missing(report),), ())
+    if report.facts["center"] == "site":
+        removed = (
+            "Each site subtracted its own mean, so that the components show what varies within "
+            "sites. How far the means of the sites are apart is not part of this result."
+        )
+        return Section("by-site", title, (removed,), (_draw_contributions(spread),))
     words = (
         "Sites may differ in their populations, instruments and batches, and a component may "
         "reflect nothing else. The first figure shows which fraction of its variance lies "

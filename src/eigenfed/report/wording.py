@@ -5,6 +5,8 @@ from typing import Any
 
 MOSTLY, PARTLY = 0.5, 0.1
 """Fractions from which a component is said to be "mostly" or "partly" an effect."""
+EQUAL_ROWS = "all rows are equal, so that no direction explains more variance than another."
+"""What is said of rows without any variance."""
 
 
 def count(value: float) -> str:
@@ -191,13 +193,16 @@ def describe_unconverged(facts: dict[str, Any]) -> str:
         As in ``result.json``, with a certificate.
     """
     certificate = facts["certificate"]
-    k, reached = facts["k"], sum(certificate["converged"])
+    if facts["total_variance"] == 0.0:
+        return f"Not certified: {EQUAL_ROWS}"
+    k, missing = facts["k"], facts["k"] - sum(certificate["converged"])
     no_bound = "Not certified: there is no bound on the angle. "
     return (
-        f"{no_bound if certificate['angle_bound'] is None else ''}{k - reached} of "
-        f"{things(k, 'component')} did not reach the tolerance of {facts['asked']['tol']:g} "
-        "degrees. Components of nearly equal variance never do: only their span is determined. "
-        "Otherwise allow more rounds, or request fewer components."
+        f"{no_bound if certificate['angle_bound'] is None else ''}{missing} of "
+        f"{things(k, 'component')} {'is' if missing == 1 else 'are'} not known to be within the "
+        f"tolerance of {facts['asked']['tol']:g} degrees. Components of nearly equal variance "
+        "never are: only their span is determined. Otherwise allow more rounds, or request fewer "
+        "components."
     )
 
 

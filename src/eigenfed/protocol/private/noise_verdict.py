@@ -73,6 +73,26 @@ def judge_noise(
     return NoiseVerdict(mostly, tuple(problems))
 
 
+def hides_rest(ratios: Sequence[float | None], d: int) -> bool:
+    """Return whether noise hides all variance outside the components.
+
+    Their fractions then add up to 1 although there are other features: they are fractions of the
+    variance of the components alone.
+
+    Parameters
+    ----------
+    ratios, d
+        As in `judge_noise`.
+
+    Examples
+    --------
+    >>> hides_rest([0.7, 0.3], 7), hides_rest([0.7, 0.2], 7), hides_rest([0.7, 0.3], 2)
+    (True, False, False)
+    """
+    known = [ratio for ratio in ratios if ratio is not None]
+    return len(known) < d and sum(known) >= 1.0 - 1e-9
+
+
 def warn_of_noise(found: Decomposition) -> None:
     """Issue a `NoiseWarning` if a private result is mostly noise."""
     if found.signal is None:
