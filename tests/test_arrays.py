@@ -19,8 +19,8 @@ from eigenfed.errors import DataError, EigenfedError, InputError
 UNREADABLE = re.escape("The data are corrupt: the header cannot be read. Fetch them again.")
 TOO_LONG = re.escape("The data are corrupt: the header is too long. Fetch them again.")
 FOREIGN = re.escape(
-    "The data were not written by eigenfed: its signature is missing. "
-    "Pass the output of to_bytes()."
+    "The data were not written by eigenfed: their signature is missing. "
+    "Pass a file that eigenfed wrote, such as a summary, or the output of to_bytes()."
 )
 CHECKSUM = re.escape("The data are corrupt: the checksum does not match. Fetch them again.")
 VALID: Mapping[str, Any] = {"kind": "note", "version": 1, "scalars": {}, "arrays": []}

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.errors import DataError, InputError
+from eigenfed.errors import Aside, DataError, InputError
 
 Array = npt.NDArray[np.float64]
 Scalar = bool | int | float | str
@@ -261,8 +261,12 @@ _write_short_header = lru_cache(_HEADERS_KEPT)(_write_header)
 def _read_header(data: bytes) -> tuple[_Header, int]:
     if data[: len(_MAGIC)] != _MAGIC[: len(data)] or not data:
         raise DataError(
-            "The data were not written by eigenfed: its signature is missing. "
-            "Pass the output of to_bytes()."
+            "The data were not written by eigenfed: their signature is missing",
+            remedy=(
+                "Pass a file that eigenfed wrote, such as a summary",
+                Aside(", or the output of to_bytes()"),
+                ".",
+            ),
         )
     size = int.from_bytes(data[len(_MAGIC) : _PREFIX_BYTES], "little")
     if size > _MAX_HEADER_BYTES:

@@ -41,6 +41,13 @@ def real(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+def test_a_hint_follows_a_full_stop() -> None:
+    run = eigenfed("stream", "nowhere.csv", "-k", 1)
+    assert run.stderr.endswith("No such file or directory. See 'eigenfed stream --help'.\n")
+    run = eigenfed("fit", "nowhere.csv", "-k", 1)
+    assert run.stderr.endswith("does not exist. See 'eigenfed fit --help'.\n")
+
+
 def test_the_commands_are_those_that_work() -> None:
     assert {" ".join(path) for path in commands()} == {
         "init",

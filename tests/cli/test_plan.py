@@ -49,6 +49,18 @@ def test_without_a_spectrum_the_page_has_three_columns_and_says_why() -> None:
     assert "rounds                     2\n" in alike
 
 
+def test_all_of_a_variance_is_written_as_a_percentage() -> None:
+    run = eigenfed("plan", "--rows", 1000, "--features", 1, "-k", 1)
+    assert "explains up to 100% of" in " ".join(run.stdout.split())
+
+
+def test_why_a_private_run_would_fail_names_no_python() -> None:
+    call = ("--rows", "100,50,40", "--features", 5, "-k", 2, "--epsilon", 0.1, "--delta", 1e-6)
+    text = " ".join(eigenfed("plan", *call).stdout.split())
+    assert "or avoid the search for a radius: give a public clip and set scree = 0.0 among" in text
+    assert "{'scree'" not in text
+
+
 def test_a_study_file_is_read_and_options_replace_it(study: Path) -> None:
     found = answer("plan", study)
     assert found["sites"] == {"north": 3000, "south": 900, "island": 150}

@@ -154,7 +154,8 @@ def test_a_stream_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     np.testing.assert_allclose(said["eigenvalues"], whole["eigenvalues"], rtol=1e-9)
     assert Summary.from_bytes(out.read_bytes()).names == tuple("fedcba")
     run = eigenfed("stream", "-k", 1, "--resume", out, given="u v\n1 2\n")
-    assert (run.exit_code, "must have 2" in run.stderr) == (2, True)
+    message = "The summary to resume has 6 features and must have 2, as the rows have."
+    assert (run.exit_code, message in run.stderr) == (2, True)
 
 
 def test_a_device_needs_no_scikit_learn() -> None:
@@ -316,7 +317,8 @@ def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for files, code, message in [
         (("a", "b"), 2, f"{tmp_path / 'b'}: other has 3 features and must have 2"),
-        (("a", "junk"), 1, f"{tmp_path / 'junk'}: "),
+        (("a", "junk"), 1, f"{tmp_path / 'junk'}: The data were not written by eigenfed"),
+        (("a", "junk"), 1, "Pass a file that eigenfed wrote, such as a summary.\n"),
         (("a", "a"), 2, "is named twice"),
     ]:
         run = eigenfed("merge", *(tmp_path / name for name in files), "-o", out)

@@ -41,7 +41,10 @@ class Program(click.Group):
         except click.ClickException as error:
             context = getattr(error, "ctx", None)
             hint = f" See '{context.command_path} --help'." if context else ""
-            click.echo(f"eigenfed: {error.format_message()}{hint}", err=True)
+            # click ends some messages without a full stop.
+            wrong = error.format_message()
+            stop = "" if wrong.endswith((".", "?", "!")) else "."
+            click.echo(f"eigenfed: {wrong}{stop}{hint}", err=True)
             sys.exit(error.exit_code)
         except click.Abort:
             click.echo("eigenfed: Interrupted; nothing more was written.", err=True)

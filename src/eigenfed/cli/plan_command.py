@@ -386,13 +386,24 @@ def _describe_edge(found: "Forecast") -> str:
     count = found.above_noise
     text = (
         "Edge of noise: with so many rows, a component of independent features explains up to "
-        f"{100 * found.noise_share:.2g}% of the variance in 95 of 100 samples. Components below "
-        "that may be noise."
+        f"{_format_share(found.noise_share)} of the variance in 95 of 100 samples. Components "
+        "below that may be noise."
     )
     if count is None:
         return text
     verb = "explains" if count == 1 else "explain"
     return f"{text} With these eigenvalues {things(count, 'component')} {verb} more."
+
+
+def _format_share(share: float) -> str:
+    """Format a fraction in percent with two digits, and 100% as such.
+
+    Examples
+    --------
+    >>> _format_share(0.0004321), _format_share(1.0)
+    ('0.043%', '100%')
+    """
+    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
 
 
 def _describe_privacy(question: "Question") -> str:

@@ -18,7 +18,7 @@ from eigenfed.cli.options import example
 from eigenfed.cli.output import DONE, CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
 from eigenfed.errors import FAILED
-from eigenfed.report.wording import size
+from eigenfed.report.wording import size, things
 
 if TYPE_CHECKING:
     from eigenfed.arrays import Array
@@ -167,6 +167,11 @@ class _State:
         self.new = self.written = 0
         if start is None:
             return
+        if start.d != d:
+            raise InputError(
+                f"The summary to resume has {things(start.d, 'feature')} and must have {d}, as the "
+                "rows have. Pass rows of the same features, or leave --resume out."
+            )
         # Checks that both fit, aligns features by name, and keeps names that both have.
         empty = Summary.empty(d, start.rank, centered=centered).with_names(names)
         self.stream.merge(empty.merge(start))

@@ -201,8 +201,9 @@ class Norms:
                 f"{rows} rows are too few to be counted privately at this epsilon: the noise on "
                 f"counts would have a standard deviation of {found.sd:.0f}",
                 remedy=(
-                    *("Raise ", Name("epsilon"), ", or avoid the search for a radius: pass a "),
-                    *("public ", Name("clip"), " and shares={'scree': 0.0}."),
+                    *("Raise ", Name("epsilon"), ", or avoid the search for a radius: give a "),
+                    *("public ", Name("clip"), " and set scree = 0.0 among the privacy shares, "),
+                    "in Python or in a study file.",
                 ),
             )
         return found
