@@ -77,6 +77,21 @@ def test_sites_that_subtract_their_means_are_not_compared() -> None:
     assert "of a component's variance lies between sites" not in page
 
 
+def test_a_component_that_partly_tells_sites_apart_is_named() -> None:
+    sites = {"a": X[:40], "b": X[40:]}
+    facts = describe_fit(FederatedPCA(2).fit_sites(sites, by_site=True), sites)
+    for explained, line in (
+        ([0.02, 0.31], "31% of the variance of PC2 lies between sites: check how they differ"),
+        ([0.02, 0.04], "at most 4% of a component's variance lies between sites"),
+        ([0.6, 0.31], "PC1 mostly reflects differences between sites"),
+    ):
+        facts["by_site"] = {**facts["by_site"], "explained": explained}
+        assert f"sites        {line}" in fit_text(facts)
+    few = facts | {"n": 7, "sites": ["a", "b"]}
+    few["by_site"] = {**facts["by_site"], "explained": [0.02, 0.31]}
+    assert "at most 31% of a component's variance lies between sites" in fit_text(few)
+
+
 def test_fractions_of_a_total_that_noise_hides_are_said_to_be_that() -> None:
     sites = {"a": X[:30], "b": X[30:50], "c": X[50:]}
     facts = describe_fit(FederatedPCA(2).fit_sites(sites), sites)

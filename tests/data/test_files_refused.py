@@ -464,6 +464,7 @@ def without(name: str) -> Callable[[Any], None]:
     ("write", "what"),
     [
         (edited(without("X")), "has no X"),
+        (edited(without("obs")), "of anndata 0.7 or later. If anndata can read it, read it and"),
         (edited(without("var")), "is not a complete .h5ad file"),
         (edited(without("obs")), "is not a complete .h5ad file"),
         (edited(without("var/_index")), "is not a complete .h5ad file"),

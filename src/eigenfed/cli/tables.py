@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from eigenfed.report.wording import (
     EQUAL_ROWS,
     MOSTLY,
+    PARTLY,
     describe_basis,
     describe_clear,
     explain_no_bound,
@@ -48,9 +49,7 @@ def fit_text(facts: dict[str, Any]) -> str:
     if facts["prepare"] is not None:
         lines[-5:-5] = [f"prepared     {_describe_preparation(facts)}", *_list_attrition(facts)]
     if facts["by_site"] is not None and len(facts["sites"]) > 1:
-        lines.insert(
-            -2, f"sites        {_describe_sites(facts['by_site']['explained'], facts['center'])}"
-        )
+        lines.insert(-2, f"sites        {_describe_sites(facts)}")
     if facts["privacy"] is not None:
         lines.insert(-1, f"signal kept  {_describe_signal(facts['signal'])}")
         lines[-6:-6] = _list_hidden(facts)
@@ -122,13 +121,19 @@ def _describe_signal(signal: list[float] | None) -> str:
     return f"{text}; {which} mostly noise (see eigenfed plan for what would help)"
 
 
-def _describe_sites(explained: list[float], center: bool | str) -> str:
+def _describe_sites(facts: dict[str, Any]) -> str:
     """Name the components that mostly reflect differences between sites."""
+    explained: list[float] = facts["by_site"]["explained"]
+    by_chance = (len(facts["sites"]) - 1) / max(facts["n"] - 1, 1)
     large = [f"PC{place}" for place, part in enumerate(explained, start=1) if part >= MOSTLY]
-    if center == "site":
+    if facts["center"] == "site":
         return "each site subtracted its own mean, so that their means do not differ"
     if not large:
         most = max(explained)
+        if most >= max(PARTLY, 3 * by_chance):
+            place = explained.index(most) + 1
+            where = f"{most:.0%} of the variance of PC{place} lies between sites"
+            return f"{where}: check how they differ"
         amount = "less than 1%" if most < 0.01 else f"at most {most:.0%}"
         return f"{amount} of a component's variance lies between sites"
     more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""

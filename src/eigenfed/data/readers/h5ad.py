@@ -278,7 +278,8 @@ def _import_h5py(path: Path) -> Any:
 
 def _damaged_error(path: Path) -> DataError:
     return DataError(
-        f"{path} is not a complete .h5ad file of anndata 0.7 or later. Write it again."
+        f"{path} is not a complete .h5ad file of anndata 0.7 or later. If anndata can read "
+        "it, read it and write it again."
     )
 
 
