@@ -34,6 +34,23 @@ def check_result(network: Network, out: Path) -> None:
     assert (out / "report.html").exists()
 
 
+def test_what_comes_first_is_told_to_who_has_not_joined_a_network(tmp_path: Path) -> None:
+    assert run_command("init", tmp_path / "s", "--sites", "a,b,c", "-k", 2).exit_code == 0
+    study, site = tmp_path / "s/study.toml", tmp_path / "s/sites/a/site.toml"
+    run = run_command("coordinate", study, "-o", tmp_path / "r")
+    assert (run.exit_code, 'has engine = "in_process". Set engine' in run.stderr) == (2, True)
+    text = study.read_text().replace('# engine = "in_process"', 'engine = "files"')
+    text = text.replace('features = "same"', 'features = ["age", "bmi"]')
+    study.write_text(text.replace("# [network]", '[network]\ndrop = "drop"'))
+    run = run_command("coordinate", study, "-o", tmp_path / "r")
+    assert "s/network holds no roster. The coordinator makes it with eigenfed" in run.stderr
+    assert run.exit_code == 2
+    for call in (("run", site), ("run", site, "--once")):
+        run = run_command("site", *call)
+        assert "a/network holds no keys. Run eigenfed network init (coord" in run.stderr
+        assert run.exit_code == 2
+
+
 def test_a_study_by_files_outlives_its_programs(tmp_path: Path, start: Start) -> None:
     network = Network(tmp_path, method="krylov", study="secure = true\n")
     home = tmp_path / "coordinator"

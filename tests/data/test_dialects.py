@@ -183,6 +183,7 @@ def test_names_that_look_like_entries_are_never_quoted() -> None:
     told = describe_differences({"a": ["x", CANARY], "b": ["x", "y"]})
     assert CANARY not in told
     assert "'a'" in told
+    assert told.endswith("are not shown (is the line of names missing?)")
 
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx", "parquet", "tsv"])

@@ -149,7 +149,7 @@ def test_a_later_batch_of_another_width_is_refused(as_type: Any) -> None:
     validate_rows(pca, np.ones((1, 2)), reset=True)
     message = (
         "X has 3 features, but StreamingPCA is expecting 2 features as input. "
-        "Pass the features of the first batch."
+        "Pass the features that it was fitted with."
     )
     with pytest.raises(InputError, match=f"^{re.escape(message)}$") as caught:
         validate_rows(pca, as_type([[MARK, 1.0, 2.0]]), reset=False)

@@ -112,6 +112,11 @@ def coordinate(
     check_free(out, force=force)
     if once and asked.engine != "files":
         raise click.UsageError('--once requires engine = "files" in the study. Drop it.')
+    if asked.engine == "in_process":
+        raise click.UsageError(
+            f'{study} has engine = "in_process". Set engine = "nvflare" or engine = "files" for '
+            "sites on other machines, or run it here with eigenfed fit --study."
+        )
     _check_stream_options(asked, follow=follow, summary=summary, once=once, new=new, force=force)
     roster, identity = read_roster(folder / ROSTER), read_identity(folder / COORDINATOR_KEY)
     stop = threading.Event()

@@ -226,7 +226,7 @@ def describe_differences(columns: Mapping[str, Sequence[str]]) -> str:
         numeric = [site for site, names in sets.items() if any(map(looks_like_value, names))]
         return (
             "the names of their columns, which look like entries of a row at "
-            f"{quote_names(numeric)} and are not shown: is the line of names missing?"
+            f"{quote_names(numeric)} and are not shown (is the line of names missing?)"
         )
     described = []
     for feature in sorted(set.union(*sets.values()) - common):

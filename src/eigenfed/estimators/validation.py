@@ -143,7 +143,7 @@ def _explain(text: str) -> InputError:
         if mark in text:
             return InputError(*(message if isinstance(message, tuple) else (message,)))
     if "is expecting" in text:
-        return InputError(text, " Pass the features of the first batch.")
+        return InputError(text, " Pass the features that it was fitted with.")
     return InputError(text)
 
 

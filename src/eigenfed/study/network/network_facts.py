@@ -22,6 +22,7 @@ from eigenfed.study.network.network_folder import (
     REQUEST,
     SITE_KEY,
     coordinator_folder,
+    no_keys_error,
 )
 from eigenfed.study.network.roster_file import ROSTER, NetworkRoster, read_roster
 
@@ -79,10 +80,7 @@ def _list_folder(folder: Path) -> list[Fact]:
     for member in sorted((folder / MEMBERS).glob("*.json")):
         found += _list_document(member)
     if not found:
-        raise InputError(
-            f"{folder} holds no keys. Run eigenfed network init (coordinator) or eigenfed network "
-            "join (site) first."
-        )
+        raise no_keys_error(folder)
     return found
 
 

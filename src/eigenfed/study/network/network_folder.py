@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from eigenfed.errors import PrivacyError
+from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.study.config import StudyFile
 from eigenfed.study.network.invitations import Invitation, JoinRequest, read_invitation
@@ -29,6 +29,14 @@ AUTHORITY, SERVER_KIT, SITE_KIT = "authority", "server", "kit"
 def coordinator_folder(study: StudyFile) -> Path:
     """Return the network folder of a coordinator: ``network`` beside the study file."""
     return study.path.parent / "network"
+
+
+def no_keys_error(folder: Path) -> InputError:
+    """Return the error for a folder in which nothing of a network was made yet."""
+    return InputError(
+        f"{folder} holds no keys. Run eigenfed network init (coordinator) or eigenfed network "
+        "join (site) first."
+    )
 
 
 def load_kits() -> Any:

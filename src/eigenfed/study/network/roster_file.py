@@ -125,10 +125,15 @@ def read_roster(path: Path) -> NetworkRoster:
     Raises
     ------
     InputError
-        If it cannot be opened.
+        If it does not exist or cannot be opened.
     DataError
         If it is not a roster.
     """
+    if not path.exists():
+        raise InputError(
+            f"{path.parent} holds no roster. The coordinator makes it with eigenfed network admit, "
+            "and a site takes it with eigenfed network join."
+        )
     return NetworkRoster.from_bytes(read_bytes(path), str(path))
 
 

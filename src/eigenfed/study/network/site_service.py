@@ -29,6 +29,7 @@ from eigenfed.protocol.study import Opening
 from eigenfed.study.config import SiteFile, StudyFile
 from eigenfed.study.network.approvals import find_approved, list_approved, list_digests
 from eigenfed.study.network.message_limits import bound_request
+from eigenfed.study.network.network_folder import no_keys_error
 from eigenfed.study.network.results_sent import write_sent_result
 from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.network.stream_releases import StreamReleases
@@ -347,8 +348,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
     Raises
     ------
     InputError
-        If another process has it.
+        If another process has it, or it does not exist.
     """
+    if not folder.is_dir():
+        raise no_keys_error(folder)
     file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         try:
