@@ -274,3 +274,11 @@ def test_sparse_rows_are_multiplied_by_many_directions_some_at_a_time() -> None:
     found = view.product(basis)
     assert found.flags.c_contiguous
     np.testing.assert_allclose(found, expected, rtol=0.0, atol=1e-12 * np.abs(expected).max())
+
+
+def test_a_feature_that_is_stored_in_every_row_has_no_absent_weight() -> None:
+    weights = np.random.default_rng(0).random(10_000)
+    weights[:100] = 0.0
+    column = np.where(weights > 0.0, 0.1, 0.0)[:, None]
+    source = Source(sparse.csr_array(column), weights)
+    assert Prepared(source, np.array([0.1]), np.ones(1)).squares()[0] == 0.0

@@ -492,3 +492,23 @@ def test_rows_that_were_split_in_another_way_before_need_another_name() -> None:
     named = {"a": "by rows"}
     by_rows.fit_sites({"a": X[:10], "b": X[10:]}, ledgers={"a": ledger}, datasets=named)
     assert ledger.datasets == ("data", "by rows")
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("center", [True, "site"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_constant_feature_of_many_rows_is_not_scaled(
+    is_sparse: bool, center: Any, weighted: bool
+) -> None:
+    X = rows(20_000, 4)
+    X[:, 1] = 0.1
+    weight = np.random.default_rng(0).random(len(X)) if weighted else None
+    if weight is not None:
+        weight /= weight.sum() / 100.0
+    table: Any = sparse.csr_array(X) if is_sparse else X
+    pca = FederatedPCA(3, method="krylov", scale=True, center=center)
+    pca.fit(table, groups=np.arange(len(X)) % 2, sample_weight=weight)
+    n = len(X) if weight is None else 100.0
+    assert pca.scale_[1] == 1.0
+    assert pca.total_variance_ == pytest.approx(3.0 * n / (n - 1.0))
+    assert np.abs(pca.components_[:, 1]).max() < 1e-6

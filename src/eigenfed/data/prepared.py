@@ -206,7 +206,7 @@ class Prepared:
     def _sparse_squares(self) -> Array:
         """Sum over stored entries, and add the squared mean for each entry that is not stored."""
         weights, d = self.source.weights, self.source.d
-        stored, present = np.zeros(d), np.zeros(d)
+        stored, present, places = np.zeros(d), np.zeros(d), np.zeros(d)
         for values, columns, by_entry in self.source.entries():
             centred = values - self.mean[columns]
             if self.source.has_missing:
@@ -216,7 +216,14 @@ class Prepared:
                 squares *= by_entry
             stored += np.bincount(columns, squares, minlength=d)
             present += np.bincount(columns, by_entry, minlength=d)
-        absent = np.maximum((self.source.n if weights is None else weights.sum()) - present, 0.0)
+            if by_entry is not None:
+                places += np.bincount(columns, by_entry > 0.0, minlength=d)
+        if weights is None:
+            absent = self.source.n - present
+        else:
+            # Sums of weights differ by rounding where no entry is absent.
+            is_complete = places == np.count_nonzero(weights)
+            absent = np.where(is_complete, 0.0, np.maximum(weights.sum() - present, 0.0))
         variation: Array = (stored + absent * self.mean**2) / self.scale**2
         return variation
 

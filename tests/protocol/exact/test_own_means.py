@@ -135,3 +135,14 @@ def test_what_cannot_be_is_refused() -> None:
     for wrong in ({"privacy": Privacy(1.0, 1e-6)}, {"split": "features"}, {"center": 1}):
         with pytest.raises(InputError, match="center"):
             Study(("a",), 2, **({"center": "site"} | wrong))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_constant_feature_is_not_scaled(secure: bool) -> None:
+    weight = {name: RNG.random(len(X)) for name, X in SITES.items()}
+    constant = {name: np.where(np.eye(8)[2] > 0.0, 3.7, X) for name, X in SITES.items()}
+    ours = FederatedPCA(3, center="site", scale=True, secure=secure, random_state=0)
+    ours.fit_sites(constant, sample_weight=weight)
+    assert ours.scale_[2] == 1.0
+    n = sum(weights.sum() for weights in weight.values())
+    assert ours.total_variance_ == pytest.approx(7.0 * n / (n - 1.0))

@@ -45,7 +45,7 @@ from eigenfed.protocol.exact.magnitude import (
     compute_limits,
     magnitude,
 )
-from eigenfed.protocol.exact.stages import Figures, StageRequest, find_scale
+from eigenfed.protocol.exact.stages import Figures, StageRequest, bound_mean_error, find_scale
 from eigenfed.protocol.operations import (
     Answer,
     Frame,
@@ -201,12 +201,19 @@ class SquaresRequest(Request[SquaresReply]):
 def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
-    """Return the weighted sum of squares of each feature about the mean that rows have."""
+    """Return the weighted sum of squares of each feature about the mean that rows have.
+
+    It is 0 for features that are constant up to rounding, which the coordinator cannot tell where
+    it does not know the mean.
+    """
     mean = state.own_mean if terms.study.centers_by_site else request.mean
     if state.scatter is not None:
-        return Answer(SquaresReply(squares=state.scatter.squares(mean)), state)
-    prepared = view_rows(source, mean, np.ones(source.d))
-    return Answer(SquaresReply(squares=prepared.squares()), state)
+        found = state.scatter.squares(mean)
+    else:
+        found = view_rows(source, mean, np.ones(source.d)).squares()
+    _, count, _ = source.totals() if state.totals is None else state.totals
+    varies = found > count * bound_mean_error(mean, source.n) ** 2
+    return Answer(SquaresReply(squares=np.where(varies, found, 0.0)), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -423,7 +430,7 @@ def collect_moments(
         if study.wire == "float32":
             # What is smaller than the least normal number of single precision loses digits.
             errors = errors + LEAST_SINGLE * len(study.sites)
-        scale = find_scale(mean, sums / np.where(first.count > 0, first.count, 1.0))
+        scale = find_scale(mean, sums, first.count)
         ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
         error = float(ratios.max())
     n = first.n

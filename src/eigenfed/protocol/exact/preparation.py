@@ -27,7 +27,7 @@ from eigenfed.protocol.exact.moments import (
     request_totals,
 )
 from eigenfed.protocol.exact.quality_control import collect_variants
-from eigenfed.protocol.exact.stages import Figures, find_scale
+from eigenfed.protocol.exact.stages import Figures, bound_mean_error, find_scale
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.study import Study
 
@@ -93,7 +93,7 @@ def collect_preparation(
 def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
     variance = moments.squares / np.where(moments.count > 0, moments.count, 1.0)
     # The rounding error of a constant feature must not be ranked as if the feature varied.
-    rounding = 10 * np.finfo(float).eps * np.abs(moments.mean)
+    rounding = bound_mean_error(moments.mean, moments.count)
     varying = np.where(np.sqrt(variance) > rounding, variance, 0.0)
     try:
         return select_variable(moments.mean, varying, step.n_features, step.flavor)
@@ -102,6 +102,5 @@ def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
 
 
 def _standardize(known: Preparation, step: Standardize, moments: StageMoments) -> Preparation:
-    divisor = moments.count - step.ddof
-    variance = moments.squares / np.where(divisor > 0, divisor, 1.0)
-    return known.with_moments(moments.mean, find_scale(moments.mean, variance))
+    spread = find_scale(moments.mean, moments.squares, moments.count, step.ddof)
+    return known.with_moments(moments.mean, spread)

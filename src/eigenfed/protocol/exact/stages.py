@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
@@ -97,12 +98,33 @@ def check_subset(name: str, places: Integers, d: int) -> None:
         raise InputError(f"{name} must be distinct features in increasing order.")
 
 
-def find_scale(mean: Array, variance: Array) -> Array:
-    """Return standard deviations, and 1 for features that are constant up to rounding."""
-    scale = np.sqrt(variance)
-    # The rounding error of a constant feature must not be mistaken for its spread.
-    rounding = 10 * np.finfo(float).eps * np.abs(mean)
-    found: Array = np.where(scale > rounding, scale, 1.0)
+def bound_mean_error(mean: Array, n: npt.ArrayLike) -> Array:
+    """Bound the rounding error of means of `n` rows, which a spread must exceed.
+
+    The error of a constant feature must not be mistaken for its spread. Equal numbers are rounded
+    alike, so that their errors add up. `StandardScaler` of scikit-learn has the same rule.
+    """
+    return np.maximum(n, 10.0) * np.finfo(float).eps * np.abs(mean)
+
+
+def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Array:
+    """Return standard deviations, and 1 for features that are constant up to rounding.
+
+    Parameters
+    ----------
+    mean, squares, count : ndarray of shape (d,)
+        Means, sums of squares about them, and observed weights.
+    ddof : {0, 1}
+        Sums of squares are divided by the weight less this.
+
+    Examples
+    --------
+    >>> find_scale(np.array([1.0, 0.1]), np.array([4e4, 1e-22]), np.full(2, 1e4))
+    array([2., 1.])
+    """
+    divisor = count - ddof
+    scale = np.sqrt(squares / np.where(divisor > 0, divisor, 1.0))
+    found: Array = np.where(scale > bound_mean_error(mean, count), scale, 1.0)
     return found
 
 

@@ -32,6 +32,7 @@ from eigenfed.protocol.exact.krylov import Krylov, lanczos
 from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.products import ProductReply, Products
 from eigenfed.protocol.exact.rounding import bound_rounding
+from eigenfed.protocol.exact.stages import find_scale
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
 from eigenfed.protocol.study import Study
@@ -77,8 +78,8 @@ def compute_own_moments(source: Source, *, center: bool, scale: bool) -> tuple[A
     mean = total / observed if center else np.zeros(source.d)
     if not scale:
         return mean, np.ones(source.d)
-    spread = np.sqrt(view_rows(source, mean, np.ones(source.d)).squares() / observed)
-    return mean, np.where(spread > 10 * np.finfo(float).eps * np.abs(mean), spread, 1.0)
+    squares = view_rows(source, mean, np.ones(source.d)).squares()
+    return mean, find_scale(mean, squares, count)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
