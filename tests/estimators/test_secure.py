@@ -73,3 +73,13 @@ def test_what_cannot_be_summed_securely_is_refused(
         }
     with pytest.raises(PrivacyError, match=message):
         FederatedPCA(1, secure=True, **parameters).fit_sites(tables)
+
+
+def test_a_site_whose_weights_are_all_zero_adds_nothing() -> None:
+    sites = in_parts(ROWS, 4)
+    weight = {"s1": np.zeros(len(sites["s1"]))}
+    safe = FederatedPCA(2, secure=True, random_state=0).fit_sites(sites, sample_weight=weight)
+    others = {name: part for name, part in sites.items() if name != "s1"}
+    plain = FederatedPCA(2, random_state=0).fit_sites(others)
+    np.testing.assert_allclose(safe.explained_variance_, plain.explained_variance_, rtol=1e-11)
+    np.testing.assert_allclose(safe.mean_, plain.mean_, rtol=1e-12)

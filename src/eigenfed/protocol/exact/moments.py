@@ -110,9 +110,9 @@ class MomentsRequest(StageRequest[MomentsReply]):
         check_integer("entry", self.entry, max(own_entry, NO_ENTRY), LARGEST_POWER)
         check_integer("weight", self.weight, max(own_weight, NO_ENTRY), LARGEST_POWER)
         # Squares are the largest numbers of a run: their step grows with weight times entry^2. A
-        # site whose entries are all 0 has nothing that rounding could show.
+        # site whose entries or weights are all 0 has nothing that rounding could show.
         excess = 2 * (self.entry - own_entry) + self.weight - own_weight
-        if own_entry > NO_ENTRY and excess > _COARSEST:
+        if min(own_entry, own_weight) > NO_ENTRY and excess > _COARSEST:
             raise InputError("The magnitudes are so large that this site's numbers are lost.")
 
     def apply_to(self, terms: Terms, state: State) -> State:
