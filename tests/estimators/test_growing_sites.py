@@ -111,3 +111,24 @@ def test_what_summaries_do_not_suffice_for_is_refused() -> None:
         pca: Any = FederatedPCA(1).set_params(**{name: value})
         with pytest.raises(InputError, match=f"partial_fit cannot be combined with {name}"):
             pca.partial_fit(X)
+
+
+def test_scales_of_features_in_very_different_units_are_those_of_one_fit() -> None:
+    units = np.array([1e8, 1.0, 1e-8])
+    rows = (X[:, :3] - X[:, :3].mean(axis=0)) * units + np.array([0.0, 0.0, 1e-7])
+    rows[:, 1] = 3.7
+    ours = grown(rows, scale=True)
+    whole = FederatedPCA(3, scale=True, random_state=0).fit(rows, groups=SITES)
+    np.testing.assert_allclose(ours.scale_, whole.scale_, rtol=1e-10)
+    np.testing.assert_allclose(ours.explained_variance_, whole.explained_variance_, atol=1e-9)
+    assert ours.certificate_ is not None
+    assert np.isfinite(ours.certificate_.angle_bound)
+
+
+@pytest.mark.parametrize(("first", "then"), [(False, True), (False, "site"), (True, False)])
+def test_center_cannot_change_once_rows_are_gone(first: Any, then: Any) -> None:
+    pca = FederatedPCA(2, center=first).partial_fit(X[:100])
+    variances = pca.explained_variance_.copy()
+    with pytest.raises(InputError, match="center was changed after rows were added"):
+        pca.set_params(center=then).partial_fit(X[100:])
+    np.testing.assert_array_equal(pca.explained_variance_, variances)

@@ -51,9 +51,10 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         cannot be combined with `privacy`, for which the sensitivity is not proven, nor with
         ``split="features"``.
     scale : {"auto", False, True, "genotype"}, default="auto"
-        True divides by the standard deviation of each feature over all sites. "genotype" is for
-        ``.bed`` files: it divides by ``sqrt(2 p (1 - p))``, with p the frequency of the counted
-        allele over all sites. "auto" is "genotype" for such files, and False otherwise.
+        True divides by the standard deviation of each feature over all sites; with
+        ``center=False`` by its root mean square. "genotype" is for ``.bed`` files: it divides by
+        ``sqrt(2 p (1 - p))``, with p the frequency of the counted allele over all sites. "auto" is
+        "genotype" for such files, and False otherwise.
     prepare : list of steps or None, default=None
         Steps that prepare the rows before all else, in their order: `NormalizeCounts`, `Log1p`,
         `SelectVariable` and `Standardize`, as values or as text such as "select:2000"; or steps
@@ -233,9 +234,11 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         weights = None
         if sample_weight is not None:
             weights = check_weights(sample_weight, X.shape[0], "sample_weight")
+        centered = bool(self.center)
         growing = self._growing or GrowingSites.begin(
-            X.shape[1], as_components(self.n_components), centered=self.center is not False
+            X.shape[1], as_components(self.n_components), centered=centered
         )
+        growing.check_centered(centered)
         growing = growing.add(
             {
                 site: (X[rows], None if weights is None else weights[rows])

@@ -1,7 +1,8 @@
 """Sites whose rows grow: each keeps a summary of what it has seen, and a fit runs over summaries.
 
 A summary with the weight n, the mean m and r directions v with singular values s has the same
-weight, mean and scatter as 2 r rows ``m +- sqrt(r / n) s v`` of the weight n / (2 r) each. A site
+weight, mean and scatter as 2 r rows ``m +- sqrt(r / n) s v`` of the weight n / (2 r) each, and so
+have r other rows with the same inner products in place of ``s v``. A site
 puts these behind its gate in place of its rows, so that every method, secure aggregation and the
 certificate work as ever, and rows that were seen can be forgotten.
 
@@ -66,6 +67,14 @@ class GrowingSites:
             )
         return cls(d, StreamSettings(components, None, centered), {})
 
+    def check_centered(self, centered: bool) -> None:
+        """Refuse summaries of rows about a mean where others are needed, and the reverse."""
+        if centered != self.settings.centered:
+            raise InputError(
+                "center was changed after rows were added, and those rows are gone. Set it back, "
+                "or start anew with fit or clone."
+            )
+
     def add(self, rows: Mapping[str, tuple[Any, Array | None]]) -> "GrowingSites":
         """Return the sites with more rows, each with weights or None; these are not changed."""
         streams = dict(self.streams)
@@ -93,7 +102,10 @@ class GrowingSites:
         names : sequence of str or None
             Of the features.
         """
-        found = {name: _expand(summary, names) for name, summary in self._summaries().items()}
+        found = {
+            name: _expand(summary, self.streams[name].factor(), names)
+            for name, summary in self._summaries().items()
+        }
         if not found:
             raise InputError(
                 "sample_weight must not be zero for every row. Give some row a weight above 0."
@@ -115,7 +127,7 @@ class GrowingSites:
         """
         summaries = self._summaries()
         missed = sum(summary.missed for summary in summaries.values())
-        if not any(summary.lost for summary in summaries.values()):
+        if self.settings.exact or not any(summary.lost for summary in summaries.values()):
             return found
         merged = Summary.empty(
             self.d,
@@ -173,11 +185,11 @@ def check_complete(X: Any) -> None:
         )
 
 
-def _expand(summary: Summary, names: Any) -> Source:
-    """Return rows with the weight, mean and scatter of a summary."""
-    count = len(summary.s)
+def _expand(summary: Summary, factor: Array, names: Any) -> Source:
+    """Return rows with the weight and mean of a summary, and the inner products of `factor`."""
+    count = len(factor)
     if not count:
         return Source(summary.mean[None].copy(), np.array([summary.n]), names)
-    away = math.sqrt(count / summary.n) * summary.s[:, None] * summary.vt
+    away = math.sqrt(count / summary.n) * factor
     rows = np.vstack([summary.mean + away, summary.mean - away])
     return Source(rows, np.full(2 * count, summary.n / (2 * count)), names)

@@ -137,6 +137,28 @@ class Scatter:
             self.centered,
         )
 
+    def factor(self) -> Array:
+        """Return rows whose inner products are the matrix, (r, d).
+
+        Every feature keeps its digits, however small its variance is beside that of others: the
+        eigenvectors are those of the correlations.
+
+        Examples
+        --------
+        >>> units = np.array([1e9, 1e-9])
+        >>> rows = Scatter(9.0, np.zeros(2), np.outer(units, units) * [[2, 1], [1, 2]]).factor()
+        >>> (rows.T @ rows / np.outer(units, units)).round(12)
+        array([[2., 1.],
+               [1., 2.]])
+        """
+        deviations = np.sqrt(np.maximum(self.matrix.diagonal(), 0.0))
+        divisors = np.where(deviations > 0.0, deviations, 1.0)
+        with limit_threads(10.0 * self.matrix.size * len(self.mean)):
+            values, vectors = np.linalg.eigh(self.matrix / divisors / divisors[:, None])
+        kept = values > len(values) * np.finfo(float).eps * values[-1]
+        rows: Array = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
+        return rows * deviations
+
     def sine_bound(self, k: int) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 

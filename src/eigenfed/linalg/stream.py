@@ -200,6 +200,14 @@ class Stream:
             self._view = core.summary(rank) if isinstance(core, Scatter) else core.truncate(rank)
         return self._view
 
+    def factor(self) -> Array:
+        """Return rows whose inner products are the scatter that is kept, (r, d)."""
+        core, _ = self._complete()
+        if isinstance(core, Scatter):
+            return core.factor()
+        summary = self.summary()
+        return summary.s[:, None] * summary.vt
+
     def sine_bound(self, k: int | None = None) -> float:
         """Bound the sine of the largest angle between the reported directions and the pooled ones.
 
