@@ -494,6 +494,44 @@ def test_rows_that_were_split_in_another_way_before_need_another_name() -> None:
     assert ledger.datasets == ("data", "by rows")
 
 
+def test_numbers_name_sites_and_what_is_given_for_them() -> None:
+    here, there, weight = rows(30, 4), rows(50, 4, seed=1), np.linspace(0.1, 3.0, 30)
+    numbered: Any = {1: here, 2: there}
+    weights: Any = {1: weight}
+    ours = FederatedPCA(2).fit_sites(numbered, sample_weight=weights)
+    named = FederatedPCA(2).fit_sites({"1": here, "2": there}, sample_weight={"1": weight})
+    np.testing.assert_array_equal(ours.explained_variance_, named.explained_variance_)
+    policies: Any = {1: Policy(min_rows=40)}
+    with pytest.raises(SiteRefused, match="Site '1' refused"):
+        FederatedPCA(2).fit_sites(numbered, policies=policies)
+    numbered[2], keys = there[:30], {1: np.arange(30), 2: np.arange(30)}
+    by_columns: Any = FederatedPCA(2, split="features")
+    assert by_columns.fit_sites(numbered, keys=keys).n_samples_ == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sites": {1: rows(9, 3), "1": rows(9, 3)}}, "sites has more than one site whose name"),
+        ({"sample_weight": np.ones(18)}, "sample_weight has type ndarray and must be a mapping"),
+        ({"policies": [Policy()]}, "policies has type list and must be a mapping"),
+        ({"policies": {"a": "strict"}}, "policies has a value of type str for site 'a'"),
+        ({"datasets": {"a": 5}}, "datasets has a value of type int for site 'a'"),
+    ],
+    ids=str,
+)
+def test_what_is_not_for_single_sites_is_refused(arguments: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"sites": {"a": rows(9, 3), "b": rows(9, 3)}} | arguments
+    with pytest.raises(InputError, match=message):
+        FederatedPCA(2).fit_sites(**given)
+
+
+def test_a_key_for_an_unknown_site_is_refused() -> None:
+    tables = {name: pd.DataFrame(rows(9, 2), index=list("abcdefghi")) for name in ("x", "y")}
+    with pytest.raises(InputError, match="keys names 'X', which are not sites"):
+        FederatedPCA(2, split="features").fit_sites(tables, keys={"X": np.arange(9)})
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("center", [True, "site"])
 @pytest.mark.parametrize("weighted", [False, True])

@@ -34,6 +34,11 @@ from eigenfed.transport.local import Local, LocalTransport
 
 _ALL_METERS_BYTES = 512 << 20
 """Memory of the leakage meters of all sites. A meter that runs out of it counts all variance."""
+_KINDS: dict[str, tuple[Any, str]] = {
+    "policies": (Policy, "a Policy"),
+    "ledgers": (Ledger | None, "a Ledger"),
+    "datasets": (str, "a name as text"),
+}
 
 
 def check_secure(n_sites: int, split: str, method: Method | str) -> None:
@@ -264,11 +269,18 @@ class Conditions:
     callback: Callback | None = None
 
     def check(self, sites: Collection[str]) -> None:
-        """Refuse names that are not sites, and a deadline that has passed at the start."""
+        """Refuse names that are not sites, what is not for a site, and a deadline of the past."""
         for name in ("policies", "ledgers", "datasets", "filtered"):
             unknown = sorted(set(getattr(self, name)) - set(sites))
             if unknown:
                 raise InputError(f"{name} names {unknown}, which are not sites. Drop them.")
+        for name, (kind, noun) in _KINDS.items():
+            for site, value in getattr(self, name).items():
+                if not isinstance(value, kind):
+                    raise InputError(
+                        f"{name} has a value of type {type(value).__name__} for site {site!r} and "
+                        f"must have {noun} for it. Pass one."
+                    )
         check_deadline(self.deadline_s)
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from eigenfed.linalg.threads import one_blas_thread
 
 _FEATURES = ("same", "common")
 _SMALL_DOT = 10_000  # above it BLAS would wake its threads
+T = TypeVar("T")
 _FLOAT64, _FLOAT32 = np.dtype(np.float64), np.dtype(np.float32)
 
 
@@ -45,6 +46,30 @@ def check_sites(sites: Any) -> None:
             "sites must be a mapping of names to tables and name at least one site. "
             "Pass {'a': X_a, 'b': X_b}."
         )
+
+
+def name_sites(argument: str, given: Mapping[Any, T] | None) -> dict[str, T]:
+    """Return what an argument gives for sites, by their names as text; None is nothing.
+
+    Examples
+    --------
+    >>> name_sites("sample_weight", {1: [0.5], "b": [2.0]})
+    {'1': [0.5], 'b': [2.0]}
+    """
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"{argument} has type {type(given).__name__} and must be a mapping whose keys are the "
+            "names of sites. Pass {'a': ..., 'b': ...}."
+        )
+    counts = Counter(map(str, given))
+    twice = [name for name, times in counts.items() if times > 1]
+    if twice:
+        raise InputError(
+            f"{argument} has more than one site whose name as text is {twice[0]!r}. Rename them."
+        )
+    return {str(name): value for name, value in given.items()}
 
 
 def as_sources(
@@ -125,6 +150,9 @@ def as_column_sources(
     >>> sources["b"].X.tolist()
     [[10.0], [20.0]]
     """
+    unknown = set(keys or {}) - set(sites)
+    if unknown:
+        raise InputError(f"keys names {_list_names(unknown)}, which are not sites. Drop them.")
     tables = {str(name): _open_table(name, sites[name]) for name in sorted(sites, key=str)}
     given = {name: _row_key(name, table, keys) for name, table in tables.items()}
     first = next(iter(given.values()))

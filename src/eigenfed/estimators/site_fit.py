@@ -15,7 +15,7 @@ from eigenfed.data.source import Source
 from eigenfed.estimators.federated_study import check_split, make_study, resolve_auto
 from eigenfed.estimators.growing_sites import GrowingSites
 from eigenfed.estimators.in_process import Conditions, without_digests
-from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites
+from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, name_sites
 from eigenfed.estimators.resumable_run import (
     RunOutcome,
     Setting,
@@ -115,13 +115,15 @@ class SiteFit:
         self
         """
         check_sites(sites)
+        sites = name_sites("sites", sites)
         split = self._study_parameters()["split"]
         check_split(split, keys, sample_weight, features)
         if split == "features":
-            sources, names = as_column_sources(sites, keys)
+            sources, names = as_column_sources(sites, name_sites("keys", keys))
             self.n_features_in_ = sum(source.d for source in sources.values())
         else:
-            sources = as_sources(sites, weights=sample_weight, features=features)
+            weights = name_sites("sample_weight", sample_weight)
+            sources = as_sources(sites, weights=weights, features=features)
             first = next(iter(sources.values()))
             self.n_features_in_, names = first.d, first.names
         self.__dict__.pop("feature_names_in_", None)
@@ -129,7 +131,12 @@ class SiteFit:
             self.feature_names_in_ = np.asarray(names, dtype=object)
         dtype = np.result_type(*(source.X.dtype for source in sources.values()))
         conditions = Conditions(
-            policies or {}, ledgers or {}, datasets or {}, filtered, deadline_s, callback
+            name_sites("policies", policies),
+            name_sites("ledgers", ledgers),
+            name_sites("datasets", datasets),
+            {str(name) for name in filtered},
+            deadline_s,
+            callback,
         )
         return self._fit(sources, dtype, conditions=conditions, by_site=by_site)
 
