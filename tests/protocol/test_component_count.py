@@ -17,6 +17,7 @@ from eigenfed import (
     PrivacyError,
     SiteRefused,
     StreamingPCA,
+    Subspace,
 )
 from eigenfed.protocol.component_count import check_components, find_count, noise_edge
 from eigenfed.protocol.study import Study
@@ -157,3 +158,35 @@ def test_more_eigenvalues_are_asked_for_until_the_number_is_known() -> None:
         assert find_count(0.85, values[:known], total=10.0, n=100, d=4) == expected
     assert find_count("auto", values[:1], total=10.0, n=100, d=4) is None
     assert find_count("auto", values[:3], total=10.0, n=100, d=4) == 1
+
+
+@pytest.mark.parametrize("method", ["auto", "krylov", "factors"])
+@pytest.mark.parametrize("total", [3.0, 5000.0])
+def test_none_takes_all_components_of_weighted_rows(method: str, total: float) -> None:
+    weights = np.random.default_rng(0).random(20)
+    weights *= total / weights.sum()
+    ours = FederatedPCA(None, method=method, random_state=0).fit(
+        X[:20], groups=GROUPS[:20], sample_weight=weights
+    )
+    assert ours.n_components_ == 20
+    assert ours.explained_variance_ratio_.sum() == pytest.approx(1.0)
+
+
+def test_a_fraction_does_not_end_at_the_sum_of_the_weights() -> None:
+    rng = np.random.default_rng(0)
+    rows, weights = rng.standard_normal((90, 60)), np.full(90, 5.0 / 90.0)
+    exact = FederatedPCA(0.95).fit(rows)
+    ours = FederatedPCA(0.95, method="krylov", random_state=0).fit(rows, sample_weight=weights)
+    assert ours.n_components_ == exact.n_components_ > 32
+    assert find_count(0.9, np.array([3.0, 2.0]), total=10.0, n=2.5, d=4) is None
+    assert find_count(0.9, np.zeros(2), total=0.0, n=2.0, d=4) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"orthonormalise": "each"}], ids=str)
+def test_subspace_iteration_finds_all_components_of_few_rows(options: dict[str, Any]) -> None:
+    exact = PCA(None).fit(X[:12])
+    ours = FederatedPCA(None, method=Subspace(**options), random_state=0, max_rounds=200)
+    ours.fit(X[:12], groups=GROUPS[:12])
+    np.testing.assert_allclose(
+        ours.explained_variance_, exact.explained_variance_, atol=1e-6 * X.var()
+    )

@@ -24,7 +24,7 @@ from eigenfed.linalg.checks import check_choice, check_count, check_flag
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
 from eigenfed.privacy.secagg.identity import LEAST_SITES
-from eigenfed.protocol.component_count import Components, as_components, is_open
+from eigenfed.protocol.component_count import ALL, Components, as_components, is_open
 from eigenfed.protocol.exact.krylov import Krylov
 from eigenfed.protocol.method import Method, as_method
 from eigenfed.protocol.study import BY_SITE, GENOTYPE, GENOTYPE_TOL, TOL, Study
@@ -174,6 +174,9 @@ def make_study(
             f"(n_samples={n}) and of features (n_features={d})",
             remedy=("Lower ", Name("n_components"), "."),
         )
+    if components == ALL and any(source.weights is not None for source in sources.values()):
+        # The coordinator learns the sum of the weights, and not how many rows there are.
+        components = min(n, d)
     method = _check_parameters(parameters)
     _check_count(components, method, parameters)
     secure, privacy, split = (parameters[name] for name in ("secure", "privacy", "split"))

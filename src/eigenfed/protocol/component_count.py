@@ -27,6 +27,8 @@ ALL, BY_RULE = "all", "auto"
 Components = int | float | str
 """A number of components, a fraction of the variance, "all" or "auto"."""
 
+_ROUNDING = 1e-9
+"""Fraction of the total variance up to which sums of eigenvalues are taken for all of it."""
 _OPEN_BLOCK = 32
 """Directions of a request where the number of components is not known: usually enough at once."""
 
@@ -114,7 +116,7 @@ def find_count(
     total : float
         Sum of all eigenvalues.
     n : float
-        Number of rows.
+        Number of rows, or the sum of their weights, which may be less.
     d : int
         Number of features.
 
@@ -140,4 +142,8 @@ def find_count(
     else:
         above = int(np.count_nonzero(values > noise_edge(total, n, d)))
         found = max(above, 1) if above < len(values) else None
-    return most if found is None and len(values) >= most else found
+    if found is None and len(values) >= most:
+        share = components if isinstance(components, float) else 1.0
+        if len(values) >= d or float(values.sum()) >= (share - _ROUNDING) * total:
+            return most
+    return found

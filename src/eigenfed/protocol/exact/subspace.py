@@ -199,9 +199,14 @@ class Subspace(Method):
             basis = orthonormalise_columns((yield from request_merged_basis(run, k, Merge())))
         products = make_products(run)
         opening = make_random_opening(run.rng) if basis is None else {"basis": basis}
+        # Sites do not know how many rows there are. If all components are asked for, they draw a
+        # column for each feature, too many to be orthonormalised; the first k of them are used.
+        is_wide = basis is None and k < min(bound_count(run.study.components, run.d), run.d)
+        options = replace(self, orthonormalise="final") if is_wide else self
         while True:
             opening |= run.frame()
-            product, factor = yield from _iterate(products, opening, k, self)
+            product, factor = yield from _iterate(products, opening, k, options)
+            options = self
             following = orthonormalise_columns(product)
             image = product @ factor / products.divisor
             over = products.rounds >= run.study.max_rounds
@@ -252,7 +257,8 @@ def _iterate(
 ) -> Protocol[tuple[Array, Array]]:
     """Return the sum of D'W G, and the triangle T with G T = D H."""
     if options.orthonormalise == "final":
-        return (yield from request_sided_product(products, opening)), np.eye(k)
+        product = yield from request_sided_product(products, opening)
+        return product[:, :k], np.eye(k)
     done = yield from _orthonormalise(products, opening, k, options)
     return (yield from request_sided_product(products, {"triangle": done.closing})), done.triangle
 
