@@ -649,3 +649,14 @@ def test_a_merge_that_is_refused_leaves_the_stream_as_it_was() -> None:
     with pytest.raises(InputError):
         stream.merge(Summary.empty(3, 2).update(np.eye(3)))
     assert_same(stream, streamed(PLAIN, rows_of(62, 9)))
+
+
+def test_the_bound_counts_rounding_where_nothing_was_truncated() -> None:
+    rng = np.random.default_rng(1)
+    directions = np.linalg.qr(rng.standard_normal((20, 3)))[0].T
+    rows = (rng.standard_normal((400, 3)) * [1e5, 1.0, 1e-2]) @ directions
+    stream = Stream(20, StreamSettings(k=2, centered=False))
+    stream.push(rows)
+    exact = np.linalg.svd(rows, full_matrices=False)[2][:2]
+    assert stream.summary().lost < 1e-12
+    assert sines(stream.summary().vt[:2], exact).max() <= stream.sine_bound(2) < 0.1

@@ -17,6 +17,23 @@ _ROUNDINGS = 8
 """Unit roundoffs of the energy by which each sum may be off."""
 
 
+def bound_rounding(n: float, mean: Array, energy: float, directions: int) -> float:
+    """Bound the error of a scatter by rounding: of its sums, and of means far from zero.
+
+    Parameters
+    ----------
+    n : float
+        Sum of the rows' weights.
+    mean : ndarray of shape (d,)
+    energy : float
+        Trace of the scatter.
+    directions : int
+        How many directions it has.
+    """
+    far = math.sqrt(n * energy) * float(np.linalg.norm(mean))
+    return _ROUNDINGS * float(np.finfo(float).eps) * (directions * energy + far)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Scatter:
     """Weight, mean and scatter matrix of rows that are not stored.
@@ -173,9 +190,8 @@ class Scatter:
         """
         with limit_threads(10.0 * self.matrix.size * len(self.mean)):
             values = np.maximum(np.linalg.eigvalsh(self.matrix)[::-1], 0.0)
-        energy = float(values.sum())
-        far = math.sqrt(self.n * energy) * float(np.linalg.norm(self.mean))
-        off = self.lost + _ROUNDINGS * np.finfo(float).eps * (len(values) * energy + far)
+        rounding = bound_rounding(self.n, self.mean, float(values.sum()), len(values))
+        off = self.lost + rounding
         following = float(values[k]) if k < len(values) else 0.0
         gap = float(values[k - 1]) - following - off
         return off / gap if gap > 0.0 else math.inf
