@@ -201,11 +201,7 @@ class SquaresRequest(Request[SquaresReply]):
 def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
-    """Return the weighted sum of squares of each feature about the mean that rows have.
-
-    It is 0 for features that are constant up to rounding, which the coordinator cannot tell where
-    it does not know the mean.
-    """
+    """Return weighted sums of squares about the mean, 0 for features constant up to rounding."""
     mean = state.own_mean if terms.study.centers_by_site else request.mean
     if state.scatter is not None:
         found = state.scatter.squares(mean)
