@@ -60,7 +60,7 @@ def test_every_operation_is_declared_under_its_own_name() -> None:
         ("squares", Reveals.DIAGONAL),
         ("product", Reveals.DIRECTIONS),
         ("scatter", Reveals.SCATTER),
-        ("remainder", Reveals.BOUND),
+        ("remainder", Reveals.REMAINDER),
     ],
 )
 def test_what_the_exact_methods_reveal(name: str, reveals: Reveals) -> None:

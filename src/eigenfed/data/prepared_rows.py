@@ -89,16 +89,17 @@ class Preparation:
                 return step
         return None
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Text that tells preparations apart; empty without steps.
 
-        Which variants of genotypes are kept is not fixed by the steps alone, and so is part of it.
+        The figures that were received are part of it: they are not fixed by the steps, and with
+        others the same directions reveal something else about the rows.
         """
-        steps = write_steps(self.steps)
-        if self.filters_variants and self.selected is not None:
-            steps.append(sha256(self.selected.tobytes()).hexdigest())
-        return " ".join(steps)
+        figures = [self.selected, self.center, self.spread]
+        given = [sha256(figure.tobytes()).digest() for figure in figures if figure is not None]
+        mark = ["figures:" + sha256(b"".join(given)).hexdigest()] if given else []
+        return " ".join([*write_steps(self.steps), *mark])
 
     @property
     def filters_variants(self) -> bool:
@@ -114,10 +115,11 @@ class Preparation:
 
     @cached_property
     def bounds_digest(self) -> str:
-        """Digest of the bounds at which entries are clipped; empty while there are none."""
-        if self.center is None or self.spread is None:
-            return ""
-        return sha256(self.center.tobytes() + self.spread.tobytes()).hexdigest()
+        """Digest of the bounds at which entries are clipped; empty while there are none.
+
+        The bound of a feature also depends on which features are selected, and on the steps.
+        """
+        return "" if self.clip is None else sha256(self.key.encode()).hexdigest()
 
     def width(self, d: int) -> int:
         """Return the number of features, of d, that rows have as far as figures are known."""

@@ -32,6 +32,7 @@ _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
 _SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
 _ORTHOGONAL = 1e-10
 _FIRM = 1e-8
+_FIGURES = " figures:"  # in the text of a preparation with figures from the coordinator
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,10 +67,14 @@ class Meter:
         Largest fraction of the variance revealed about rows prepared in one of those ways.
     entries : int
         How many entries of the scatter off its diagonal were revealed one by one.
+    remainders : int
+        How many numbers were revealed about what known directions leave of the scatter. Of many
+        choices of known directions they determine the rest.
     features : str
         Digest of the names of the features; empty if they are not known.
     mixed : bool
-        Whether directions were revealed of other features of the same rows, which may overlap.
+        Whether directions were revealed of other features of the same rows, which may overlap, or
+        of the rows up to another linear map.
     limit : int
         Bytes that directions and images may take.
     forgets : bool
@@ -105,6 +110,7 @@ class Meter:
     other_variance: float = 0.0
     clips: str = ""
     entries: int = 0
+    remainders: int = 0
     features: str = ""
     mixed: bool = False
     limit: int = MOST_METER_BYTES
@@ -135,10 +141,30 @@ class Meter:
         """Rank of all revealed directions."""
         if self.whole:
             return self.size
+        return min(self._rank_of_directions + self.remainder_rank, self.size)
+
+    @property
+    def _rank_of_directions(self) -> int:
         rank = self._own_rank + self.uncounted + self.other_rank
         # Single entries count as the directions that reveal as many numbers.
-        rank += RevealedEntries(self.entries).worth(self.size)
-        return min(rank, self.size)
+        return rank + RevealedEntries(self.entries).worth(self.size)
+
+    @property
+    def remainder_rank(self) -> int:
+        """Number of directions that would have revealed no more than the remainders did.
+
+        Beside r known directions another one reveals ``d - r`` further numbers.
+
+        Examples
+        --------
+        >>> [replace(Meter.empty(4), remainders=number).remainder_rank for number in (3, 4, 6, 7)]
+        [0, 1, 1, 2]
+        """
+        left, numbers, found = self.size - self._rank_of_directions, self.remainders, 0
+        while 0 < left - found <= numbers:
+            numbers -= left - found
+            found += 1
+        return found
 
     @property
     def rank_fraction(self) -> float:
@@ -151,6 +177,8 @@ class Meter:
         Rows that are prepared in another way have another scatter, about which the same directions
         reveal something new. Ranks therefore add up over preparations, and of fractions of the
         variance the largest counts. Whoever prepares rows in turns is counted in full every time.
+        With figures of the coordinator's, such as scales, rows can be nearly the same up to a
+        linear map: what is then revealed together counts as all of the variance.
 
         Parameters
         ----------
@@ -170,6 +198,7 @@ class Meter:
             return self if width == self.width else replace(self, width=width)
         settled = self.settled()
         rank = settled.basis.shape[1] + settled.settled_faint + settled.uncounted
+        is_linear = any(_FIGURES in text for text in (preparation, self.preparation))
         return replace(
             settled,
             settled_basis=np.zeros((self.d, 0)),
@@ -180,6 +209,7 @@ class Meter:
             width=width,
             other_rank=settled.other_rank + int(rank),
             other_variance=settled.variance_fraction,
+            mixed=settled.mixed or (is_linear and settled.other_rank + rank > 0),
         )
 
     def of_features(self, features: str, d: int) -> "Meter":
@@ -218,6 +248,7 @@ class Meter:
             diagonal=self.diagonal,
             means=self.means,
             numbers=self.numbers,
+            remainders=self.remainders,
             clips=self.clips,
             features=features,
             mixed=self.mixed or own + self.other_rank > 0,
@@ -242,10 +273,10 @@ class Meter:
     def variance_fraction(self) -> float:
         """Fraction of the trace in the best completion of the revealed products.
 
-        It is 1 once the basis has reached its memory limit, or if directions of other features were
-        revealed.
+        It is 1 once the basis has reached its memory limit, if directions of other features were
+        revealed, or as many remainders as another direction has numbers.
         """
-        if self.whole or self.uncounted or self.mixed:
+        if self.whole or self.uncounted or self.mixed or self.remainder_rank:
             return 1.0
         if not (self.trace > 0 and self._own_rank):
             return self.other_variance
@@ -354,6 +385,8 @@ class Meter:
                 return replace(self, means=True)
             case Reveals.COUNTS | Reveals.BOUND | Reveals.RANGE:
                 return replace(self, numbers=self.numbers + 1)
+            case Reveals.REMAINDER:
+                return replace(self, numbers=self.numbers + 1, remainders=self.remainders + 1)
             case Reveals.SIZE | Reveals.NOISE | Reveals.NOTHING:
                 return self
 
@@ -463,6 +496,8 @@ class Meter:
             scalars["clips"] = self.clips
         if self.entries:
             scalars["entries"] = self.entries
+        if self.remainders:
+            scalars["remainders"] = self.remainders
         if self.features:
             scalars["features"] = self.features
         if self.mixed:

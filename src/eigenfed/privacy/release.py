@@ -42,6 +42,8 @@ class Reveals(Enum):
     """The whole scatter."""
     BOUND = "bound"
     """One number about the whole scatter, such as a norm."""
+    REMAINDER = "remainder"
+    """One number about what known directions leave of the scatter."""
     NOISE = "noise"
     """What its noise permits: charged to the ledger, not counted by the meter."""
     RANGE = "range"

@@ -173,8 +173,8 @@ def test_the_magnitude_of_clipped_entries_is_that_of_the_clip() -> None:
     assert MagnitudeRequest().op == "magnitude"
 
 
-def test_the_meter_counts_directions_among_all_features() -> None:
-    """Whoever selects other features each time is not told the same directions again."""
+def test_the_meter_counts_directions_of_every_selection() -> None:
+    """A selection shows the same directions in other features: what it adds is counted anew."""
     site, eye = gate("a", counts()), np.eye(3)
     for place, selected in enumerate(([0, 1, 2], [3, 4, 5], [0, 1, 2])):
         asked = talk(site, 2, "krylov", run=f"r{place}", prepare=["select:3:variance"])
@@ -184,9 +184,10 @@ def test_the_meter_counts_directions_among_all_features() -> None:
         frame: dict[str, Any] = {"mean": mean[selected], "scale": np.ones(3)}
         images = asked.reply(ProductRequest(basis=eye[:, :1], **frame)).product
         assert images.shape == (3, 1)
-    assert site.meter.basis.shape == (D, 2)
-    np.testing.assert_array_equal(np.flatnonzero(np.abs(site.meter.basis).sum(axis=1)), [0, 3])
-    assert site.meter.rank_fraction == 2 / 3
+    assert site.meter.basis.shape == (D, 1)
+    np.testing.assert_array_equal(np.flatnonzero(np.abs(site.meter.basis).sum(axis=1)), [0])
+    assert site.meter.rank_fraction == 1.0
+    assert site.meter.variance_fraction == 1.0
 
 
 def test_the_limit_on_directions_holds_for_selected_features() -> None:

@@ -83,7 +83,7 @@ class RemainderRequest(FramedRequest):
         return {"largest": limits.most, "failure": 1.0}
 
 
-@op(Release("largest remaining eigenvalue", "2", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("largest remaining eigenvalue", "2", Leaves.SUM_ONLY, Reveals.REMAINDER))
 def remainder(
     source: Source, request: RemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:

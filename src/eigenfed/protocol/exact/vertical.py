@@ -141,7 +141,7 @@ class RowRemainderRequest(Request[RemainderReply]):
         check_integer("products", self.products, 1, len(state.blocks))
 
 
-@op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.BOUND))
+@op(Release("largest remaining eigenvalue", "1", Leaves.SUM_ONLY, Reveals.REMAINDER))
 def row_remainder(
     source: Source, request: RowRemainderRequest, state: State, terms: Terms
 ) -> Answer[RemainderReply]:

@@ -385,14 +385,19 @@ class Site:
             raise refusal("invalid")
         if not self._policy.limits_leakage:
             return request, state, 0
-        if self.meter.mixed and self._policy.max_variance_fraction < 1.0:
-            raise refusal("leakage")
         self.meter = self.meter.settled()
         meter, own = run.meter_of(self.meter), 0
+        if meter.mixed and self._policy.max_variance_fraction < 1.0:
+            raise refusal("leakage")
         if directions is not None:
             request, rank = count_directions(request, state, meter)
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
+        elif admitted.op.release.reveals is Reveals.REMAINDER:
+            after = meter.count_reply(Reveals.REMAINDER, None)
+            if after.remainder_rank and self._policy.max_variance_fraction < 1.0:
+                raise refusal("leakage")
+            rank = after.rank_fraction
         else:
             # The directions are not known yet: all of them are assumed to be new.
             own = request.own_directions(run.terms_at(state), state)

@@ -135,7 +135,7 @@ class OpenRun:
     def meter_of(self, meter: Meter) -> Meter:
         """Return the leakage meter of a data set for rows as this run prepares them."""
         prepare, d = self.state.preparation, self.terms.d
-        if meter.d != d or (prepare.filters_variants and prepare.selected is None):
+        if meter.d != d or prepare.missing is not None:
             return meter  # which rows the directions will be about is not known yet
         width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
         # Two summaries of a stream are of different rows, as two ways to prepare rows are.
