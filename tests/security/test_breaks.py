@@ -18,13 +18,20 @@ from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.identity import Identity
+from eigenfed.protocol.core import Call, drive
 from eigenfed.protocol.exact.by_site import LevelRequest
 from eigenfed.protocol.exact.certificate import RemainderRequest
 from eigenfed.protocol.exact.covariance import ScatterRequest
 from eigenfed.protocol.exact.magnitude import MagnitudeRequest, compute_limits
 from eigenfed.protocol.exact.merge import SummaryRequest
-from eigenfed.protocol.exact.moments import MomentsRequest, SpreadRequest, SquaresRequest
+from eigenfed.protocol.exact.moments import (
+    MomentsRequest,
+    SpreadRequest,
+    SquaresRequest,
+    collect_moments,
+)
 from eigenfed.protocol.exact.power_site import WalkRequest, WeightRequest
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
@@ -35,6 +42,7 @@ from eigenfed.protocol.operations import Request, State, Terms
 from eigenfed.protocol.private.private_site import NormsRequest, RowsRequest, StartRequest
 from eigenfed.protocol.study import Study, open_message
 from hostile import COORDINATOR, RUN, Lone, identities_of, roster_of
+from secured import secured
 
 N, D, K = 40, 6, 2
 SITES = ("a", "b", "c")
@@ -492,3 +500,34 @@ def test_how_far_rows_of_few_directions_fill_the_meter_does_not_show_in_refusals
         assert lone.site.meter.rank_fraction == 2 / D
         codes.add(lone.request(ProductRequest(basis=basis(2))).code)
     assert codes == {"leakage"}
+
+
+def test_5_how_single_numbers_are_rounded_does_not_show_in_their_sum() -> None:
+    """Parts of directions as small as a step told one site's variance of a feature."""
+    rng = np.random.default_rng(0)
+    sizes = {"a": 3.0, "b": 5.0, "c": 2.0}
+    tables = {name: rng.standard_normal((30, D)) * size for name, size in sizes.items()}
+    for rows in tables.values():
+        rows[:, 0] = 0.0
+    federation = secured(tables)
+    study = federation.study("krylov", K)
+    transport = federation.transport(study)
+    total = federation.total(transport)
+
+    def ask_about_steps() -> Any:
+        moments = yield from collect_moments(total, study)
+        fields, shown = moments.frame, []
+        step = 2.0 * float(fixed_point.error(moments.most, len(SITES))) / len(SITES)
+        for _ in range(24):
+            basis = np.zeros((D, 1))
+            # The sums of squares are 270, 750 and 120: only the second is above half a step.
+            basis[0], basis[3] = 1.0, (0.5 + 0.01 * rng.random()) * step / 700.0
+            answer = yield from total(Call(ProductRequest(basis=basis, **fields)))
+            fields = {}
+            shown.append(round(float(answer.product[3, 0]) / step))
+        return shown
+
+    shown = drive(ask_about_steps(), transport)
+    # Without noise each of them is 1.
+    assert len(set(shown)) > 4
+    assert np.abs(shown).max() < 30

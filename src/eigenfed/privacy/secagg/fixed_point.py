@@ -5,7 +5,8 @@ is exact, and follows from the largest magnitude that one site may contribute: s
 stay below 2^62 and never overflow. Larger numbers are refused, never clipped.
 
 A bound is rounded up to a power of two. A coordinator that varies bounds and observes which sites
-refuse them thus learns magnitudes to a factor of two at best.
+refuse them thus learns magnitudes to a factor of two at best. Nor may it see how single numbers are
+rounded: where it chooses what is multiplied, noise of a few steps is added before rounding.
 """
 
 import math
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
+from eigenfed.privacy.secagg.rounding_noise import LARGEST, draw_rounding_noise
 
 Bound = int | float | npt.NDArray[np.float64]
 """Largest magnitude of an entry of one site's array, for all entries or for each. An int is for
@@ -45,7 +47,9 @@ def check_bound(name: str, bound: Bound, parties: int) -> None:
         )
 
 
-def encode_fixed_point(values: npt.NDArray[Any], bound: Bound, parties: int) -> Integers:
+def encode_fixed_point(
+    values: npt.NDArray[Any], bound: Bound, parties: int, key: bytes | None = None
+) -> Integers:
     """Encode one site's numbers as integers.
 
     Parameters
@@ -56,11 +60,13 @@ def encode_fixed_point(values: npt.NDArray[Any], bound: Bound, parties: int) -> 
         Largest magnitude allowed; a float is rounded up to a power of two.
     parties : int
         Number of sites in the sum.
+    key : bytes, optional
+        Of the noise to add to float64 numbers before they are rounded, in steps.
 
     Returns
     -------
     ndarray of int64
-        A new array, of magnitude below ``2**62 / parties``.
+        A new array, of magnitude at most ``2**62 / parties``.
 
     Raises
     ------
@@ -92,7 +98,16 @@ def encode_fixed_point(values: npt.NDArray[Any], bound: Bound, parties: int) -> 
             raise InputError("The bound is too large for integers to stay exact. Lower it.")
         return values << powers
     scaled = _scale(values, powers)
-    return np.rint(scaled, out=scaled).astype(np.int64)
+    whole = np.rint(scaled, out=np.empty_like(scaled))
+    found: Integers = whole.astype(np.int64)
+    if key is not None:
+        # Added to what is left of each number: a large one has no digits for it.
+        scaled -= whole
+        scaled += draw_rounding_noise(key, values.size).reshape(values.shape)
+        found += np.rint(scaled, out=scaled).astype(np.int64)
+        most = 1 << (_WORD_BITS - (parties - 1).bit_length())
+        np.clip(found, -most, most, out=found)
+    return found
 
 
 def decode_fixed_point(total: Integers, bound: Bound, parties: int) -> npt.NDArray[Any]:
@@ -111,8 +126,10 @@ def decode_fixed_point(total: Integers, bound: Bound, parties: int) -> npt.NDArr
     return _scale(total.astype(np.float64), _step_exponent(bound, parties))
 
 
-def error(bound: Bound, parties: int) -> Array:
+def error(bound: Bound, parties: int, *, noisy: bool = False) -> Array:
     """Return the largest rounding error of an entry of the sum.
+
+    With noise it is exceeded once in 1e17.
 
     Examples
     --------
@@ -121,8 +138,9 @@ def error(bound: Bound, parties: int) -> Array:
     """
     if isinstance(bound, int):
         return np.zeros(())
-    halves: Array = parties * np.ldexp(0.5, _step_exponent(bound, parties))
-    return halves
+    size = 0.5 * parties + (LARGEST * math.sqrt(parties) if noisy else 0.0)
+    found: Array = size * np.ldexp(1.0, _step_exponent(bound, parties))
+    return found
 
 
 def _are_within(values: npt.NDArray[Any], limit: Array) -> bool:

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import (
 )
 
 from eigenfed.errors import InputError
-from eigenfed.privacy.secagg.masking import context
+from eigenfed.privacy.secagg.masking import context, derive_key
 
 LEAST_SITES = 3
 """Least number of sites in a secure aggregation: of two, each could compute the other's term."""
@@ -60,6 +60,10 @@ class Identity:
     def sign(self, statement: bytes) -> bytes:
         """Return the signature of a statement, 64 bytes; it is deterministic."""
         return self._key.sign(statement)
+
+    def derive_secret(self, purpose: bytes) -> bytes:
+        """Derive 32 secret bytes for one purpose, which is never signed for anybody."""
+        return derive_key(self.sign(purpose), purpose)
 
 
 @lru_cache(maxsize=16)

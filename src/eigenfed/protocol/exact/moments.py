@@ -173,6 +173,7 @@ class SquaresRequest(Request[SquaresReply]):
     found: Array | None = None
 
     op, reply = "squares", SquaresReply
+    noisy_rounding: ClassVar[bool] = True
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean or sums of another shape or out of range."""
@@ -194,7 +195,8 @@ class SquaresRequest(Request[SquaresReply]):
         """Return bounds from the limits, or from the sums found and their error."""
         if self.found is None:
             return {"squares": limits.squares}
-        return {"squares": self.found + 2.0 * fixed_point.error(limits.squares, limits.parties)}
+        error = fixed_point.error(limits.squares, limits.parties, noisy=True)
+        return {"squares": self.found + 2.0 * error}
 
 
 @op(Release("sums of squares by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
@@ -228,6 +230,8 @@ class FramedRequest(Request[Any]):
     mean: Array | None = None
     scale: Array | None = None
     most: float | None = None
+
+    noisy_rounding: ClassVar[bool] = True
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean and scale that are missing, sent twice, or contradict the study."""
@@ -496,14 +500,17 @@ def request_squares(
     """Return the sums of squares by feature, over all sites, and their errors in fixed point.
 
     In fixed point, one bound for all features leaves small sums few digits. They are then
-    requested again, each with its own bound: the value found plus its error.
+    requested again, each with its own bound: the value found plus its error. Sums that do not
+    exceed their error are 0.
     """
     found = (yield from total(Call(SquaresRequest(mean=mean)))).squares
     error = total.error(math.inf if limits is None else limits.squares)
     if limits is None or np.all(error <= _FINE * found):
         return found, np.broadcast_to(error, found.shape)
     finer = SquaresRequest(mean=mean, found=np.maximum(found, 0.0))
-    return (yield from total(Call(finer))).squares, total.error(finer.bounds(limits)["squares"])
+    squares = (yield from total(Call(finer))).squares
+    error = total.error(finer.bounds(limits)["squares"])
+    return np.where(squares > error, squares, 0.0), error
 
 
 def _round_up(value: float, error: float) -> float:

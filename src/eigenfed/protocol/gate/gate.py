@@ -469,7 +469,9 @@ class Site:
             # With more dropouts than planned the noise in the sum would be too small.
             least = len(run.terms.study.sites) - run.terms.study.privacy.dropouts
         digest = envelope.digest(request.op, pack(request), bounds)
-        return self._participant.mask(place, digest, reply, bounds, least=least)
+        return self._participant.mask(
+            place, digest, reply, bounds, least=least, noisy=request.noisy_rounding
+        )
 
     @staticmethod
     def _encode_kept(

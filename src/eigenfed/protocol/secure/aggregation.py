@@ -131,7 +131,7 @@ class SecureSum:
 
     def error(self, bound: Bound) -> Array:
         """Return the largest fixed-point error of a sum whose entries have this bound."""
-        return fixed_point.error(bound, len(self._roster))
+        return fixed_point.error(bound, len(self._roster), noisy=True)
 
     def __call__(self, call: Call[R]) -> Protocol[R]:
         """Send a call, and return the securely aggregated sum of the replies.

@@ -27,6 +27,7 @@ from the messages of the run: a site that keeps both can be restarted, and repla
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 from typing import Protocol as TypingProtocol
 
@@ -39,7 +40,7 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.differencing import find_isolated_groups
 from eigenfed.privacy.secagg.fixed_point import Bound, encode_fixed_point
 from eigenfed.privacy.secagg.identity import LEAST_SITES, SIGNATURE_BYTES, Identity, Roster
-from eigenfed.privacy.secagg.masking import Mask, add_masks, derive_key
+from eigenfed.privacy.secagg.masking import Mask, add_masks, context, derive_key
 from eigenfed.privacy.secagg.topology import Ring
 from eigenfed.protocol.messages import refusal, unpack
 from eigenfed.protocol.secure import sum_format as form
@@ -235,6 +236,7 @@ class Participant:
         bounds: Mapping[str, Bound] | None,
         *,
         least: int,
+        noisy: bool = False,
     ) -> Arrays:
         """Turn a reply into words that are random unless summed over all sites.
 
@@ -251,13 +253,15 @@ class Participant:
             are.
         least : int
             Number of sites that must be in the sum before it is opened.
+        noisy : bool
+            Whether noise is added before numbers are rounded.
 
         Raises
         ------
         InputError
             If an entry exceeds its bound.
         """
-        fields = self._encode_reply(reply, bounds)
+        fields = self._encode_reply(reply, bounds, noisy=noisy)
         last = self.enter_sum(place, digest, noised=bounds is None, least=least)
         self._add_masks(self._purpose(place.run), last, fields)
         # Not masked: the coordinator has to know whose replies are in the sum.
@@ -351,7 +355,9 @@ class Participant:
             raise refusal("survivors")
         return names
 
-    def _encode_reply(self, reply: Arrays, bounds: Mapping[str, Bound] | None) -> Arrays:
+    def _encode_reply(
+        self, reply: Arrays, bounds: Mapping[str, Bound] | None, *, noisy: bool
+    ) -> Arrays:
         """Return the reply in fixed point, with zeros that reveal masks that do not cancel.
 
         A noised reply consists of integers already and is summed as it is, modulo 2**64, without
@@ -362,8 +368,14 @@ class Participant:
         if bounds is None:
             return fields | {name: values.copy() for name, values in reply.items()}
         for name, values in reply.items():
-            fields[name] = encode_fixed_point(values, bounds[name], len(self.roster))
+            key = self._rounding_key(name, values) if noisy else None
+            fields[name] = encode_fixed_point(values, bounds[name], len(self.roster), key)
         return fields
+
+    def _rounding_key(self, name: str, values: npt.NDArray[Any]) -> bytes:
+        """Return a key that follows from the numbers to be rounded, and that nobody else knows."""
+        numbers = sha256(values.tobytes()).digest()
+        return self._identity.derive_secret(context("rounding", name, numbers))
 
     def _add_masks(self, purpose: Purpose, last: _Sum, fields: Arrays) -> None:
         secret = last.batch.secrets[last.number]
