@@ -14,10 +14,12 @@ from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, PrivacyError
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import Call, drive
@@ -283,6 +285,50 @@ def test_7_nothing_is_learnt_from_directions_next_to_known_ones() -> None:
         # What is left is rounding: the guess has nothing to do with the truth.
         assert np.linalg.norm(guess) < 0.05 * np.linalg.norm(truth)
     assert lone.site.meter.rank_fraction == 1 / D
+
+
+def test_7_nor_where_the_scale_makes_such_directions_short() -> None:
+    """Next to a long direction a short one passed for orthogonal to all, with all that it hid."""
+    rows = np.random.default_rng(0).standard_normal((N, D)) * [1.0, 1e6, 1.0, 1e6, 1.0, 1.0]
+    scale, eye, hidden = np.array([1e12, 1.0, 1e12, 1.0, 1.0, 1.0]), np.eye(D), 5e-15
+    lone = Lone.of(rows, study(scale=True), policy=Policy(max_rank_fraction=3 / D))
+    replies = []
+    for run, other in (("first", 0.0), ("second", hidden)):
+        lone.open(run)
+        lone.round_ = -1
+        lone.reply(MomentsRequest())
+        lone.reply(SquaresRequest(mean=np.zeros(D)))
+        # In the units of the rows: a feature, and a little of one with large entries.
+        near = eye[:, [0, 2]] + other * 1e-12 * eye[:, [1, 3]]
+        basis = near if run == "first" else np.hstack([near, eye[:, [4]]])
+        sent = ProductRequest(basis=basis, mean=np.zeros(D), scale=scale)
+        replies.append(lone.reply(sent)["product"][:, :2])
+        assert lone.site.meter.rank == basis.shape[1]
+    np.testing.assert_array_equal(*replies)
+
+
+def test_7_nor_from_directions_of_one_request_that_the_scale_makes_nearly_parallel() -> None:
+    rows = np.random.default_rng(0).standard_normal((N, D)) * [1.0, 1e6, 1.0, 1.0, 1.0, 1.0]
+    scale = np.array([1.0, 1e15, 1.0, 1.0, 1.0, 1.0])
+    lone = opened(rows, study(scale=True), policy=Policy(max_rank_fraction=0.5))
+    lone.reply(MomentsRequest())
+    lone.reply(SquaresRequest(mean=np.zeros(D)))
+    basis = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2.0)
+    sent = ProductRequest(basis=np.vstack([basis, np.zeros((4, 2))]), mean=np.zeros(D), scale=scale)
+    images = lone.reply(sent)["product"] * scale[:, None]
+    shown = (images[:, 0] - images[:, 1]) / np.sqrt(2.0) * scale[1]
+    truth = (rows.T @ rows)[:, 1]
+    assert lone.site.meter.rank == 1
+    assert np.linalg.norm(shown - truth) > 0.5 * np.linalg.norm(truth)
+
+
+def test_7_nor_once_the_meter_has_reached_its_memory_limit() -> None:
+    meter = replace(Meter.empty(D), limit=2 * 8 * D * 3)
+    meter = meter.answered(RevealedProducts(basis(1), table().T @ table() @ basis(1), 1.0))
+    meter = meter.answered(RevealedProducts(basis(4), basis(4), 1.0)).settled()
+    assert meter.uncounted == 4
+    near = basis(1) + 5e-15 * basis(2)[:, 1:]
+    np.testing.assert_allclose(meter.counted(near, None), basis(1), rtol=0, atol=1e-15)
 
 
 def test_7_without_a_limit_such_directions_are_counted() -> None:

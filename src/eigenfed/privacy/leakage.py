@@ -20,10 +20,11 @@ import numpy as np
 
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.meter_reading import Reading, read_answers
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_basis import INDEPENDENT, merge_answers
-from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts, max_abs
+from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 
 _KIND, _VERSION = "meter", 1
 MOST_METER_BYTES = 256 << 20
@@ -430,11 +431,13 @@ class Meter:
         ndarray of shape (d, l)
             The same array if there is nothing to remove.
         """
-        if self.whole or self.uncounted or self._is_orthogonal(directions, scale):
+        is_orthogonal = self.whole or self._is_orthogonal(directions, scale)
+        # Divided by a scale, directions that were orthogonal to each other need not be.
+        if self.whole or (is_orthogonal and scale is None):
             return directions
         units = directions if scale is None else directions / scale[:, None]
         lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
-        outside = self._outside(units / lengths)
+        outside = units / lengths if is_orthogonal else self._outside(units / lengths)
         if np.linalg.eigvalsh(outside.T @ outside)[0] > _SURELY_COUNTED:
             return directions
         frame, triangle = np.linalg.qr(outside)
@@ -460,10 +463,15 @@ class Meter:
     def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
         """Return whether directions are orthogonal to all revealed ones; cheap, without a basis."""
         units = directions if scale is None else directions / scale[:, None]
-        largest = max_abs(units)
+        lengths = column_norms(units)
         pending = (answer.in_rows_units()[0] for answer in self.pending)
+        # Each is compared by its own length: next to a long one any short one seems orthogonal.
         return all(
-            max_abs(known.T @ units) <= _ORTHOGONAL * max_abs(known) * largest
+            bool(
+                (
+                    np.abs(known.T @ units) <= np.outer(column_norms(known), _ORTHOGONAL * lengths)
+                ).all()
+            )
             for known in (self.settled_basis, *pending)
             if known.shape[1]
         )
