@@ -304,7 +304,7 @@ def test_7_nor_where_the_scale_makes_such_directions_short() -> None:
         sent = ProductRequest(basis=basis, mean=np.zeros(D), scale=scale)
         replies.append(lone.reply(sent)["product"][:, :2])
         assert lone.site.meter.rank == basis.shape[1]
-    np.testing.assert_array_equal(*replies)
+    np.testing.assert_array_equal(replies[0], replies[1])
 
 
 def test_7_nor_from_directions_of_one_request_that_the_scale_makes_nearly_parallel() -> None:
