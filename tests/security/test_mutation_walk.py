@@ -124,6 +124,7 @@ def check_counted(site: Site, asked: Message, reply: Message) -> None:
         "means": meter.means,
         "counts": meter.numbers > 0,
         "bound": meter.numbers > 0,
+        "remainder": meter.remainders > 0,
         "range": meter.numbers > 0,
         "noise": site.spent > 0,
         "size": True,

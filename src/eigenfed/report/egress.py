@@ -17,6 +17,7 @@ _REVEALS = {
     "directions": "the covariance along the requested directions",
     "scatter": "the full covariance",
     "bound": "one number about all rows, such as a bound on the remaining variance",
+    "remainder": "one number: the largest variance outside directions already revealed",
     "noise": "as much as the noise permits; see the privacy statement",
     "range": "the magnitude of entries and weights, to a factor of two",
     "nothing": "nothing about the rows: keys and secret shares",
