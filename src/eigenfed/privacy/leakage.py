@@ -20,19 +20,21 @@ import numpy as np
 
 from eigenfed.arrays import Array, Container, Scalar
 from eigenfed.errors import DataError, InputError
-from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.meter_reading import Reading, read_answers
 from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_basis import INDEPENDENT, merge_answers
+from eigenfed.privacy.revealed_basis import (
+    INDEPENDENT,
+    are_orthogonal,
+    complete_trace,
+    count_determined,
+    find_hidden,
+    merge_answers,
+)
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 
 _KIND, _VERSION = "meter", 1
 MOST_METER_BYTES = 256 << 20
 _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
-
-_SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
-_ORTHOGONAL = 1e-10
-_FIRM = 1e-8
 _FIGURES = " figures:"  # in the text of a preparation with figures from the coordinator
 
 
@@ -69,13 +71,11 @@ class Meter:
     entries : int
         How many entries of the scatter off its diagonal were revealed one by one.
     remainders : int
-        How many numbers were revealed about what known directions leave of the scatter. Of many
-        choices of known directions they determine the rest.
+        How many numbers were revealed about what known directions leave of the scatter.
     features : str
         Digest of the names of the features; empty if they are not known.
     mixed : bool
-        Whether directions were revealed of other features of the same rows, which may overlap, or
-        of the rows up to another linear map.
+        Whether directions were revealed of other features of the same rows, or of linear maps.
     limit : int
         Bytes that directions and images may take.
     forgets : bool
@@ -152,20 +152,8 @@ class Meter:
 
     @property
     def remainder_rank(self) -> int:
-        """Number of directions that would have revealed no more than the remainders did.
-
-        Beside r known directions another one reveals ``d - r`` further numbers.
-
-        Examples
-        --------
-        >>> [replace(Meter.empty(4), remainders=number).remainder_rank for number in (3, 4, 6, 7)]
-        [0, 1, 1, 2]
-        """
-        left, numbers, found = self.size - self._rank_of_directions, self.remainders, 0
-        while 0 < left - found <= numbers:
-            numbers -= left - found
-            found += 1
-        return found
+        """Number of directions that would have revealed no more than the remainders did."""
+        return count_determined(self.remainders, self.size - self._rank_of_directions)
 
     @property
     def rank_fraction(self) -> float:
@@ -274,8 +262,7 @@ class Meter:
     def variance_fraction(self) -> float:
         """Fraction of the trace in the best completion of the revealed products.
 
-        It is 1 once the basis has reached its memory limit, if directions of other features were
-        revealed, or as many remainders as another direction has numbers.
+        It is 1 if the basis has reached its memory limit or the scatter is determined otherwise.
         """
         if self.whole or self.uncounted or self.mixed or self.remainder_rank:
             return 1.0
@@ -283,13 +270,7 @@ class Meter:
             return self.other_variance
         if self._reading is not None:
             return max(min(self._reading.variance / self.trace, 1.0), self.other_variance)
-        inner = self.basis.T @ self.images
-        values, vectors = np.linalg.eigh((inner + inner.T) / 2)
-        # The image of a nearly repeated direction is a small difference of large numbers: rounding
-        # errors divided by its tiny Ritz value would dominate, so such values are left out.
-        firm = values > _FIRM * max(float(values[-1]), 0.0)
-        factor = self.images @ (vectors[:, firm] / np.sqrt(values[firm]))
-        found = min(float(np.vdot(factor, factor)) / self.trace, 1.0)
+        found = min(complete_trace(self.basis, self.images) / self.trace, 1.0)
         return max(found, self.other_variance)
 
     def answered(self, answer: RevealedProducts) -> "Meter":
@@ -432,21 +413,16 @@ class Meter:
             The same array if there is nothing to remove.
         """
         is_orthogonal = self.whole or self._is_orthogonal(directions, scale)
-        # Divided by a scale, directions that were orthogonal to each other need not be.
         if self.whole or (is_orthogonal and scale is None):
             return directions
         units = directions if scale is None else directions / scale[:, None]
         lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
         outside = units / lengths if is_orthogonal else self._outside(units / lengths)
-        if np.linalg.eigvalsh(outside.T @ outside)[0] > _SURELY_COUNTED:
+        hidden = find_hidden(outside)
+        if hidden is None:
             return directions
-        frame, triangle = np.linalg.qr(outside)
-        left, sizes, right = np.linalg.svd(triangle)
-        hidden = sizes <= INDEPENDENT
-        if not hidden.any():
-            return directions
-        extra = ((frame @ left[:, hidden]) * sizes[hidden]) @ right[hidden] * lengths
-        countable: Array = directions - (extra if scale is None else extra * scale[:, None])
+        hidden = hidden * lengths
+        countable: Array = directions - (hidden if scale is None else hidden * scale[:, None])
         return countable
 
     def rank_with(self, directions: Array, scale: Array | None) -> float:
@@ -456,25 +432,14 @@ class Meter:
         units = directions if scale is None else directions / scale[:, None]
         lengths = np.sqrt(np.einsum("ij,ij->j", units, units))
         outside = self._outside(units / np.where(lengths > 0, lengths, 1.0))
-        sizes = np.linalg.svd(outside, compute_uv=False)
-        added = int(np.count_nonzero(sizes > INDEPENDENT))
+        added = int(np.count_nonzero(np.linalg.svd(outside, compute_uv=False) > INDEPENDENT))
         return min(self.rank_fraction + added / self.size, 1.0)
 
     def _is_orthogonal(self, directions: Array, scale: Array | None) -> bool:
         """Return whether directions are orthogonal to all revealed ones; cheap, without a basis."""
         units = directions if scale is None else directions / scale[:, None]
-        lengths = column_norms(units)
         pending = (answer.in_rows_units()[0] for answer in self.pending)
-        # Each is compared by its own length: next to a long one any short one seems orthogonal.
-        return all(
-            bool(
-                (
-                    np.abs(known.T @ units) <= np.outer(column_norms(known), _ORTHOGONAL * lengths)
-                ).all()
-            )
-            for known in (self.settled_basis, *pending)
-            if known.shape[1]
-        )
+        return all(are_orthogonal(known, units) for known in (self.settled_basis, *pending))
 
     @property
     def _held_bytes(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.privacy.revealed_products import RevealedProducts
 
 # Relative tolerances. A singular value above INDEPENDENT is a direction of its own; below
@@ -13,6 +14,9 @@ INDEPENDENT = 1e-10
 _ROUNDING = 1e-14
 _WELL_CONDITIONED = 1e-3
 _ORTHONORMAL = 1e-13
+_FIRM = 1e-8
+_ORTHOGONAL = 1e-10
+_SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
 
 
 def normalise_columns(directions: Array, images: Array) -> tuple[Array, Array]:
@@ -55,6 +59,53 @@ def orthonormalise(units: Array) -> tuple[Array, Array, int]:
     count = int(np.count_nonzero(sizes > INDEPENDENT))
     faint = int(np.count_nonzero(sizes > _ROUNDING)) - count
     return frame @ left[:, :count], right[:count].T / sizes[:count], faint
+
+
+def count_determined(numbers: int, left: int) -> int:
+    """Return how many of `left` further directions reveal no more than so many numbers.
+
+    Of d directions, r known ones leave d - r, and another one reveals that many further numbers.
+    """
+    found = 0
+    while 0 < left - found <= numbers:
+        numbers -= left - found
+        found += 1
+    return found
+
+
+def are_orthogonal(known: Array, units: Array) -> bool:
+    """Return whether columns are orthogonal to known ones.
+
+    Each is compared by its own length: next to a long one any short one would seem orthogonal.
+    """
+    if not known.shape[1]:
+        return True
+    most = np.outer(column_norms(known), _ORTHOGONAL * column_norms(units))
+    return bool((np.abs(known.T @ units) <= most).all())
+
+
+def find_hidden(outside: Array) -> Array | None:
+    """Return the part of columns that is too small to count as a direction; None without one."""
+    if np.linalg.eigvalsh(outside.T @ outside)[0] > _SURELY_COUNTED:
+        return None
+    frame, triangle = np.linalg.qr(outside)
+    left, sizes, right = np.linalg.svd(triangle)
+    hidden = sizes <= INDEPENDENT
+    if not hidden.any():
+        return None
+    part: Array = ((frame @ left[:, hidden]) * sizes[hidden]) @ right[hidden]
+    return part
+
+
+def complete_trace(basis: Array, images: Array) -> float:
+    """Return the trace of the best completion of images of an orthonormal basis."""
+    inner = basis.T @ images
+    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    # The image of a nearly repeated direction is a small difference of large numbers: rounding
+    # errors divided by its tiny Ritz value would dominate, so such values are left out.
+    firm = values > _FIRM * max(float(values[-1]), 0.0)
+    factor = images @ (vectors[:, firm] / np.sqrt(values[firm]))
+    return float(np.vdot(factor, factor))
 
 
 def merge_answers(

@@ -308,14 +308,14 @@ class Request(Generic[R]):
         Name of the operation, a class attribute.
     reply : type
         Type of the reply, a class attribute.
-    noisy_rounding : bool
+    noisy : bool
         Whether secure aggregation adds noise before it rounds the reply, a class attribute: where
         the request decides how large the numbers are, how they are rounded would reveal them.
     """
 
     op: ClassVar[str]
     reply: ClassVar[type[Any]]
-    noisy_rounding: ClassVar[bool] = False
+    noisy: ClassVar[bool] = False
 
     def check(self, terms: Terms, state: State) -> None:
         """Check that the fields are valid for the run, without looking at the rows.

@@ -173,7 +173,7 @@ class SquaresRequest(Request[SquaresReply]):
     found: Array | None = None
 
     op, reply = "squares", SquaresReply
-    noisy_rounding: ClassVar[bool] = True
+    noisy: ClassVar[bool] = True
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean or sums of another shape or out of range."""
@@ -193,10 +193,8 @@ class SquaresRequest(Request[SquaresReply]):
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return bounds from the limits, or from the sums found and their error."""
-        if self.found is None:
-            return {"squares": limits.squares}
         error = fixed_point.error(limits.squares, limits.parties, noisy=True)
-        return {"squares": self.found + 2.0 * error}
+        return {"squares": limits.squares if self.found is None else self.found + 2.0 * error}
 
 
 @op(Release("sums of squares by feature", "d", Leaves.SUM_ONLY, Reveals.DIAGONAL))
@@ -230,8 +228,7 @@ class FramedRequest(Request[Any]):
     mean: Array | None = None
     scale: Array | None = None
     most: float | None = None
-
-    noisy_rounding: ClassVar[bool] = True
+    noisy: ClassVar[bool] = True
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse a mean and scale that are missing, sent twice, or contradict the study."""
@@ -499,9 +496,8 @@ def request_squares(
 ) -> Protocol[tuple[Array, Array]]:
     """Return the sums of squares by feature, over all sites, and their errors in fixed point.
 
-    In fixed point, one bound for all features leaves small sums few digits. They are then
-    requested again, each with its own bound: the value found plus its error. Sums that do not
-    exceed their error are 0.
+    In fixed point, one bound for all features leaves small sums few digits. They are requested
+    again, each with its own bound: the value found plus its error. Sums within their error are 0.
     """
     found = (yield from total(Call(SquaresRequest(mean=mean)))).squares
     error = total.error(math.inf if limits is None else limits.squares)

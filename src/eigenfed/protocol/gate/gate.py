@@ -42,6 +42,7 @@ from eigenfed.protocol.gate.run_state import (
     check_overflow,
     count_directions,
     embed_revealed,
+    rank_with_remainder,
 )
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
 from eigenfed.protocol.operations import Answer, Op, Request, State
@@ -239,8 +240,7 @@ class Site:
         run = self._runs.find(message.run)
         if self.has_ledger:
             data = seal(data)
-        # The same request gets the same bytes. A reply computed again would have fresh noise, and
-        # the mean of many such replies would have none.
+        # The same request gets the same bytes: the mean of many fresh replies would have no noise.
         if run is not None and run.has_answered(message.round_, data):
             return run.reply if message.intact else seal(run.reply)
         key = self._reply_key(message, checksum(data))
@@ -298,19 +298,17 @@ class Site:
         self, run: OpenRun, key: ReplyKey, message: Message, data: bytes
     ) -> bytes:
         """Answer a request about the rows, in nine steps; the first four may refuse."""
-        # 1. Admit only what the script has next: other requests, in another order, could reveal
-        #    what the approved method does not.
+        # 1. Admit only what the script has next: others could reveal what the method does not.
         admitted = self._admit(run, message)
-        # 2. Check what the reply would reveal. Decided without the rows, since a refusal that
-        #    depended on them would itself reveal something.
+        # 2. Check what the reply would reveal. A refusal that depended on rows would reveal more.
         request, state, own = self._check_leakage(run, admitted)
         # 3. Check that the reply can be masked, before there is a reply.
         place = self._take_place(key.run, admitted)
         # 4. Pay for the noise. Paid first, so that no crash leaves a reply that was not paid for.
         charge = self._charge(run, key, admitted, request)
-        # From here on the rows are read, and nothing is refused: whatever fails aborts the run.
+        # From here on rows are read, and nothing is refused: whatever fails aborts the run.
         try:
-            # 5. Compute. An overflow is detected in the reply and not by a warning on the way.
+            # 5. Compute. An overflow is detected in the reply.
             with np.errstate(all="ignore"):
                 rows = run.rows_at(state, self._source)
                 answer = admitted.op.run(rows, request, state, run.terms_at(state))
@@ -329,8 +327,7 @@ class Site:
             release = admitted.op.release
             sent = self._record(key, message, release, reply, kept, masked=bool(place))
         except Exception as error:
-            # A ledger that cannot be written, as on a full disk, has nothing to do with the rows.
-            # The reply has not left: the run goes on from what the ledger has, as after a restart.
+            # A full disk, say, is independent of the rows: the run goes on as after a restart.
             if run.secret and isinstance(error, Refusal) and error.code == "ledger":
                 self._runs.forget(key.run)
                 raise
@@ -394,10 +391,7 @@ class Site:
         elif admitted.op.release.reveals is Reveals.SCATTER:
             rank = 1.0
         elif admitted.op.release.reveals is Reveals.REMAINDER:
-            after = meter.count_reply(Reveals.REMAINDER, None)
-            if after.remainder_rank and self._policy.max_variance_fraction < 1.0:
-                raise refusal("leakage")
-            rank = after.rank_fraction
+            rank = rank_with_remainder(meter, self._policy)
         else:
             # The directions are not known yet: all of them are assumed to be new.
             own = request.own_directions(run.terms_at(state), state)
@@ -438,8 +432,7 @@ class Site:
         meter = before.count_clip(answer.state.preparation.bounds_digest)
         meter = meter.count_reply(op.release.reveals, embed_revealed(answer, before.d))
         if own:
-            # Counted as promised in step 2, whatever the rank of the rows: later refusals depend
-            # on this count, and must not depend on the rows.
+            # As promised in step 2, whatever the rank: later refusals depend on this count.
             meter = meter.raise_rank(before.rank + own)
         if meter is not self.meter and policy.max_variance_fraction < 1.0:
             meter = meter.settled()
@@ -470,7 +463,7 @@ class Site:
             least = len(run.terms.study.sites) - run.terms.study.privacy.dropouts
         digest = envelope.digest(request.op, pack(request), bounds)
         return self._participant.mask(
-            place, digest, reply, bounds, least=least, noisy=request.noisy_rounding
+            place, digest, reply, bounds, least=least, noisy=request.noisy
         )
 
     @staticmethod

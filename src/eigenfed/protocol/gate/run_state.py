@@ -1,5 +1,6 @@
 """What a site remembers about an open run, and what it has settled about one request of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -14,7 +15,9 @@ from eigenfed.errors import InputError
 from eigenfed.linalg.checks import are_finite
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.method_registry import build_script, list_operations
@@ -175,6 +178,13 @@ def count_directions(
         kept = counted if known.selected is None else counted[known.selected]
         request, counted = request.with_directions(kept), known.embed(kept, meter.d)
     return request, meter.rank_with(counted, scale)
+
+
+def rank_with_remainder(meter: Meter, policy: Policy) -> float:
+    """Return the rank fraction after a remainder; infinite if the variance may exceed its limit."""
+    after = meter.count_reply(Reveals.REMAINDER, None)
+    determines = after.remainder_rank and policy.max_variance_fraction < 1.0
+    return math.inf if determines else after.rank_fraction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
