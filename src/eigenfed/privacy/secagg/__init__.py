@@ -6,6 +6,7 @@ The protocol itself, with the rounds of coordinator and sites, is in ``eigenfed.
 - `masking`: key agreement, authenticated encryption, and masks that cancel in the sum.
 - `shamir`: secret sharing, to recover the masks of sites that dropped out.
 - `fixed_point`: real numbers as integers, so that sums are exact and can be masked.
+- `rounding_noise`: noise before numbers are rounded to fixed point.
 - `topology`: which sites mask with which.
 - `differencing`: sums over different rosters that would isolate a few sites.
 """
