@@ -327,7 +327,7 @@ class Site:
             release = admitted.op.release
             sent = self._record(key, message, release, reply, kept, masked=bool(place))
         except Exception as error:
-            # A full disk, say, is independent of the rows: the run goes on as after a restart.
+            # A full disk has nothing to do with the rows: the run goes on as after a restart.
             if run.secret and isinstance(error, Refusal) and error.code == "ledger":
                 self._runs.forget(key.run)
                 raise
