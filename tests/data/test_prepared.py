@@ -155,19 +155,25 @@ def test_an_offset_costs_dense_rows_no_digits(offset: float) -> None:
 
 
 @pytest.mark.parametrize("offset", [1e3, 1e6])
-def test_an_offset_costs_sparse_products_no_more_than_its_own_digits(offset: float) -> None:
+@pytest.mark.parametrize("has_gaps", [False, True])
+def test_an_offset_costs_complete_features_of_sparse_rows_no_digits(
+    offset: float, has_gaps: bool
+) -> None:
     rng = np.random.default_rng(3)
-    X = rng.standard_normal((300, 4)) + offset
-    mean = X.mean(axis=0)
-    view, dense = (
-        view_of(X, None, mean, np.ones(4), is_sparse=True),
-        Dense.of(X, None, mean, np.ones(4)),
-    )
-    basis = rng.standard_normal((4, 2))
-    wanted = dense.scatter() @ basis
-    # One offset for each side would be eps * offset**2: 2e-4 at a million standard deviations.
-    error = np.abs(view.product(basis) - wanted).max() / np.abs(wanted).max()
-    assert error < 100 * np.finfo(float).eps * offset
+    X = rng.integers(-2048, 2049, (300, 4)) / 1024 + offset
+    # Rows that lack a feature are 0 there, so that its spread is about as large as its mean.
+    X[:, 1] *= rng.random(300) < 0.5
+    X[::7, 2] = np.nan if has_gaps else X[::7, 2]
+    mean, scale = np.nanmean(X, axis=0), np.array([2.0, offset, 0.5, 1.0])
+    weights = rng.random(300)
+    dense = Dense.of(X, weights, mean, scale)
+    check(view_of(X, weights, mean, scale, is_sparse=True), dense, rtol=1e-12)
+
+
+def test_features_of_entries_in_parts_are_not_taken_for_complete() -> None:
+    parts = sparse.csr_array(([1.0, 2.0, 4.0], [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    view = Prepared(Source(parts), np.array([2.0, 2.0]), np.ones(2))
+    np.testing.assert_array_equal(view.multiply(np.eye(2)), [[1.0, -2.0], [-2.0, 2.0]])
 
 
 @pytest.mark.parametrize("is_sparse", [False, True])

@@ -3,9 +3,10 @@
 Let D be the rows minus the mean, divided by the scale, with 0 where an entry is missing, and W the
 weights: ``multiply`` is D Q, ``adjoint`` is D'W Y, ``product`` is D'W D Q. Dense rows are centred
 block by block, which loses no digits however large the mean is. Sparse rows stay sparse:
-``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise for the adjoint. A product with dense rows
-does the same where the mean is no larger than the spread, since it then loses no digits either:
-centring a block takes as long as multiplying it by a few directions.
+``D Q = X (Q/scale) - 1 (mean/scale)'Q``, and likewise for the adjoint. Where the mean is larger
+than the spread, entries of features that no row lacks are centred one by one before that. A product
+with dense rows does the same as sparse rows where the mean is no larger than the spread, since it
+then loses no digits either: centring a block takes as long as multiplying it by a few directions.
 """
 
 from collections.abc import Callable, Iterator
@@ -246,12 +247,22 @@ class Prepared:
     def _is_scaled(self) -> bool:
         return bool((self.scale != 1.0).any())
 
+    @cached_property
+    def _sparse_mean(self) -> Array:
+        """The mean of features that some row lacks, 0 for the others where the mean is large.
+
+        It is subtracted after products with sparse rows. Features that every row has may be so far
+        from zero that products would lose their digits.
+        """
+        complete = None if self.near else self.source.complete_features
+        return self.mean if complete is None else np.where(complete, 0.0, self.mean)
+
     def _multiply_sparse(self, basis: Array) -> Array:
         scaled = self._divide_by_scale(basis)
         image = np.empty((self.source.n, basis.shape[1]))
         for span, rows in self._filled_parts():
             image[span] = rows @ scaled
-        image -= self.mean @ scaled
+        image -= self._sparse_mean @ scaled
         return image
 
     def _adjoin_sparse(self, weighted: Array) -> Array:
@@ -263,7 +274,7 @@ class Prepared:
     def _sparse_product(self, basis: Array) -> Array:
         scaled = self._divide_by_scale(basis)
         total: Array | None = None
-        sums, shift = np.zeros(basis.shape[1]), self.mean @ scaled
+        sums, shift = np.zeros(basis.shape[1]), self._sparse_mean @ scaled
         for span, rows in self._filled_parts():
             weights = self.source.block_weights(span)
             sided, part = multiply_twice(rows, self._transpose(rows), scaled, shift, weights)
@@ -273,7 +284,7 @@ class Prepared:
 
     def _centre_adjoint(self, total: Array, sums: Array) -> Array:
         """Turn X'W Y into D'W Y; `sums` are the columns' sums of W Y."""
-        centred = _subtract_outer(total, self.mean, sums)
+        centred = _subtract_outer(total, self._sparse_mean, sums)
         if self._is_scaled:
             centred /= self.scale[:, None]
         return centred
@@ -287,10 +298,12 @@ class Prepared:
     def _filled_parts(self) -> Iterator[tuple[slice, Any]]:
         """Yield sparse rows in double precision, with missing entries set to the mean.
 
-        Such entries are 0 in D. Rows that need no change are one part, and are not copied.
+        Such entries are 0 in D. What `_sparse_mean` leaves out is subtracted from the entries. Rows
+        that need no change are one part, and are not copied.
         """
         X, missing = self.source.X, self.source.has_missing
-        if X.dtype == np.float64 and not missing:
+        within = None if self._sparse_mean is self.mean else self.mean - self._sparse_mean
+        if X.dtype == np.float64 and not missing and within is None:
             yield slice(0, self.source.n), X
             return
         for span, part in self.source.parts():
@@ -298,6 +311,8 @@ class Prepared:
             if missing:
                 gaps = np.isnan(values)
                 values[gaps] = self.mean[columns[gaps]]
+            if within is not None:
+                values -= within[columns]
             starts = X.indptr[span.start : span.stop + 1] - part.start
             shape = (span.stop - span.start, self.source.d)
             yield span, sparse.csr_array((values, columns, starts), shape=shape)

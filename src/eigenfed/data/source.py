@@ -281,6 +281,14 @@ class Source:
         """Sparse rows as columns, on the same memory."""
         return view_columns(self.X)
 
+    @cached_property
+    def complete_features(self) -> npt.NDArray[np.bool_] | None:
+        """Which features every sparse row has an entry of, (d,); None if there are none."""
+        if not self.n or not self.X.has_canonical_format:
+            return None
+        complete = np.bincount(self.X.indices, minlength=self.d) == self.n
+        return complete if complete.any() else None
+
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""
         return map(self.block, self.spans())

@@ -10,6 +10,7 @@ from sklearn.preprocessing import StandardScaler
 
 from eigenfed import FederatedPCA, InputError, Privacy, PrivacyError
 from eigenfed.data.source import Source
+from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.exact.covariance import ScatterRequest, scatter
 from eigenfed.protocol.exact.merge import SummaryRequest, summarise
 from eigenfed.protocol.exact.moments import SquaresRequest, squares
@@ -146,3 +147,21 @@ def test_a_constant_feature_is_not_scaled(secure: bool) -> None:
     assert ours.scale_[2] == 1.0
     n = sum(weights.sum() for weights in weight.values())
     assert ours.total_variance_ == pytest.approx(7.0 * n / (n - 1.0))
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_bounds_hold_for_sparse_rows_far_from_zero(scale: bool) -> None:
+    rng = np.random.default_rng(0)
+    groups = np.arange(60) % 3
+    for offset in (1e3, 1e7):
+        rows = rng.standard_normal((60, 6)) * 0.7 ** np.arange(6) + offset
+        within = rows.astype(np.longdouble)
+        for site in range(3):
+            within[groups == site] -= within[groups == site].mean(axis=0)
+        if scale:
+            within /= np.sqrt((within**2).mean(axis=0))
+        exact = np.linalg.eigh((within.T @ within).astype(np.float64))[1][:, :-3:-1].T
+        pca = FederatedPCA(2, center="site", scale=scale, method="krylov", random_state=0)
+        pca.fit(sparse.csr_array(rows), groups=groups)
+        assert pca.certificate_ is not None
+        assert sines(pca.components_, exact)[0] <= pca.certificate_.angle_bound + 1e-15
