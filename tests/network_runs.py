@@ -9,6 +9,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.study.network.approvals import approve_study
 from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
 from eigenfed.study.network.key_files import read_identity
@@ -19,6 +20,7 @@ from eigenfed.study.rehearsal import make_estimator
 from eigenfed.transport.engine import Callback
 from eigenfed.transport.signed import SignedSite
 from network_parties import FILES, NAMES, Parties
+from secured import fixed_keys
 
 FEATURES = ("age", "bmi", "hdl", "ldl", "sbp")
 TERMS = """\
@@ -126,9 +128,15 @@ class Network:
         return self.coordinator().run(present, callback)
 
     def fit_together(self, names: tuple[str, ...] = NAMES) -> PCAFit:
-        """Fit the same rows in one process, as `eigenfed fit` does."""
+        """Fit the same rows in one process, as `eigenfed fit` does, with the keys of the sites."""
         sites: dict[str, Any] = {name: self.rows[name] for name in names}
-        return make_estimator(self.parties.study).fit_sites(sites)
+        with fixed_keys(self.identities):
+            return make_estimator(self.parties.study).fit_sites(sites)
+
+    @property
+    def identities(self) -> dict[str, Identity]:
+        """The keys of the sites."""
+        return {name: read_identity(self.parties.site(name).network / "site.key") for name in NAMES}
 
     def check_ledgers(self) -> None:
         for site in self.sites.values():

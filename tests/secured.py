@@ -1,10 +1,12 @@
 """Sites with identities, sites that fail on purpose, and a coordinator of its own mind."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
@@ -176,6 +178,20 @@ class Federation:
 
     def total(self, transport: LocalTransport, ahead: int = 8) -> SecureSum:
         return SecureSum(self.roster, run=transport.run, ahead=ahead)
+
+
+@contextmanager
+def fixed_keys(identities: Mapping[str, Identity]) -> Iterator[None]:
+    """Give the sites of fits in this process these keys, on which the last bits of sums depend.
+
+    The noise that a site adds before it rounds follows from its key.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "eigenfed.estimators.in_process.make_identities",
+            lambda sites: {site: identities[site] for site in sites},
+        )
+        yield
 
 
 def identified(names: Iterable[str]) -> dict[str, Identity]:

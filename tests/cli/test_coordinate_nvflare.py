@@ -132,7 +132,7 @@ def test_whatever_is_killed_at_any_round_of_a_study_over_flare_the_bits_are_the_
         assert code == 0, parts.coordinator.log
         assert list(killed) == list(range(rounds)), "something was killed at every round"
         found = np.load(home / "coordinator/result/components.npy")
-        assert found.tobytes() == calm.fit_together().components_.tobytes()
+        assert found.tobytes() == network.fit_together().components_.tobytes()
         facts = read_facts(home / "coordinator/result")
         assert (facts["engine"], facts["rounds"]) == ("nvflare", rounds)
         for name, site in parts.sites.items():

@@ -27,7 +27,9 @@ from eigenfed.protocol.published import DPdisPCA
 from eigenfed.transport import Local
 from eigenfed.transport.rounds import RoundRecord
 from eigenfed.transport.transcript import Transcript
+from hostile import identities_of
 from oracles import power_law
+from secured import fixed_keys
 
 X = power_law(240, 10, 1.0, seed=3) + 5.0
 SITES = {"a": X[:100], "b": X[100:180], "c": X[180:]}
@@ -59,7 +61,8 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture(autouse=True)
 def nothing_paused() -> Iterator[None]:
     resumable_run._paused.clear()
-    yield
+    with fixed_keys(identities_of(SITES)):
+        yield
     for paused in resumable_run._paused:
         paused.run.transport.close()
     resumable_run._paused.clear()

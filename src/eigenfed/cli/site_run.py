@@ -28,9 +28,9 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
 
     site = _read(path)
     stop = threading.Event()
-    _log_to_standard_error(console)
+    logging_to = nullcontext() if console.quiet else _log_to_standard_error()
     watching = nullcontext() if watch_port is None else watch_site(site, watch_port)
-    with stop_at_signals(stop), lock_folder(site.network), watching as watched:
+    with logging_to, stop_at_signals(stop), lock_folder(site.network), watching as watched:
         roster, service, signed = _open(console, site)
         for study, reason in service.open_all().items():
             console.note(f"The study {study} cannot be answered: {reason}")
@@ -123,12 +123,17 @@ def note_warnings(console: Console) -> Iterator[None]:
         log.removeHandler(handler)
 
 
-def _log_to_standard_error(console: Console) -> None:
+@contextmanager
+def _log_to_standard_error() -> Iterator[None]:
     """Log what happens at the site, to its own terminal or log file."""
-    if console.quiet:
-        return
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     log: Any = logging.getLogger("eigenfed")
+    before = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(before)

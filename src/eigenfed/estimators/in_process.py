@@ -5,7 +5,7 @@ the gates of sites, wherever the engine keeps those, and a run is opened at them
 over a network.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -352,7 +352,7 @@ def federation(
     """
     run_study, reason = choose_study_method(study, sources, conditions)
     coordinator = Identity.generate()
-    identities = {name: Identity.generate() for name in sources} if study.masked else {}
+    identities = make_identities(sources) if study.masked else {}
     roster = Roster.of(identities) if study.masked else None
     setups = {}
     meter_bytes = min(MOST_METER_BYTES, _ALL_METERS_BYTES // len(sources))
@@ -389,6 +389,11 @@ def federation(
     opening = open_message(transport.run, study, run_study.method, coordinator)
     transport.open_with(opening)
     return Federation(run_study, reason, transport, roster, opening)
+
+
+def make_identities(sites: Iterable[str]) -> dict[str, Identity]:
+    """Make the keys with which sites of this process take part in secure aggregation."""
+    return {site: Identity.generate() for site in sites}
 
 
 def choose_study_method(

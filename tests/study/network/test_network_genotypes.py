@@ -17,6 +17,7 @@ from eigenfed.study.results.result_folder import write_result
 from genotype_files import draw_genotypes, write_plink
 from network_parties import NAMES
 from network_runs import Network
+from secured import fixed_keys
 
 pytest.importorskip("numba", reason="eigenfed[genotypes] is not installed")
 
@@ -96,7 +97,8 @@ def test_genotypes_between_machines_give_what_their_rehearsal_gives(tmp_path: Pa
     files = [home / name / "site.toml" for name in NAMES]
     rehearsal = read_rehearsal(home / "coordinator" / "study.toml", files)
     together = rehearsal.estimator()
-    rehearsal.fit(together)
+    with fixed_keys(network.identities):
+        rehearsal.fit(together)
     found = run.estimator
     assert found.components_.tobytes() == together.components_.tobytes()
     assert (found.settings_["scale"], found.settings_["stop"]) == ("genotype", "separated")
