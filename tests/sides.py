@@ -9,7 +9,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.orthonormalise import OPS, NoReply
 from eigenfed.protocol.exact.site_vectors import Sided
 from eigenfed.protocol.gate.gate import Site

@@ -14,7 +14,8 @@ from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.protocol.exact.certificate import RemainderRequest
-from eigenfed.protocol.exact.moments import FramedRequest, MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
 from eigenfed.protocol.exact.orthonormalise import GramRequest, NormRequest
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.gate.gate import Site

@@ -36,7 +36,7 @@ from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import make_products
-from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.rounding import (
     bound_fixed_point,

@@ -41,7 +41,7 @@ from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each
 from eigenfed.protocol.cost_rates import time_eigen, time_products, time_scatter, time_square
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, make_certificate
-from eigenfed.protocol.exact.moments import FramedRequest
+from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.rounding import bound_rounding, bound_wire_error
 from eigenfed.protocol.exact.spectrum import decompose_covariance
 from eigenfed.protocol.gate.script import Script, sequence

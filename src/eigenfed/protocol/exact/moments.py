@@ -23,7 +23,6 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.packed_rows import view_rows
-from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.orthonormal import column_norms
@@ -31,12 +30,8 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
-from eigenfed.protocol.exact.frame_checks import (
-    check_mean,
-    check_reach,
-    check_scale,
-    find_genotype_scale,
-)
+from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame_checks import check_mean, check_reach, find_genotype_scale
 from eigenfed.protocol.exact.magnitude import (
     LARGEST_POWER,
     NO_ENTRY,
@@ -48,7 +43,6 @@ from eigenfed.protocol.exact.magnitude import (
 from eigenfed.protocol.exact.stages import Figures, StageRequest, bound_mean_error, find_scale
 from eigenfed.protocol.operations import (
     Answer,
-    Frame,
     Limits,
     Request,
     State,
@@ -210,91 +204,6 @@ def squares(
     _, count, _ = source.totals() if state.totals is None else state.totals
     varies = found > count * bound_mean_error(mean, source.n) ** 2
     return Answer(SquaresReply(squares=np.where(varies, found, 0.0)), state)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class FramedRequest(Request[Any]):
-    """Base of requests about centred and scaled rows: the first one brings the mean and scale.
-
-    Attributes
-    ----------
-    mean, scale : ndarray of shape (d,), or None
-        None once the site has them.
-    most : float or None
-        With secure aggregation, an upper bound on the total sum of squares of all rows; None once
-        the site has it.
-    """
-
-    mean: Array | None = None
-    scale: Array | None = None
-    most: float | None = None
-    noisy: ClassVar[bool] = True
-
-    def check(self, terms: Terms, state: State) -> None:
-        """Refuse a mean and scale that are missing, sent twice, or contradict the study."""
-        given = self.mean is not None or self.scale is not None
-        if given != (state.sent is None):
-            raise InputError("The mean and scale of a run are sent once, with the first request.")
-        if self.mean is not None and self.scale is not None:
-            check_mean(terms, self.mean, state.limits)
-            check_scale(terms, self.scale, self.mean)
-        elif given:
-            raise InputError("The mean and scale of a run are sent together.")
-        self._check_most(terms, state)
-
-    def _check_most(self, terms: Terms, state: State) -> None:
-        limits = state.limits
-        needed = bool(terms.parties) and (limits is None or math.isinf(limits.most))
-        if (self.most is not None) != needed or (needed and limits is None):
-            raise InputError("most is sent once, and only with secure aggregation.")
-        if (
-            self.most is not None
-            and limits is not None
-            and not 0.0
-            <= self.most
-            <= 1.01 * (limits.parties * limits.squares * limits.d / self._least_scale(state) ** 2)
-        ):
-            raise InputError("most must be between 0 and the largest possible sum of squares.")
-
-    def _least_scale(self, state: State) -> float:
-        scale = state.sent_frame[1] if self.scale is None else self.scale
-        return float(scale.min())
-
-    def apply_to(self, terms: Terms, state: State) -> State:
-        """Return the state with the mean, the scale and the bound on the sum of squares."""
-        if self.mean is not None and self.scale is not None:
-            mean = state.own_mean if terms.study.centers_by_site else self.mean
-            state = replace(state, sent=(mean, self.scale), single=terms.study.is_single)
-        if self.most is not None and state.limits is not None:
-            state = replace(state, limits=replace(state.limits, most=self.most))
-        return state
-
-
-def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
-    """Return a site's rows, centred and scaled as the run does, without copying them."""
-    frame = state.frame
-    if frame is None:
-        frame = _compute_frame(source, state)
-        state = replace(state, frame=frame)
-    view = view_rows(source, frame.mean, frame.scale, near=frame.near, single=state.single)
-    return view, frame, state
-
-
-def _compute_frame(source: Source, state: State) -> Frame:
-    """Compute what the leakage meter needs, which counts about the site's own mean.
-
-    Otherwise a coordinator could send a mean far from the rows: its square would dominate the
-    variance, so that the fraction revealed looks small, or would itself be counted as revealed.
-    """
-    mean, scale = state.sent_frame
-    n, count, total = source.totals() if state.totals is None else state.totals
-    own_mean = total / np.where(count > 0, count, 1.0)
-    raw = view_rows(source, own_mean, np.ones(source.d)).squares()
-    away = own_mean - mean
-    inside = (raw + count * away**2) / scale**2
-    trace = float(inside.sum())
-    near = n * float(np.sum((mean / scale) ** 2)) <= trace
-    return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near)
 
 
 @dataclass(frozen=True, kw_only=True)
