@@ -31,7 +31,6 @@ from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
-from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
@@ -43,7 +42,12 @@ from eigenfed.protocol.exact.rounding import (
     bound_rounding,
     bound_wire_error,
 )
-from eigenfed.protocol.exact.spectrum import decompose_covariance, triangle_mask, unpack_symmetric
+from eigenfed.protocol.exact.spectrum import (
+    count_components,
+    decompose_covariance,
+    pack_symmetric,
+    unpack_symmetric,
+)
 from eigenfed.protocol.gate.script import Script, repeat, sequence
 from eigenfed.protocol.method import (
     Cost,
@@ -94,7 +98,7 @@ def scatter(
     if whole is None:
         whole = Prepared(source, mean, scale).scatter() if kept is None else kept.about(mean, scale)
     # The kept scatter has served its purpose: free its d x d numbers.
-    reply = ScatterReply(triangle=whole[triangle_mask(source.d)])
+    reply = ScatterReply(triangle=pack_symmetric(whole))
     return Answer(reply, replace(state, scatter=None))
 
 
@@ -175,7 +179,7 @@ class Covariance(Method):
         rounding += bound_fixed_point(moments, total, float(matrix.size))
         return decompose_covariance(
             matrix,
-            _count_components(run, matrix),
+            count_components(run, matrix),
             mean=moments.mean,
             scale=moments.scale,
             n=moments.n,
@@ -198,14 +202,6 @@ class Covariance(Method):
             time_scatter(shape.rows, d, shape.density) + 3e-9 * d * d,
             time_eigen(d, shape.components) + 5e-9 * d * d,
         )
-
-
-def _count_components(run: Run, matrix: Array) -> int:
-    """Return the number of components, from all eigenvalues where it depends on them."""
-    if not is_open(run.study.components):
-        return run.k
-    values = np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0)
-    return run.find_count(values, float(values.sum())) or run.d
 
 
 def _run_single(run: Run) -> Protocol[Decomposition]:

@@ -36,14 +36,13 @@ from eigenfed.linalg.remainder import UpperBound
 from eigenfed.linalg.stacked_rows import StackedRows, leading_pairs
 from eigenfed.linalg.threads import limit_threads
 from eigenfed.privacy.release import Leaves, Release, Reveals
-from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.core import TOTAL, Call, Protocol, call_each
 from eigenfed.protocol.cost_rates import time_eigen, time_products, time_scatter, time_square
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, make_certificate
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.rounding import bound_rounding, bound_wire_error
-from eigenfed.protocol.exact.spectrum import decompose_covariance
+from eigenfed.protocol.exact.spectrum import count_components, decompose_covariance
 from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.messages import unpack
 from eigenfed.protocol.method import Cost, Method, Run, Shape, block_bytes, product_s
@@ -289,7 +288,7 @@ def _decompose_matrix(matrix: Array, run: Run) -> Decomposition:
     moments = run.moments
     return decompose_covariance(
         matrix,
-        _count_components(run, matrix),
+        count_components(run, matrix),
         mean=moments.mean,
         scale=moments.scale,
         n=moments.n,
@@ -307,7 +306,7 @@ def _decompose(rows: StackedRows, run: Run) -> Decomposition:
     n, d = rows.shape
     with limit_threads(2.0 * n * d * min(n, d)):
         inner = rows.square_shorter_side()
-        k, variance = _count_components(run, inner / divisor), float(inner.trace()) / divisor
+        k, variance = count_components(run, inner / divisor), float(inner.trace()) / divisor
         squares, vt = leading_pairs(rows, inner, k, FURTHER)
         values = squares / divisor
         residual = rows.adjoint(rows.multiply(vt.T)) / divisor - vt.T * values[:k]
@@ -323,14 +322,6 @@ def _decompose(rows: StackedRows, run: Run) -> Decomposition:
         certificate=grade,
         further=values[k:],
     )
-
-
-def _count_components(run: Run, inner: Array) -> int:
-    """Return the number of components, from all eigenvalues where it depends on them."""
-    if not is_open(run.study.components):
-        return run.k
-    values = np.maximum(np.linalg.eigvalsh(inner)[::-1], 0.0)
-    return run.find_count(values, float(values.sum())) or len(inner)
 
 
 def _certify(residual: Array, values: Array, vt: Array, variance: float, run: Run) -> Certificate:

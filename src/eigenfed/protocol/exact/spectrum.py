@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,14 +12,30 @@ from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
 from eigenfed.linalg.remainder import UpperBound
+from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
+from eigenfed.protocol.method import Run
+
+Number = TypeVar("Number", bound=np.generic)
 
 
 @lru_cache(maxsize=4)
-def triangle_mask(d: int) -> npt.NDArray[np.bool_]:
+def _triangle_mask(d: int) -> npt.NDArray[np.bool_]:
     """Return the mask of the upper triangle of a matrix, (d, d)."""
     return np.triu(np.ones((d, d), dtype=bool))
+
+
+def pack_symmetric(matrix: npt.NDArray[Number]) -> npt.NDArray[Number]:
+    """Return the upper triangle of a symmetric matrix, row by row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> pack_symmetric(np.array([[1.0, 2.0], [2.0, 3.0]]))
+    array([1., 2., 3.])
+    """
+    return matrix[_triangle_mask(len(matrix))]
 
 
 def unpack_symmetric(triangle: Array, d: int) -> Array:
@@ -31,10 +48,25 @@ def unpack_symmetric(triangle: Array, d: int) -> Array:
     array([[1., 2.],
            [2., 3.]])
     """
-    matrix, upper = np.zeros((d, d)), triangle_mask(d)
+    matrix, upper = np.zeros((d, d)), _triangle_mask(d)
     matrix[upper] = triangle
     matrix.T[upper] = triangle
     return matrix
+
+
+def count_components(run: Run, matrix: Array) -> int:
+    """Return the number of components, from all eigenvalues where it depends on them.
+
+    Parameters
+    ----------
+    run : Run
+    matrix : ndarray of shape (m, m)
+        The covariance, or the inner products of rows that have it.
+    """
+    if not is_open(run.study.components):
+        return run.k
+    values = np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0)
+    return run.find_count(values, float(values.sum())) or len(matrix)
 
 
 def decompose_covariance(

@@ -28,7 +28,8 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import Call, Protocol, call_each
-from eigenfed.protocol.decomposition import Certificate, Decomposition
+from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
+from eigenfed.protocol.exact.accuracy import bound_angle
 from eigenfed.protocol.exact.tree import Region, RegionReport
 from eigenfed.protocol.messages import Message, pack, unpack
 from eigenfed.protocol.operations import Answer, Request, State, Terms, op
@@ -279,7 +280,7 @@ def decompose_summary(summary: Summary, k: int, *, tol: float, certify: bool) ->
         certificate=_certify(summary, components, squares, total, tol) if certify else None,
         method="merge",
         why="summaries of streams are merged",
-        further=summary.s[k : k + 10] ** 2 / divisor,
+        further=summary.s[k : k + FURTHER] ** 2 / divisor,
         average=summary.mean,
     )
 
@@ -292,14 +293,14 @@ def _certify(
     k = len(components)
     largest = squares[0] if squares[0] > 0.0 else 1.0
     # Eigenvalues of A are up to `error` larger than those of the summary, which narrows a gap.
-    angles = np.array([_turn(error, _find_gap(squares, place) - error) for place in range(k)])
+    angles = np.array([bound_angle(error, _find_gap(squares, place) - error) for place in range(k)])
     gap = float(squares[k - 1] - squares[k])
     return Certificate(
         residuals=np.full(k, error / largest),
         angles=angles,
         converged=angles <= math.radians(tol),
-        angle_bound=_turn(error, gap - error),
-        angle_estimate=_turn(error, gap),
+        angle_bound=bound_angle(error, gap - error),
+        angle_estimate=bound_angle(error, gap),
         failure=0.0,
         total_variance=total,
         orthonormality=float(np.abs(components @ components.T - np.eye(k)).max()),
@@ -310,8 +311,3 @@ def _find_gap(squares: Array, place: int) -> float:
     """Return the distance of a squared singular value to its nearest neighbour."""
     after = squares[place] - squares[place + 1]
     return float(after if place == 0 else min(after, squares[place - 1] - squares[place]))
-
-
-def _turn(error: float, gap: float) -> float:
-    """Return the angle that an error can turn a subspace by, which a gap separates."""
-    return math.asin(error / gap) if gap > error else math.inf

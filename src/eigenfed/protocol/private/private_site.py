@@ -44,6 +44,7 @@ from eigenfed.privacy.dp.sensitivity import (
     COUNT_UNIT,
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.protocol.exact.spectrum import pack_symmetric
 from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
 from eigenfed.protocol.private.budget_schedule import require_privacy, split_start
@@ -296,7 +297,7 @@ def private_scatter(
     moment = np.zeros((source.d, source.d), dtype=np.int64)
     for block in _grid_blocks(source, request, terms):
         moment += _to_int64(block.T @ block)
-    return Answer(MomentReply(triangle=moment[np.triu_indices(source.d)]), state)
+    return Answer(MomentReply(triangle=pack_symmetric(moment)), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

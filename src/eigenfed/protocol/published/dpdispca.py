@@ -28,6 +28,7 @@ from eigenfed.privacy.published_claims import (
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.spectrum import pack_symmetric, unpack_symmetric
 from eigenfed.protocol.gate.script import Script, either
 from eigenfed.protocol.operations import Answer, Op, State, Terms, op
 from eigenfed.protocol.published.bounded import (
@@ -42,8 +43,6 @@ from eigenfed.protocol.published.mechanism import (
     FactorReply,
     TriangleReply,
     decompose_symmetric,
-    pack_triangle,
-    unpack_triangle,
 )
 
 
@@ -200,7 +199,7 @@ class DPdisPCA(CuratorMechanism):
             matrices = [factors[site].factor @ factors[site].factor.T for site in to]
         else:
             whole = yield from call_each(Call(NoisyCovarianceRequest(**ground.fields), to=to))
-            matrices = [unpack_triangle(whole[site].triangle, ground.d) for site in to]
+            matrices = [unpack_symmetric(whole[site].triangle, ground.d) for site in to]
         average: Array = sum(matrices, np.zeros((ground.d, ground.d))) / len(matrices)
         return decompose_symmetric(ground, average, k)
 
@@ -223,7 +222,7 @@ def noisy_covariance(
 ) -> Answer[TriangleReply]:
     """Return the upper triangle of the noisy second moment ([Imtiaz2018] Table 1, sending A)."""
     noisy = _compute_noisy_moment(source, request, terms)
-    return Answer(TriangleReply(triangle=pack_triangle(noisy)), state)
+    return Answer(TriangleReply(triangle=pack_symmetric(noisy)), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

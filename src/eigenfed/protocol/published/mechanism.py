@@ -24,6 +24,7 @@ from eigenfed.privacy.published_claims import CovarianceNoise, Published
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.spectrum import pack_symmetric, unpack_symmetric
 from eigenfed.protocol.gate.script import Script, sequence
 from eigenfed.protocol.operations import Answer, Op, State, Terms, op
 from eigenfed.protocol.published.bounded import Bounded, BoundedRequest, compute_bounded_moment
@@ -85,7 +86,7 @@ class CuratorMechanism(CovarianceNoise, Mechanism):
         vectors otherwise.
         """
         summed = yield from plain_sum(Call(BoundedScatterRequest(**ground.fields)))
-        matrix = unpack_triangle(summed.triangle, ground.d) / ground.n
+        matrix = unpack_symmetric(summed.triangle, ground.d) / ground.n
         sd = self.noise_sd(ground.n, ground.d)
         if self.is_symmetric:
             matrix += draw_symmetric(ground.d, sd, ground.bits())
@@ -122,37 +123,10 @@ def bounded_scatter(
 ) -> Answer[TriangleReply]:
     """Return the upper triangle of the sum of x x' over the site's bounded rows."""
     moment = compute_bounded_moment(source, request.mean, request.bound)
-    return Answer(TriangleReply(triangle=pack_triangle(moment)), state)
+    return Answer(TriangleReply(triangle=pack_symmetric(moment)), state)
 
 
 def decompose_symmetric(ground: Bounded, matrix: Array, k: int) -> Decomposition:
     """Return the leading eigenvectors of a symmetric noisy second moment, (d, d)."""
     values, vectors = leading_eigh(matrix, k)
     return ground.decomposition(vectors, values, total=float(np.trace(matrix)), products=1)
-
-
-def pack_triangle(matrix: Array) -> Array:
-    """Return the upper triangle of a matrix, row by row.
-
-    Examples
-    --------
-    >>> pack_triangle(np.array([[1.0, 2.0], [2.0, 3.0]]))
-    array([1., 2., 3.])
-    """
-    upper: Array = matrix[np.triu_indices(len(matrix))]
-    return upper
-
-
-def unpack_triangle(triangle: Array, d: int) -> Array:
-    """Build a symmetric matrix, (d, d), from its upper triangle.
-
-    Examples
-    --------
-    >>> unpack_triangle(np.array([1.0, 2.0, 3.0]), d=2)
-    array([[1., 2.],
-           [2., 3.]])
-    """
-    rows, columns = np.triu_indices(d)
-    matrix = np.zeros((d, d))
-    matrix[rows, columns] = matrix[columns, rows] = triangle
-    return matrix

@@ -22,6 +22,7 @@ from eigenfed.privacy.dp.sensitivity import COUNT_UNIT
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
+from eigenfed.protocol.exact.spectrum import pack_symmetric
 from eigenfed.protocol.messages import Integers, pack
 from eigenfed.protocol.operations import Limits, R, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import require_privacy
@@ -293,10 +294,10 @@ class _SimulatedSites:
         return TotalReply(total=_round(signal + noise))
 
     def _release_moment(self, request: MomentRequest, mu: float) -> MomentReply:
-        d, noise = len(self.values), self._site_noise(request)
+        noise = self._site_noise(request)
         clipped, offset = self._clip_squares(request), self._mean_error(request)
         moment = np.diag(self._axis_variances(clipped)) + clipped.mean() * np.outer(offset, offset)
-        signal = moment[np.triu_indices(d)] * self._unit(request)
+        signal = pack_symmetric(moment) * self._unit(request)
         # Noise beside the diagonal, which dominates, has 1 / sqrt(2) of the standard deviation.
         self._compare_noise(noise, mu, request, clipped, math.sqrt(0.5))
         drawn = noise.relative["triangle"] * self._draw_noise(noise, mu, len(signal))
