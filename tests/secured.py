@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array, Arrays, Integers
 from eigenfed.data.source import Source
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Leaves, Release, Reveals
@@ -24,7 +24,7 @@ from eigenfed.protocol.exact.moments import (
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.gate.script import either, repeat
-from eigenfed.protocol.messages import Integers, Message, pack
+from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Method
 from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
 from eigenfed.protocol.secure.aggregation import SecureSum

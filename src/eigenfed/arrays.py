@@ -28,6 +28,8 @@ import numpy.typing as npt
 from eigenfed.errors import Aside, DataError, InputError
 
 Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Scalar = bool | int | float | str
 Arrays = dict[str, npt.NDArray[Any]]
 

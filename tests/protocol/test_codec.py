@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from eigenfed.arrays import Array, Arrays
+from eigenfed.arrays import Array, Arrays, Integers
 from eigenfed.errors import DataError
-from eigenfed.protocol.messages import Bytes, Integers, Message, pack, unpack
+from eigenfed.protocol.messages import Bytes, Message, pack, unpack
 from eigenfed.protocol.method_registry import all_operations
 
 

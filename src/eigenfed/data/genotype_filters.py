@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.data.genotypes import Flags
+from eigenfed.arrays import Flags
 from eigenfed.errors import Argument, DataError, InputError, Name
 
 PathLike = str | os.PathLike[str]

@@ -23,14 +23,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Flags, Integers
 from eigenfed.data.loci import Loci
-from eigenfed.linalg.genotype_codes import ALL_MISSING, COPIES, count_codes, decode_rows, pack_mask
+from eigenfed.linalg.genotype_codes import (
+    ALL_MISSING,
+    COPIES,
+    Packed,
+    count_codes,
+    decode_rows,
+    pack_mask,
+)
 from eigenfed.linalg.threads import map_in_order
-
-Places = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
-Packed = npt.NDArray[np.uint8]
 
 _TILE_BYTES = 1 << 20
 
@@ -52,18 +55,18 @@ class GenotypeCounts:
     (array([4, 3]), array([4, 0]))
     """
 
-    two: Places
-    one: Places
-    none: Places
-    missing: Places
+    two: Integers
+    one: Integers
+    none: Integers
+    missing: Integers
 
     @property
-    def observed(self) -> Places:
+    def observed(self) -> Integers:
         """People whose genotype is known, (d,)."""
         return self.two + self.one + self.none
 
     @property
-    def copies(self) -> Places:
+    def copies(self) -> Integers:
         """Copies of the counted allele, (d,)."""
         return 2 * self.two + self.one
 
@@ -100,8 +103,8 @@ class Genotypes:
     """
 
     packed: Packed
-    people: Places
-    places: Places
+    people: Integers
+    places: Integers
     swapped: Flags
     loci: Loci | None = None
 
@@ -200,7 +203,7 @@ class Genotypes:
         """Return the number of copies for each code of some variants, (m, 4); NaN is missing."""
         return np.where(self.swapped[variants, None], 2.0 - COPIES, COPIES)
 
-    def _decode(self, people: Places) -> Array:
+    def _decode(self, people: Integers) -> Array:
         """Return the rows of these people, (m, d)."""
         rows = np.empty((len(people), len(self.places)))
         values = self.values()
@@ -223,7 +226,7 @@ class Variants:
 
     chromosome: npt.NDArray[np.object_]
     identifier: npt.NDArray[np.object_]
-    position: Places
+    position: Integers
     a1: npt.NDArray[np.object_]
     a2: npt.NDArray[np.object_]
 

@@ -27,7 +27,8 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenfed.data.genotypes import Flags, Places, Variants
+from eigenfed.arrays import Flags, Integers
+from eigenfed.data.genotypes import Variants
 from eigenfed.data.loci import name_chromosome
 from eigenfed.errors import DataError
 
@@ -66,9 +67,9 @@ class Matches:
         How many of the site's variants the manifest does not have.
     """
 
-    places: Places
+    places: Integers
     swapped: Flags
-    counts: Places
+    counts: Integers
     extra: int
 
 
@@ -128,7 +129,7 @@ def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop"
     return Matches(places, swapped, counts, len(own) - known)
 
 
-def describe_matches(path: Path, counts: Places) -> str:
+def describe_matches(path: Path, counts: Integers) -> str:
     """Return in a sentence how the variants of a file were matched to the manifest.
 
     Examples

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.arrays import Integers
+
 _LAST_AUTOSOME = 22
 _NAMED = {"X": 23, "Y": 24, "XY": 25, "PAR1": 25, "PAR2": 25, "M": 26, "MT": 26}
 _FIRST_OTHER = 100
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,12 +36,12 @@ class Loci:
     (array([ 1, 23]), array([9]))
     """
 
-    chromosome: Places
-    position: Places
-    matched: Places | None = None
+    chromosome: Integers
+    position: Integers
+    matched: Integers | None = None
 
     @classmethod
-    def of(cls, chromosome: Iterable[str], position: Places) -> "Loci":
+    def of(cls, chromosome: Iterable[str], position: Integers) -> "Loci":
         """Return the loci of chromosomes as they are named in files."""
         names = list(chromosome)
         codes: dict[str, int] = {}

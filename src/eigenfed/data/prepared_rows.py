@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import LazyTable, Source, split_entries, stored
@@ -41,8 +41,6 @@ from eigenfed.errors import InputError, Name
 _BLOCK_BYTES = 12 << 20
 _SMALL = 0.2
 """Prepared rows are stored if they need at most this fraction of the memory of the rows."""
-
-Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -72,11 +70,11 @@ class Preparation:
     """
 
     steps: tuple[PrepareStep, ...] = ()
-    selected: Indices | None = None
+    selected: Integers | None = None
     center: Array | None = None
     spread: Array | None = None
     attrition: tuple[Attrition, ...] = ()
-    matched: Indices | None = None
+    matched: Integers | None = None
     weight: float | None = None
 
     @property
@@ -127,7 +125,7 @@ class Preparation:
             return d
         return len(self.selected) if self.filters_variants else count_features(self.steps, d)
 
-    def with_selected(self, selected: Indices) -> "Preparation":
+    def with_selected(self, selected: Integers) -> "Preparation":
         """Return the preparation with the features to keep."""
         return replace(self, selected=selected)
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenfed.arrays import Array
-from eigenfed.data.genotypes import Flags, Places
+from eigenfed.arrays import Array, Flags, Integers
 from eigenfed.data.loci import Loci
 from eigenfed.data.long_range_ld import find_in_regions
 from eigenfed.data.prepare_step import PrepareStep
@@ -61,14 +60,14 @@ class PooledCounts:
     people: int
     weight: float
     sites: int
-    two: Places
-    one: Places
-    none: Places
-    usable: Places
-    matched: Places
+    two: Integers
+    one: Integers
+    none: Integers
+    usable: Integers
+    matched: Integers
 
     @property
-    def observed(self) -> Places:
+    def observed(self) -> Integers:
         """People whose genotype is known, (d,)."""
         return self.two + self.one + self.none
 

@@ -18,12 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.errors import InputError
 from eigenfed.linalg.genotype_codes import Packed
 
 Bits = npt.NDArray[np.uint64]
-Places = npt.NDArray[np.int64]
 
 _VECTOR_BYTES = 64
 _LOWER = np.uint8(0b01010101)
@@ -46,8 +45,8 @@ class PairPlanes(NamedTuple):
 
     signed: Bits
     missing: Bits
-    sums: Places
-    gaps: Places
+    sums: Integers
+    gaps: Integers
 
 
 def make_planes(packed: Packed, mask: Packed, swapped: npt.NDArray[np.bool_]) -> PairPlanes:
@@ -107,10 +106,10 @@ def count_products(one: Bits, i: int, other: Bits, j: int) -> int:
 def fill_products(
     signed: Bits,
     missing: Bits,
-    sums: Places,
-    gaps: Places,
+    sums: Integers,
+    gaps: Integers,
     shifts: Array,
-    ends: Places,
+    ends: Integers,
     people: int,
     out: Array,
 ) -> None:
@@ -155,7 +154,7 @@ def load_pair_kernel() -> Callable[..., None]:
 
 
 def multiply_pairs(
-    planes: PairPlanes, mean: Array, ends: Places, people: int, kernel: Callable[..., Any]
+    planes: PairPlanes, mean: Array, ends: Integers, people: int, kernel: Callable[..., Any]
 ) -> Array:
     """Return the sums of products of centred copies, for the pairs of the first variants.
 

@@ -9,19 +9,19 @@ are removed one by one, the rarer one of each pair first, until no such pair rem
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from eigenfed.arrays import Array
-
-Places = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
+from eigenfed.arrays import Array, Flags, Integers
 
 _SAME_FREQUENCY = 2.0**-44
 
 
 def find_window_ends(
-    chromosome: Places, position: Places, *, variants: int | None = None, bases: int | None = None
-) -> Places:
+    chromosome: Integers,
+    position: Integers,
+    *,
+    variants: int | None = None,
+    bases: int | None = None,
+) -> Integers:
     """Return, for each variant, the place after the last one of the window that it begins.
 
     Parameters
@@ -45,7 +45,7 @@ def find_window_ends(
     starts = np.flatnonzero(np.diff(chromosome, prepend=chromosome[:1] - 1))
     ends = np.repeat(np.append(starts[1:], d), np.diff(np.append(starts, d)))
     if variants is not None or bases is None:
-        found: Places = np.minimum(np.arange(d) + (variants or 1), ends)
+        found: Integers = np.minimum(np.arange(d) + (variants or 1), ends)
         return found
     for start, stop in zip(starts, np.append(starts[1:], d), strict=True):
         within = position[start:stop]
@@ -53,7 +53,7 @@ def find_window_ends(
     return ends
 
 
-def are_sorted(chromosome: Places, position: Places) -> bool:
+def are_sorted(chromosome: Integers, position: Integers) -> bool:
     """Return whether variants of one chromosome are adjacent and in increasing order of position.
 
     Examples
@@ -68,7 +68,7 @@ def are_sorted(chromosome: Places, position: Places) -> bool:
     return is_grouped and bool((changes | (np.diff(position) >= 0)).all())
 
 
-def list_pairs(ends: Places, first: int, last: int) -> tuple[Places, Places]:
+def list_pairs(ends: Integers, first: int, last: int) -> tuple[Integers, Integers]:
     """Return the pairs of variants in windows that begin at the places from `first` to `last`.
 
     Examples
@@ -84,7 +84,7 @@ def list_pairs(ends: Places, first: int, last: int) -> tuple[Places, Places]:
 
 
 def find_correlated(
-    one: Places, other: Places, products: Array, squares: Array, r2: float
+    one: Integers, other: Integers, products: Array, squares: Array, r2: float
 ) -> Flags:
     """Return which pairs of variants have a squared correlation above a threshold.
 
@@ -106,7 +106,7 @@ def find_correlated(
     return found
 
 
-def prune_pairs(one: Places, other: Places, ends: Places, frequency: Array) -> Flags:
+def prune_pairs(one: Integers, other: Integers, ends: Integers, frequency: Array) -> Flags:
     """Return which variants are kept, so that no two of them in a window are correlated.
 
     Parameters

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array, Arrays, Container, Scalar
+from eigenfed.arrays import Array, Arrays, Container, Integers, Scalar
 from eigenfed.errors import BudgetExceeded, DataError, InputError, Refusal
 from eigenfed.privacy.ledger.entries import TEXTS
 
@@ -222,7 +222,6 @@ def refusal(code: str) -> Refusal:
     return kind(code, REFUSAL_TEXTS[code])
 
 
-Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 T = TypeVar("T")

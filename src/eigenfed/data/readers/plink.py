@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from eigenfed.arrays import Flags
 from eigenfed.data.genotype_filters import GenotypeFilters
-from eigenfed.data.genotypes import Flags, Genotypes, Samples, Variants
+from eigenfed.data.genotypes import Genotypes, Samples, Variants
 from eigenfed.data.harmonise import ABSENT, describe_matches, match_variants
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import issparse
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.errors import InputError, Name, PrivacyError
 from eigenfed.linalg.summary import Summary
 from eigenfed.privacy.dp.clipping import (
@@ -202,8 +202,6 @@ _REACH = 4.0
 
 _PICKLED = ("d", "k", "n_seen", "n_missing", "statement", "_held")
 """Attributes in a copy or a pickle of a released stream."""
-
-Integers = npt.NDArray[np.int64]
 
 
 @dataclass

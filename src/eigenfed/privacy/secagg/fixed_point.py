@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.errors import InputError
 from eigenfed.privacy.secagg.rounding_noise import LARGEST, draw_rounding_noise
 
@@ -23,7 +23,6 @@ Bound = int | float | npt.NDArray[np.float64]
 """Largest magnitude of an entry of one site's array, for all entries or for each. An int is for
 integer arrays, which are then summed unchanged."""
 
-Integers = npt.NDArray[np.int64]
 
 _WORD_BITS = 62
 _LEAST_EXPONENT = -1074

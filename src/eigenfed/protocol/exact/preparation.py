@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.data.loci import Loci
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.steps import SelectVariable, Standardize
@@ -28,7 +28,6 @@ from eigenfed.protocol.exact.moments import (
 )
 from eigenfed.protocol.exact.quality_control import collect_variants
 from eigenfed.protocol.exact.stages import Figures, bound_mean_error, find_scale
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.study import Study
 
 

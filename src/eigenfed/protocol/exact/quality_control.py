@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from eigenfed.data.genotypes import Flags, Places
+from eigenfed.arrays import Flags, Integers
 from eigenfed.data.loci import Loci
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.variant_filters import (
@@ -127,8 +127,8 @@ def _prune(
     r2 = step.r2 if isinstance(step, PruneLd) else 1.0
     ends, squares = find_ends(study, loci.take(passed)), counts.squares[passed]
     request = VariantProductsRequest(passed=passed, mean=counts.mean[passed])
-    ones: list[Places] = []
-    others: list[Places] = []
+    ones: list[Integers] = []
+    others: list[Integers] = []
     start = 0
     while start < len(passed):
         reply = yield from total(Call(request))

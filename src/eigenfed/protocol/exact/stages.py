@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
 from eigenfed.data.variant_steps import PruneLd, VariantStep
 from eigenfed.errors import InputError
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import R, Request, State, Terms
 from eigenfed.protocol.study import Study
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenfed.arrays import Array
-from eigenfed.data.genotypes import Genotypes, Places
+from eigenfed.arrays import Array, Integers
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.data.variant_steps import PruneLd
@@ -29,7 +29,6 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.exact.stages import check_subset
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import (
     Answer,
     Limits,
@@ -107,7 +106,7 @@ class VariantProductsRequest(Request[VariantProductsReply]):
         return {"weight": limits.weight, "products": _LARGEST_COPIES**2 * limits.weight}
 
 
-def find_ends(study: Study, loci: Loci) -> Places:
+def find_ends(study: Study, loci: Loci) -> Integers:
     """Return where the window ends that each variant begins, as the study defines windows."""
     step = next(step for step in study.prepare if isinstance(step, PruneLd))
     return find_window_ends(
@@ -115,13 +114,13 @@ def find_ends(study: Study, loci: Loci) -> Places:
     )
 
 
-def find_tile_end(ends: Places, start: int) -> int:
+def find_tile_end(ends: Integers, start: int) -> int:
     """Return the place after the last variant of the tile that begins at `start`."""
     pairs = np.cumsum(ends[start:] - np.arange(start, len(ends)) - 1)
     return start + max(1, int(np.searchsorted(pairs, TILE_PAIRS, side="right")))
 
 
-def count_entries(ends: Places, start: int, terms: Terms) -> RevealedEntries:
+def count_entries(ends: Integers, start: int, terms: Terms) -> RevealedEntries:
     """Return how many entries of the scatter a tile reveals.
 
     The scatter of n people has a rank below n. Windows of more variants than that overlap in blocks
@@ -165,7 +164,7 @@ def variant_products(
 
 
 def _multiply(
-    table: Genotypes, weights: Array | None, mean: Array, ends: Places, start: int, stop: int
+    table: Genotypes, weights: Array | None, mean: Array, ends: Integers, start: int, stop: int
 ) -> Array:
     """Return the products of some variants with all that follow them in their windows."""
     people = table.people if weights is None else table.people[weights > 0.0]

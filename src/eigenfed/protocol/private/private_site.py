@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.clipping import (
@@ -45,7 +45,6 @@ from eigenfed.privacy.dp.sensitivity import (
 )
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.exact.spectrum import pack_symmetric
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
 from eigenfed.protocol.private.budget_schedule import require_privacy, split_start
 from eigenfed.protocol.private.reply_noise import (

@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError
 from eigenfed.linalg.checks import check_count
@@ -32,7 +32,6 @@ from eigenfed.protocol.exact.frame import prepare_rows
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.power_site import Walked, align_basis
 from eigenfed.protocol.gate.script import Script, either, repeat
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import Answer, Op, State, Terms, check_finite, check_integer, op
 from eigenfed.protocol.published.bounded import (
     Bounded,

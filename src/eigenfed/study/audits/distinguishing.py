@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.audit.epsilon import Audit, Mechanism, audit_epsilon, likelihood_ratio
 from eigenfed.data.source import Source
 from eigenfed.errors import Argument, InputError
@@ -20,7 +20,6 @@ from eigenfed.privacy.dp.clipping import choose_grid
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import CovarianceNoise, Truth
-from eigenfed.protocol.messages import Integers
 from eigenfed.protocol.operations import State, Terms
 from eigenfed.protocol.private.private_site import MomentRequest, private_scatter
 from eigenfed.protocol.private.reply_noise import noise_of_scatter

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Integers
 from eigenfed.errors import ProtocolError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.dp.norm_counts import encode_counts, near_radii, wide_radii
@@ -23,7 +23,7 @@ from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.exact.spectrum import pack_symmetric
-from eigenfed.protocol.messages import Integers, pack
+from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Limits, R, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import require_privacy
 from eigenfed.protocol.private.private_pca import private_pca
