@@ -8,7 +8,7 @@ from scipy import sparse
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.data.sparse_rows import merge_duplicates, view_columns, view_rows
+from eigenfed.data.sparse_rows import merge_duplicates, slice_rows, view_transpose
 
 N, D = 60, 8
 
@@ -56,7 +56,7 @@ def test_parts_of_entries_in_a_file_stored_by_columns_are_added_up(tmp_path: Pat
 def test_views_share_the_memory_of_all_rows(positions: type) -> None:
     table = merge_duplicates(stored_in_parts()[0])
     table.indices, table.indptr = table.indices.astype(positions), table.indptr.astype(positions)
-    part, turned = view_rows(table, slice(10, 40)), view_columns(table)
+    part, turned = slice_rows(table, slice(10, 40)), view_transpose(table)
     for view, wanted in ((part, table.toarray()[10:40]), (turned, table.toarray().T)):
         np.testing.assert_array_equal(view.toarray(), wanted)
         np.testing.assert_array_equal(view @ np.eye(view.shape[1]), wanted)

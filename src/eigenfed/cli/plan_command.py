@@ -156,14 +156,14 @@ def plan(
 
 
 def _make_question(file: "StudyFile | None", given: dict[str, Any]) -> "Question":
-    from eigenfed.study.planning.plan import ask, make_question
+    from eigenfed.study.planning.plan import make_question, make_study_question
 
     if file is not None:
-        return make_question(file, **given)
+        return make_study_question(file, **given)
     for name, option in (("rows", "--rows"), ("features", "--features"), ("components", "-k")):
         if given[name] is None:
             raise click.UsageError(f"{option} is missing. Pass it, or name a study file.")
-    return ask(**{name: value for name, value in given.items() if value is not None})
+    return make_question(**{name: value for name, value in given.items() if value is not None})
 
 
 def _parse_method(

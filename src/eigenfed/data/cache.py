@@ -164,7 +164,7 @@ def forget_cache(
     path : path
         The file, which need not exist any more.
     cache : path, optional
-        The folder passed to `open_source`.
+        The folder passed to `open_table`.
 
     Returns
     -------

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from eigenfed.errors import Argument, DataError, InputError, Pass
+from eigenfed.errors import Argument, DataError, InputError, Name, Pass
 
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 DELIMITERS = {",": "commas", "\t": "tabs", ";": "semicolons", "|": "vertical bars"}
@@ -83,15 +83,11 @@ class Dialect:
         codes = tuple(str(code).strip() for code in self.missing)
         if any("\n" in code or '"' in code for code in codes):
             raise InputError(
-                "A code in ", "missing has a quote or a line break. Pass codes without them."
+                *("A code in ", Name("missing"), " has a quote or a line break"),
+                remedy="Pass codes without them.",
             )
         object.__setattr__(self, "delimiter", mark)
         object.__setattr__(self, "missing", codes)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether nothing is stated."""
-        return self == Dialect()
 
     @property
     def null_values(self) -> list[str]:

@@ -69,8 +69,8 @@ class ReadOptions:
         for name, factor in self.units.items():
             if not (isinstance(factor, int | float) and math.isfinite(factor) and factor != 0.0):
                 raise InputError(
-                    *(Name("units"), f" must be finite numbers other than 0, and {name!r} has "),
-                    *(f"{factor!r}",),
+                    Name("units"),
+                    f" must be finite numbers other than 0, and {name!r} has {factor!r}",
                     remedy="Pass the factor by which to multiply the feature.",
                 )
         object.__setattr__(self, "exclude", tuple(self.exclude))

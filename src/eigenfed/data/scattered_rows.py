@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.data.source import LazyTable
-from eigenfed.data.sparse_rows import view_rows
+from eigenfed.data.sparse_rows import slice_rows
 
 _SMALL_BYTES = 4 << 20
 """Scattered rows of at most this size are copied."""
@@ -63,7 +63,7 @@ def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
     """
     is_sparse: bool = sparse.issparse(table)
     if is_sparse and isinstance(rows, slice) and rows.step in (None, 1):
-        return view_rows(table, rows)
+        return slice_rows(table, rows)
     if is_sparse or isinstance(rows, slice):
         return table[rows]
     scattered = ScatteredRows(table, rows)

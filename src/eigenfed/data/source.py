@@ -17,7 +17,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import GenotypeCounts, Genotypes
-from eigenfed.data.sparse_rows import merge_duplicates, view_columns
+from eigenfed.data.sparse_rows import merge_duplicates, view_transpose
 from eigenfed.errors import DataError, EigenfedError, InputError
 from eigenfed.linalg.checks import as_real_array, check_weights
 
@@ -279,7 +279,7 @@ class Source:
     @cached_property
     def transposed(self) -> Any:
         """Sparse rows as columns, on the same memory."""
-        return view_columns(self.X)
+        return view_transpose(self.X)
 
     @cached_property
     def complete_features(self) -> npt.NDArray[np.bool_] | None:

@@ -27,13 +27,13 @@ def merge_duplicates(rows: Any) -> Any:
     return merged
 
 
-def view_rows(rows: Any, span: slice) -> Any:
+def slice_rows(rows: Any, span: slice) -> Any:
     """Return adjacent rows, on the same memory.
 
     Examples
     --------
     >>> rows = sparse.csr_array([[1.0, 0.0], [0.0, 2.0], [3.0, 0.0]])
-    >>> part = view_rows(rows, slice(1, 3))
+    >>> part = slice_rows(rows, slice(1, 3))
     >>> part.toarray()
     array([[0., 2.],
            [3., 0.]])
@@ -46,13 +46,13 @@ def view_rows(rows: Any, span: slice) -> Any:
     return view
 
 
-def view_columns(rows: Any) -> Any:
+def view_transpose(rows: Any) -> Any:
     """Return the transpose of sparse rows, on the same memory.
 
     Examples
     --------
     >>> rows = sparse.csr_array([[1.0, 0.0], [4.0, 2.0]])
-    >>> view_columns(rows).toarray()
+    >>> view_transpose(rows).toarray()
     array([[1., 4.],
            [0., 2.]])
     """

@@ -2,9 +2,9 @@
 
 A summary with the weight n, the mean m and r directions v with singular values s has the same
 weight, mean and scatter as 2 r rows ``m +- sqrt(r / n) s v`` of the weight n / (2 r) each, and so
-have r other rows with the same inner products in place of ``s v``. A site
-puts these behind its gate in place of its rows, so that every method, secure aggregation and the
-certificate work as ever, and rows that were seen can be forgotten.
+have r other rows with the same inner products in place of ``s v``. A site puts these behind its
+gate in place of its rows, so that every method, secure aggregation and the certificate work as
+ever, and rows that were seen can be forgotten.
 
 Up to 512 features a summary holds the whole scatter, and the result is that of all rows at once to
 rounding. Above that it holds twice as many directions as components, and what it misses is bounded:
@@ -22,12 +22,10 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, InputError, Pass
-from eigenfed.linalg.stream import Stream, StreamSettings
+from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings
 from eigenfed.linalg.summary import Summary
 from eigenfed.protocol.component_count import Components
 from eigenfed.protocol.decomposition import Decomposition
-
-_EXACT_FEATURES = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +54,12 @@ class GrowingSites:
     @classmethod
     def begin(cls, d: int, components: Components, *, centered: bool) -> "GrowingSites":
         """Return sites that have seen nothing."""
-        if d <= _EXACT_FEATURES:
+        if d <= EXACT_FEATURES:
             return cls(d, StreamSettings(d, 0, centered, exact=True), {})
         if not isinstance(components, int):
             raise InputError(
                 Argument("n_components", components),
-                f" must be an integer for partial_fit above {_EXACT_FEATURES} features, where "
+                f" must be an integer for partial_fit above {EXACT_FEATURES} features, where "
                 "sites keep a number of directions",
                 remedy="Pass an integer.",
             )

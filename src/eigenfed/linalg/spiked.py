@@ -4,8 +4,7 @@ For a symmetric matrix with independent noise of standard deviation s on its ent
 cosine between an eigenvector of the noisy matrix, with eigenvalue v, and the noiseless one is about
 1 / (1 + s^2 sum_i (v - v_i)^-2), where v_i are the other noisy eigenvalues. For a single eigenvalue
 l with all others 0 this is the spiked model's 1 - s^2 d / l^2; among eigenvalues as close together
-as the noise spreads them it is near 0. It is an estimate
-for large matrices, not a bound.
+as the noise spreads them it is near 0. It is an estimate for large matrices, not a bound.
 
 `estimate_shrinkage` is about sampling noise, which components of few rows follow.
 """

@@ -1,8 +1,7 @@
 """The statement that a private run ends with.
 
-`Statement` is the guarantee in numbers and in sentences for a
-review board: epsilon and delta, the neighbouring relation, the unit of privacy, which adversary
-sees what, and what is not covered.
+`Statement` is the guarantee in numbers and in sentences for a review board: epsilon and delta, the
+neighbouring relation, the unit of privacy, which adversary sees what, and what is not covered.
 """
 
 import math

@@ -58,7 +58,7 @@ class Meter:
     settled_faint : int
         Number of directions that differ from the basis by too little to join it, but by more than
         rounding: the difference of two images may still reveal something.
-    pending : tuple of Answered
+    pending : tuple of RevealedProducts
         Replies that have not been merged into the basis; they are when the meter is read.
     preparation : str
         How the rows were prepared whose scatter this is; empty if they were not.

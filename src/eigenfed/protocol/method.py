@@ -1,4 +1,4 @@
-"""Methods: the base class, the registry, and the cost model.
+"""Methods: the base class, options, and the cost model.
 
 A method is a frozen dataclass whose fields are its options. It declares its operations and script
 for a site, the coordinator's half of its run, and its cost. `all_methods` returns the classes by

@@ -1,7 +1,6 @@
 """A study from its files to its results.
 
-study_file, site_file  read and check study and site files
-start                  write the files of a new study
+- `config`: read, check and write study and site files.
 - `rehearsal`: run a study in one process, from its site files.
 - `scores`: project the rows of a file, and write scores back.
 - `demo_data`: simulated records for the demo.

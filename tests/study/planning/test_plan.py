@@ -17,7 +17,7 @@ from eigenfed.study.planning.assumed_spectra import (
     make_spectrum,
 )
 from eigenfed.study.planning.forecast import Question, forecast
-from eigenfed.study.planning.plan import make_question, write_verdict
+from eigenfed.study.planning.plan import make_study_question, write_verdict
 
 ROWS = {"north": 3000, "south": 900, "island": 150}
 FILE = """
@@ -42,7 +42,7 @@ def study(folder: Path, text: str = FILE) -> Path:
 
 
 def test_a_study_file_is_a_question(tmp_path: Path) -> None:
-    asked = make_question(read_study(study(tmp_path)))
+    asked = make_study_question(read_study(study(tmp_path)))
     assert asked == Question(
         ROWS,
         120,
@@ -57,25 +57,25 @@ def test_a_study_file_is_a_question(tmp_path: Path) -> None:
 
 def test_what_is_passed_replaces_what_the_file_says(tmp_path: Path) -> None:
     file = read_study(study(tmp_path))
-    asked = make_question(
+    asked = make_study_question(
         file, features=60, spectrum=(5.0, 4.0, 3.0, 2.0), secure=True, method=None
     )
     assert (asked.features, asked.decay, asked.spectrum) == (60, None, (5.0, 4.0, 3.0, 2.0))
     assert (asked.method, asked.secure, asked.by_site) == (Krylov(), True, False)
-    assert make_question(file, privacy=Privacy(1.0, 1e-6)).by_site is False
+    assert make_study_question(file, privacy=Privacy(1.0, 1e-6)).by_site is False
 
 
 @pytest.mark.parametrize("lacking", ["rows", "features"])
 def test_what_the_file_does_not_expect_must_be_passed(tmp_path: Path, lacking: str) -> None:
     text = "\n".join(line for line in FILE.splitlines() if not line.startswith(lacking))
     with pytest.raises(InputError, match=f"does not give the number of {lacking}"):
-        make_question(read_study(study(tmp_path, text)))
+        make_study_question(read_study(study(tmp_path, text)))
 
 
 def test_every_site_of_the_file_must_have_rows(tmp_path: Path) -> None:
     text = FILE.replace(", island = 150", "")
     with pytest.raises(InputError, match="does not name 'island'"):
-        make_question(read_study(study(tmp_path, text)))
+        make_study_question(read_study(study(tmp_path, text)))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from eigenfed import FederatedPCA, Krylov, Privacy
 from eigenfed.arrays import Array
 from eigenfed.study.planning.assumed_spectra import make_geometric_spectrum
 from eigenfed.study.planning.forecast import Case, Question, forecast
-from eigenfed.study.planning.plan import ask
+from eigenfed.study.planning.plan import make_question
 from genotype_files import draw_genotypes, write_plink
 
 ROWS = {"north": 900, "south": 500, "island": 400}
@@ -178,7 +178,7 @@ def test_sums_over_variants_are_counted_tile_by_tile(
     pca = FederatedPCA(2, prepare=steps, secure=secure, random_state=0).fit_sites(paths)
     z = (copies - pca.mean_) / np.sqrt(pca.mean_ * (1 - pca.mean_ / 2))
     values = np.linalg.svd(z, compute_uv=False)[:-1] ** 2 / (len(z) - 1)
-    question = ask(
+    question = make_question(
         rows=rows, features=d, components=2, prepare=steps, secure=secure, spectrum=tuple(values)
     )
     assert question.products is not None
@@ -192,6 +192,6 @@ def test_sums_over_variants_are_counted_tile_by_tile(
     assert found.rows_bytes == 150 * d / 4
     largest = max(sum(asked.received[name] for asked in pca.rounds_) for name in rows)
     assert case.traffic.up == pytest.approx(largest, rel=0.02)
-    assert ask(rows=rows, features=d, components=2, prepare=steps).secure
-    unknown = ask(rows=rows, features=d, components=2, prepare=["ld:100kb"])
+    assert make_question(rows=rows, features=d, components=2, prepare=steps).secure
+    unknown = make_question(rows=rows, features=d, components=2, prepare=["ld:100kb"])
     assert unknown.products is None

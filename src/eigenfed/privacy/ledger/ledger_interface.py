@@ -290,9 +290,9 @@ class SiteLedger(ABC):
     def held(self, dataset: str) -> bool:
         """Return whether a data set is on hold until a person reviews its aborted runs.
 
-        That is so when more than `accounts.ABORTS_ALLOWED` of its runs were aborted since the last
-        release: whether an operation fails after it has read rows may depend on the rows, so each
-        abort can reveal a bit about them.
+        That is so when more than `ledger_state.ABORTS_ALLOWED` of its runs were aborted since the
+        last release: whether an operation fails after it has read rows may depend on the rows, so
+        each abort can reveal a bit about them.
         """
         with self._transaction(write=False) as state:
             return state.is_held(dataset)

@@ -1,6 +1,12 @@
 """Summaries merged in a tree of regions, without waiting for anyone ([Grammenos2020] Alg. 1).
 
-===========  ===========================================================================
+===========  ==================================================================================
+region       from each leaf: the newest summary of all its rows so far, with a version
+leaf         nothing
+===========  ==================================================================================
+
+A region is a leaf of its parent. A summary replaces the one that its leaf sent before, so that
+reports may be late, lost or repeated.
 """
 
 from dataclasses import dataclass

@@ -360,7 +360,7 @@ def private_product(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ScreeReply:
-    """Squared lengths along components, and outside them, in units of ``1 / SHARE_UNIT``."""
+    """Squared lengths along components, and outside them, in units of ``1 / SCREE_UNIT``."""
 
     parts: Integers
 

@@ -24,7 +24,7 @@ _SIZES = (("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIMES = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
 
 
-def make_question(study: StudyFile, **overrides: Any) -> Question:
+def make_study_question(study: StudyFile, **overrides: Any) -> Question:
     """Return the question that a study file defines, with some fields overridden.
 
     Parameters
@@ -77,7 +77,7 @@ def make_question(study: StudyFile, **overrides: Any) -> Question:
         )
     if fields["secure"] or fields["privacy"] is not None:
         fields["by_site"] = False
-    return ask(**fields)
+    return make_question(**fields)
 
 
 def _read_loci(study: StudyFile) -> Loci | None:
@@ -88,7 +88,7 @@ def _read_loci(study: StudyFile) -> Loci | None:
     return Loci.of(variants.chromosome, variants.position)
 
 
-def ask(*, components: Components, **fields: Any) -> Question:
+def make_question(*, components: Components, **fields: Any) -> Question:
     """Return a question in which the number of components may follow from the data.
 
     A forecast reads no data. It takes the number that the expected eigenvalues give, or without
@@ -107,7 +107,7 @@ def ask(*, components: Components, **fields: Any) -> Question:
 
     Examples
     --------
-    >>> question = ask(rows={"a": 500, "b": 400}, features=20, components=0.9, decay=0.5)
+    >>> question = make_question(rows={"a": 500, "b": 400}, features=20, components=0.9, decay=0.5)
     >>> question.components, question.rule
     (4, 0.9)
     """
