@@ -103,7 +103,8 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         of one more round in which they compute much more. False omits the certificate. True means
         "auto".
     random_state : int, RandomState or None, default=None
-        For the public start.
+        For the public start. With an integer, results repeat bit for bit; with secure aggregation
+        up to rounding, since sites add noise of two rounding steps that follows from new keys.
 
     Attributes
     ----------
