@@ -243,10 +243,9 @@ def _write_merged(
 
 def _write(run: "CoordinatedRun", study: "StudyFile", out: Path, *, force: bool) -> dict[str, Any]:
     from eigenfed.report.html import write_pages
-    from eigenfed.study.network.coordinator_run import read_study_variants
     from eigenfed.study.results.result_folder import write_result
 
-    variants, selected = read_study_variants(study), run.estimator.selected_features_
+    variants, selected = study.read_variants(), run.estimator.selected_features_
     if variants is not None and selected is not None:
         variants = variants.take(selected)
     facts = write_result(

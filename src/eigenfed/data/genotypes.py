@@ -233,6 +233,11 @@ class Variants:
     def __len__(self) -> int:
         return len(self.position)
 
+    @property
+    def loci(self) -> Loci:
+        """Where they lie."""
+        return Loci.of(self.chromosome, self.position)
+
     def take(self, order: npt.ArrayLike, swapped: npt.ArrayLike | None = None) -> "Variants":
         """Return some variants in another order, with their alleles swapped where asked for."""
         chosen = np.asarray(order)

@@ -10,7 +10,6 @@ from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError, SiteLost
 from eigenfed.study.config import read_study
 from eigenfed.study.network.approvals import find_approved
-from eigenfed.study.network.coordinator_run import read_study_variants
 from eigenfed.study.network.results_sent import read_sent_files
 from eigenfed.study.rehearsal import read_rehearsal
 from eigenfed.study.results.result_folder import write_result
@@ -77,10 +76,7 @@ def test_genotypes_between_machines_give_what_their_rehearsal_gives(tmp_path: Pa
     coordinator = network.coordinator()
     run = coordinator.run(NAMES)
     out = tmp_path / "result"
-    variants, selected = (
-        read_study_variants(network.parties.study),
-        run.estimator.selected_features_,
-    )
+    variants, selected = network.parties.study.read_variants(), run.estimator.selected_features_
     assert variants is not None
     assert selected is not None
     chosen = variants.take(selected)

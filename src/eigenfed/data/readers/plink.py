@@ -22,7 +22,6 @@ from eigenfed.arrays import Flags
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.genotypes import Genotypes, Samples, Variants
 from eigenfed.data.harmonise import ABSENT, describe_matches, match_variants
-from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
 
@@ -62,7 +61,7 @@ class PlinkFile:
         weights = None if self.fitted.all() else self.fitted.astype(np.float64)
         genotypes = self.genotypes
         if genotypes.loci is None:
-            loci = Loci.of(self.variants.chromosome, self.variants.position)
+            loci = self.variants.loci
             genotypes = replace(genotypes, loci=loci)
         return Source(genotypes, weights, self.variants.names)
 
@@ -100,7 +99,7 @@ class PlinkFile:
                 "and alleles. Check that both refer to the same build of the genome."
             )
         table = self.genotypes.select_variants(np.where(absent, 0, found.places), found.swapped)
-        loci = Loci.of(manifest.chromosome, manifest.position)
+        loci = manifest.loci
         table = replace(
             table,
             places=np.where(absent, ABSENT, table.places),

@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from eigenfed.data.genotypes import Variants
+from eigenfed.data.readers.plink import read_manifest
 from eigenfed.data.steps import filters_variants
 from eigenfed.errors import PrivacyError
 from eigenfed.privacy.privacy_terms import PUBLIC, Privacy
@@ -242,6 +244,12 @@ class StudyFile(TomlFile, title="study.toml"):
     def matches_variants(self) -> bool:
         """Whether the manifest holds variants, to which sites match theirs."""
         return self.manifest is not None and self.manifest.suffix == ".bim"
+
+    def read_variants(self) -> Variants | None:
+        """Return the variants of the manifest; None if it has none."""
+        if self.manifest is None or not self.matches_variants:
+            return None
+        return read_manifest(self.manifest)
 
     @property
     def _features_digest(self) -> str:

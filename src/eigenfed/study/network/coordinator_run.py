@@ -21,10 +21,7 @@ from threading import Thread
 
 import numpy as np
 
-from eigenfed.data.genotypes import Variants
-from eigenfed.data.loci import Loci
-from eigenfed.data.readers.plink import read_manifest
-from eigenfed.errors import EigenfedError, InputError, SiteLost
+from eigenfed.errors import InputError, SiteLost
 from eigenfed.estimators.in_process import total_of
 from eigenfed.estimators.network_fit import take_outcome
 from eigenfed.estimators.pca_fit import PCAFit
@@ -34,12 +31,11 @@ from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.core import drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.records import Egress
-from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
 from eigenfed.protocol.pca import pca
 from eigenfed.protocol.study import open_message
 from eigenfed.study.config import StudyFile
 from eigenfed.study.network.key_files import create_private_folder
-from eigenfed.study.network.results_sent import close_message
+from eigenfed.study.network.results_sent import close_message, send_close
 from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.network.run_method import choose_run_method
 from eigenfed.study.rehearsal import make_estimator
@@ -53,7 +49,6 @@ from eigenfed.transport.transcript import Transcript
 _log = logging.getLogger(__name__)
 
 RUNS = "runs"
-_TAKEN = ("reply", "refusal")
 
 
 @dataclass(frozen=True)
@@ -206,7 +201,9 @@ class Coordinator:
         roster = self._roster.roster_of(study.sites) if study.masked else None
         rng = np.random.default_rng(int(record.about["seed"]))
         total = total_of(roster, record.run)
-        protocol = pca(study, rng=rng, total=total, loci=self._read_loci())
+        variants = self._file.read_variants()
+        loci = None if variants is None else variants.loci
+        protocol = pca(study, rng=rng, total=total, loci=loci)
         found = drive(protocol, transport, record)
         found = replace(found, why=found.why or reason)
         left = journal.list_egress(sites)
@@ -221,11 +218,6 @@ class Coordinator:
         )
         return CoordinatedRun(estimator, record.run, sites, resumed)
 
-    def _read_loci(self) -> Loci | None:
-        """Return where the variants of the study lie, if its manifest has variants."""
-        variants = read_study_variants(self._file)
-        return None if variants is None else Loci.of(variants.chromosome, variants.position)
-
     def finish(self, run: CoordinatedRun, result: Mapping[str, bytes]) -> dict[str, str]:
         """Send the result to the sites, which forget the run; return those that did not take it.
 
@@ -239,22 +231,12 @@ class Coordinator:
         """
         message = close_message(run.run, result)
         with ThreadPoolExecutor(len(run.sites)) as pool:
-            told = pool.map(lambda site: self._deliver(site, message), run.sites)
-            reasons = dict(zip(run.sites, told, strict=True))
+            connections = [self._connections[site] for site in run.sites]
+            missed = pool.map(lambda connection: send_close(connection, message), connections)
+            reasons = dict(zip(run.sites, missed, strict=True))
         # It holds what the sites replied, and nothing is resumed from it any more.
         (self._runs / f"{run.run}.transcript").unlink(missing_ok=True)
         return {site: reason for site, reason in reasons.items() if reason}
-
-    def _deliver(self, site: str, message: bytes) -> str:
-        """Send a result to a site; return why it did not take it, or nothing."""
-        try:
-            reply = Message.from_bytes(self._connections[site].answer(message), *_TAKEN)
-        except (ConnectionError, EigenfedError) as error:
-            return str(error)
-        # A site that has closed the run already has the result.
-        if reply.kind == "reply" or reply.label == "closed":
-            return ""
-        return REFUSAL_TEXTS.get(reply.label, reply.label)
 
     def abandon_begun(self) -> None:
         """Remove the run that would be resumed, if there is one."""
@@ -264,23 +246,17 @@ class Coordinator:
             self._abandon(begun.run, tuple(begun.about["sites"]))
 
     def _abandon(self, run: str, sites: tuple[str, ...]) -> None:
-        """Remove a run that is not to be resumed, and let the sites forget it.
+        """Remove a run that is not to be resumed, here and at its sites.
 
         Nobody waits for that: a site that is away forgets it when a newer run of the study is
         opened, or after the days that its site file allows.
         """
         message = close_message(run, {})
         for site in sites:
-            Thread(target=self._deliver, args=(site, message), daemon=True).start()
+            connection = self._connections[site]
+            Thread(target=send_close, args=(connection, message), daemon=True).start()
         (self._runs / f"{run}.transcript").unlink(missing_ok=True)
         (self._runs / f"{run}.jsonl").unlink(missing_ok=True)
-
-
-def read_study_variants(study: StudyFile) -> Variants | None:
-    """Return the variants of a study whose manifest is a ``.bim`` file; None for other studies."""
-    if not study.matches_variants or study.manifest is None:
-        return None
-    return read_manifest(study.manifest)
 
 
 def connect_members(

@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from eigenfed.data.files import FileTable
-from eigenfed.errors import DataError
-from eigenfed.protocol.messages import Message
+from eigenfed.errors import DataError, EigenfedError
+from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
 from eigenfed.study.results.plink_files import write_plink_files
 from eigenfed.study.results.result_folder import ESSENTIAL_FILES, Result, read_result
 from eigenfed.study.scores import project_table, write_own_files
+from eigenfed.transport.local import Answering
 
 
 def read_sent_files(folder: Path) -> dict[str, bytes]:
@@ -31,6 +32,18 @@ def close_message(run: str, result: Mapping[str, bytes]) -> bytes:
     """Return the message that ends a run at a site and brings the result."""
     arrays = {name: np.frombuffer(data, np.uint8) for name, data in sorted(result.items())}
     return Message("close", run, 0, "close", arrays).to_bytes()
+
+
+def send_close(connection: Answering, message: bytes) -> str:
+    """Send the message that ends a run to a site; return why it did not take it, or nothing."""
+    try:
+        reply = Message.from_bytes(connection.answer(message), "reply", "refusal")
+    except (ConnectionError, EigenfedError) as error:
+        return str(error)
+    # A site that has closed the run already has the result.
+    if reply.kind == "reply" or reply.label == "closed":
+        return ""
+    return REFUSAL_TEXTS.get(reply.label, reply.label)
 
 
 def write_sent_result(message: Message, folder: Path, site: str, table: FileTable | None) -> None:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenfed.data.safe_files import write_at_once
-from eigenfed.errors import DataError, EigenfedError, InputError, ProtocolError
+from eigenfed.errors import DataError, InputError, ProtocolError
 from eigenfed.estimators.network_fit import take_outcome
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.resumable_run import RunOutcome
@@ -39,11 +39,11 @@ from eigenfed.protocol.exact.stream_summary import (
 )
 from eigenfed.protocol.exact.tree import RegionReport
 from eigenfed.protocol.gate.records import Egress
-from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
+from eigenfed.protocol.messages import Message
 from eigenfed.study.config import StudyFile
 from eigenfed.study.network.coordinator_run import connect_members
 from eigenfed.study.network.key_files import create_private_folder
-from eigenfed.study.network.results_sent import close_message
+from eigenfed.study.network.results_sent import close_message, send_close
 from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.rehearsal import make_estimator
 from eigenfed.transport.local import Answering
@@ -180,14 +180,8 @@ class SummaryCollection:
         result : mapping of str to bytes
             Files of the result folder by name.
         """
-        try:
-            data = self._connections[arrival.site].answer(close_message(arrival.run, result))
-            reply = Message.from_bytes(data, "reply", "refusal")
-        except (ConnectionError, EigenfedError) as error:
-            return str(error)
-        if reply.kind == "reply" or reply.label == "closed":
-            return ""
-        return REFUSAL_TEXTS.get(reply.label, reply.label)
+        message = close_message(arrival.run, result)
+        return send_close(self._connections[arrival.site], message)
 
     def merge(self) -> tuple[Summary, PCAFit, tuple[str, ...]]:
         """Merge the newest summaries.

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from eigenfed.data.loci import Loci
-from eigenfed.data.readers.plink import read_manifest
 from eigenfed.data.steps import as_steps, filters_variants
 from eigenfed.errors import Argument, InputError, Name, PrivacyError
 from eigenfed.privacy.release import Reveals
@@ -45,6 +43,7 @@ def make_study_question(study: StudyFile, **overrides: Any) -> Question:
     features = expected.features
     if features is None and not isinstance(study.features, str):
         features = len(study.features)
+    variants = study.read_variants()
     fields: dict[str, Any] = {
         "rows": expected.rows,
         "features": features,
@@ -55,7 +54,7 @@ def make_study_question(study: StudyFile, **overrides: Any) -> Question:
         "prepare": study.prepare,
         "tol": study.tol,
         "stop": study.study.stop,
-        "loci": _read_loci(study),
+        "loci": None if variants is None else variants.loci,
         "secure": study.secure,
         "by_site": study.by_site and not study.secure and study.privacy is None,
         "privacy": study.privacy,
@@ -78,14 +77,6 @@ def make_study_question(study: StudyFile, **overrides: Any) -> Question:
     if fields["secure"] or fields["privacy"] is not None:
         fields["by_site"] = False
     return make_question(**fields)
-
-
-def _read_loci(study: StudyFile) -> Loci | None:
-    """Return where the variants of a study lie, if its manifest is a ``.bim`` file."""
-    if not study.matches_variants or study.manifest is None:
-        return None
-    variants = read_manifest(study.manifest)
-    return Loci.of(variants.chromosome, variants.position)
 
 
 def make_question(*, components: Components, **fields: Any) -> Question:
