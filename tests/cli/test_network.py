@@ -74,7 +74,7 @@ def test_pages_tell_what_to_send_and_what_to_read_aloud(parties: Parties) -> Non
         *("network", "join", parties.invitation, file_of(parties, "north"), "--fingerprint", told)
     )
     assert f"runs by files in {study.parent / 'drop'}.\n" in joined.stdout
-    assert f"Fingerprint of the coordinator: {told}, as you were told.\n" in joined.stdout
+    assert f"Fingerprint of the coordinator: {told}, as you have typed it.\n" in joined.stdout
     admitted = eigenfed("network", "admit", study)
     assert admitted.stdout == "Still missing: north, south and island.\n"
 
@@ -93,7 +93,7 @@ def test_fingerprints_are_asked_for_on_a_terminal_only(
     assert told in wrong.stderr
     typed = eigenfed(*call, given=f"{told}\n")
     assert typed.exit_code == 0
-    assert "Fingerprint of the coordinator, as told on the telephone: " in typed.stderr
+    assert "Fingerprint of the coordinator, as read to you on the telephone: " in typed.stderr
     sites = parties.ask(*NAMES)
     requests = [parties.request(name) for name in NAMES]
     lines = "".join(f"{sites[name]}\n" for name in NAMES)

@@ -91,7 +91,7 @@ def test_a_study_is_watched_at_both_ends_and_no_value_is_served(
     stops: list[Callable[..., None]] = []
     readers = Readers()
     monkeypatch.setattr(signal, "signal", lambda _, stop: stops.append(stop) if stop else None)
-    monkeypatch.setattr(watching, "_tell", readers.follow)
+    monkeypatch.setattr(watching, "_print_address", readers.follow)
     ports = {"north": 0, "south": None, "island": None}
     sites = [
         threading.Thread(
@@ -273,7 +273,7 @@ def test_a_site_counts_what_it_refuses(parties: Parties) -> None:
     assert facts["sent_bytes"] == sum(map(len, sent))
     assert facts["approved"] == ("heart",)
     assert facts["spent"]["spends"] == 0
-    watched.end("The site was told to stop.")
+    watched.end("The site was stopped.")
     assert watched.view().is_over
 
 

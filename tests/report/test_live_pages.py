@@ -126,7 +126,7 @@ def test_a_site_without_a_budget_or_a_guarantee_says_so(
 ) -> None:
     view = view_site(replace(site_at(0), totals=totals, leakage=None, refused={}, is_held=True))
     told = verdicts(view)
-    assert told["Budget, epsilon"].startswith(f"{value}: The rows are on hold after aborted runs.")
+    assert told["Budget, epsilon"].startswith(f"{value}: The rows are blocked after aborted runs.")
     assert told["Leakage"].startswith("none")
     assert left in render_live(view).decode()
     assert json.loads(render_update(view))["facts"]["held"] is True

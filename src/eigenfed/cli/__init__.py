@@ -19,7 +19,7 @@
 - `options`, `input_options`: options that several commands share.
 - `output`: results, notes, error messages and exit codes.
 - `progress`: progress on a terminal.
-- `stop_signals`: commands that stay up until they are told to stop.
+- `stop_signals`: commands that stay up until they are stopped.
 - `watching`, `watch_server`: live pages of a run and of a site, and their server.
 - `tables`: results as text.
 - `result_writer`: the output of ``eigenfed fit``.

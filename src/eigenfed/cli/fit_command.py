@@ -309,7 +309,7 @@ def _find_id_columns(
 
 
 def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) -> None:
-    """Tell what was detected about files, and which columns look like identifiers."""
+    """Note what was detected about files, and which columns look like identifiers."""
     from eigenfed.data.files import FileTable
 
     opened = [table for table in tables.values() if isinstance(table, FileTable)]
@@ -322,7 +322,7 @@ def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) ->
 
 @contextmanager
 def _without_warning() -> Iterator[None]:
-    """Leave out the warning about a result that is mostly noise: the result itself says so."""
+    """Leave out the warning about a result that is mostly noise: the output has it anyway."""
     import warnings
 
     from eigenfed.errors import NoiseWarning
@@ -334,7 +334,7 @@ def _without_warning() -> Iterator[None]:
 
 @contextmanager
 def _naming(site: str) -> Iterator[None]:
-    """Say in an error which site it is about."""
+    """Name the site in an error about its file."""
     from eigenfed.errors import DataError, InputError
 
     try:

@@ -91,8 +91,8 @@ def init(console: Console, study: Path) -> CommandResult:
 @click.argument("site", type=options.FILE)
 @click.option(
     "--fingerprint",
-    help="Fingerprint of the coordinator (with an invitation) or of the roster, as told by the "
-    "coordinator. By default you are asked for it.",
+    help="Fingerprint of the coordinator (with an invitation) or of the roster, as the coordinator "
+    "has read it to you. By default you are asked for it.",
 )
 @_REPLACE
 @print_result
@@ -133,7 +133,7 @@ def _accept_invitation(
     }
     text = (
         f"The study {invitation.study} runs {_describe(invitation)}.\n"
-        f"Fingerprint of the coordinator: {invitation.fingerprint}, as you were told.\n"
+        f"Fingerprint of the coordinator: {invitation.fingerprint}, as you have typed it.\n"
         f"Wrote {sent}. Send it to the coordinator.\n"
         f"Fingerprint of this site: {request.fingerprint}\n"
         "Read it to the coordinator on the telephone."
@@ -180,8 +180,8 @@ def _accept_roster(
     "fingerprints",
     metavar="SITE=FINGERPRINT",
     multiple=True,
-    help="Fingerprint of a site, as told by the site. Repeat it for each. By default you are asked "
-    "for them.",
+    help="Fingerprint of a site, as the site has read it to you. Repeat it for each. By default "
+    "you are asked for them.",
 )
 @_REPLACE
 @print_result
@@ -252,8 +252,9 @@ def show(console: Console, path: Path) -> CommandResult:
 def _ask(console: Console, whose: str) -> str:
     """Ask for a fingerprint; what the file has is not shown, so that it cannot be copied."""
     return console.ask(
-        f"Fingerprint of {whose}, as told on the telephone",
-        f"--fingerprint is missing. Pass the fingerprint of {whose}, as told on the telephone.",
+        f"Fingerprint of {whose}, as read to you on the telephone",
+        f"--fingerprint is missing. Pass the fingerprint of {whose}, as read to you on the "
+        "telephone.",
     )
 
 

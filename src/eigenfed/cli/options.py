@@ -433,7 +433,7 @@ def read_summary(path: Path) -> "Summary":
 
 
 def write_loadings(path: Path | None, summary: "Summary", k: int) -> list[str]:
-    """Write the loadings of a summary, if a file is named; return a line that tells of it."""
+    """Write the loadings of a summary, if a file is named; return the line of output about it."""
     if path is None:
         return []
     from eigenfed.data.safe_files import write_at_once

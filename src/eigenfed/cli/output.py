@@ -177,7 +177,7 @@ class Console:
             click.echo(f"eigenfed: {text}", err=True)
 
     def ask(self, question: str, missing: str) -> str:
-        """Return what somebody types; a usage error says what is missing if nobody can be asked."""
+        """Return what somebody types, or raise a usage error where nobody can be asked."""
         if not is_terminal():
             raise click.UsageError(missing)
         typed: str = click.prompt(question, err=True)

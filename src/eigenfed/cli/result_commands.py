@@ -104,7 +104,7 @@ def project(
 
 
 def _describe_new_people(console: Console, pca: "PCAFit", table: "FileTable") -> dict[str, Any]:
-    """Tell how scores of people who were not fitted differ from those of people who were."""
+    """Note how scores of people who were not fitted differ from those of people who were."""
     from eigenfed.study.scores import count_absent, find_shrinkage
 
     absent, factors = count_absent(table), find_shrinkage(pca).tolist()

@@ -21,7 +21,7 @@ _HOUR_S = 3600.0
 
 
 def serve_until_stopped(console: Console, path: Path, watch_port: int | None) -> CommandResult:
-    """Answer requests until the process is told to stop."""
+    """Answer requests until the process is stopped."""
     from eigenfed.cli.watching import watch_site
     from eigenfed.study.network.engines import serve_site
     from eigenfed.study.network.site_service import lock_folder
@@ -43,7 +43,7 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
 
 
 def _end_idle_runs(service: "SiteService", stop: threading.Event) -> None:
-    """Let go of runs that nobody goes on with, now and every hour."""
+    """End runs that nobody goes on with, now and every hour."""
     while True:
         service.end_idle()
         if stop.wait(_HOUR_S):

@@ -140,7 +140,7 @@ class PageReader(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
 
     def _is_local(self) -> bool:
-        """Tell whether the request names this machine, under any port: it may be forwarded."""
+        """Return whether the request names this machine, under any port: it may be forwarded."""
         hosts = self.headers.get_all("Host") or []
         return len(hosts) == 1 and _LOCAL.fullmatch(hosts[0]) is not None
 

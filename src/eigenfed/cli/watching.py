@@ -173,7 +173,7 @@ class WatchedRun:
     def _look_for_sites(self) -> None:
         carrier = self._carrier
         if carrier is not None:
-            # Files are taken away by somebody: that a site is there, only its reply tells.
+            # Somebody carries the files: only a reply shows that a site is there.
             by_files = self._study.engine == "files"
             self._present = frozenset(self._heard) if by_files else carrier.present()
 
@@ -227,7 +227,7 @@ class WatchedRun:
 
 
 class _WatchedConnection:
-    """A connection that tells when it is used."""
+    """A connection that notes when it is used."""
 
     def __init__(self, run: WatchedRun, site: str, connection: Answering) -> None:
         self._run, self._site, self._connection = run, site, connection
@@ -369,7 +369,7 @@ def watch_run(study: StudyFile, folder: Path, port: int) -> Iterator[WatchedRun]
     with keep_log() as log:
         watched = WatchedRun(study, folder / RUNS, log)
         with serve_page(watched.view, port) as url:
-            _tell(url)
+            _print_address(url)
             try:
                 yield watched
             except BaseException as error:
@@ -391,16 +391,16 @@ def watch_site(site: SiteFile, port: int) -> Iterator[WatchedSite]:
     with keep_log() as log:
         watched = WatchedSite(site, log)
         with serve_page(watched.view, port) as url:
-            _tell(url)
+            _print_address(url)
             try:
                 yield watched
             except BaseException as error:
                 watched.end(_describe_end(error))
                 raise
-            watched.end("The site was told to stop.")
+            watched.end("The site was stopped.")
 
 
-def _tell(url: str) -> None:
+def _print_address(url: str) -> None:
     # Printed also with --quiet: without its address nobody could see the page.
     click.echo(f"eigenfed: Live page, for this machine only: {url}", err=True)
 

@@ -1,4 +1,4 @@
-"""The kinds of files that rows are read from, which their names tell."""
+"""The kinds of files that rows are read from, known by their suffixes."""
 
 from pathlib import Path
 

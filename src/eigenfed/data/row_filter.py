@@ -168,7 +168,7 @@ def _read_or_blame(
     id_column: str | None,
     others: Sequence[str],
 ) -> Iterator[Block]:
-    """Read blocks; if a column that only `where` uses holds text, say so in the error."""
+    """Read blocks; an error names a column of text that only `where` uses."""
     try:
         yield from read(columns, id_column)
         return

@@ -495,5 +495,5 @@ def _list_names(names: Iterable[Any]) -> str:
 
 
 def _name_site(name: str, error: InputError | DataError) -> InputError | DataError:
-    """Return an error that says which site it is about."""
+    """Return the error with the name of its site."""
     return error.with_prefix(f"Site {name!r}: ")

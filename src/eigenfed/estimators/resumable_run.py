@@ -273,7 +273,7 @@ class _Successors:
         return self.run.transport.exchange(round_, call)
 
     def leave(self) -> None:
-        """Keep the new sites for another resume if they have caught up; else let go of them."""
+        """Keep the new sites for another resume if they have caught up; else close them."""
         if self.run is not None and self._is_ready:
             _pause(_Paused(self._record.run, self._setting, self.run))
         elif self.run is not None:
@@ -336,7 +336,7 @@ _paused: list[_Paused] = []
 
 
 def _pause(paused: _Paused) -> None:
-    """Keep the sites of an interrupted run, and let go of those of an earlier one."""
+    """Keep the sites of an interrupted run, and close those of an earlier one."""
     for earlier in _paused:
         earlier.run.transport.close()
     _paused[:] = [paused]

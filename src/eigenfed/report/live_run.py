@@ -179,7 +179,7 @@ def _judge_angle(run: RunSnapshot) -> PageVerdict:
     if run.phase == "done":
         return PageVerdict(title, "none", "The report says how accurate the result is.", "plain")
     if run.angle is None:
-        return PageVerdict(title, "unknown", f"No round has told it yet. {ends}", "plain")
+        return PageVerdict(title, "unknown", f"No round has an estimate yet. {ends}", "plain")
     return PageVerdict(title, f"{run.angle:.2g} degrees", f"Estimated. {ends}", "plain")
 
 
@@ -187,7 +187,7 @@ def _judge_time(run: RunSnapshot) -> PageVerdict:
     if run.is_over:
         return PageVerdict("Time left", "none", "This page does not change any more.", "plain")
     if run.left_s is None:
-        words = "It is estimated from the angle, once two rounds have told it."
+        words = "It is estimated from the angle, once two rounds have an estimate."
         return PageVerdict("Time left", "unknown", words, "plain")
     words = "If the angle keeps falling at this rate."
     return PageVerdict("Time left", f"about {duration(run.left_s)}", words, "plain")
@@ -230,7 +230,7 @@ def _show_angles(run: RunSnapshot) -> Section:
     ]
     drawing = draw_angles(rounds, None, run.tol)
     parts: tuple[Part, ...] = () if drawing is None else (Figure(drawing, ()),)
-    words = () if parts else ("The angle is drawn here once two rounds have told it.",)
+    words = () if parts else ("The angle is drawn here once two rounds have an estimate.",)
     return Section("accuracy", "Accuracy", words, parts)
 
 

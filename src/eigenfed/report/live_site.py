@@ -71,9 +71,9 @@ class SiteSnapshot:
     refused : mapping of str to int
         Number of refusals since then, by code.
     totals : Totals or None
-        What the ledger says has been spent, over all runs.
+        What has been spent according to the ledger, over all runs.
     is_held : bool
-        Whether the rows are on hold after aborted runs.
+        Whether the rows are blocked after aborted runs.
     leakage : tuple of float or None
         Fractions of directions and of variance that have been revealed, over all runs.
     log : tuple of str
@@ -191,7 +191,7 @@ def _judge_budget(site: SiteSnapshot) -> PageVerdict:
     if totals is None:
         return PageVerdict("Budget", "no ledger", "The ledger has not been read.", "plain")
     tone: Tone = "look" if site.is_held else "plain"
-    hold = "The rows are on hold after aborted runs. " if site.is_held else ""
+    hold = "The rows are blocked after aborted runs. " if site.is_held else ""
     if totals.budget is None:
         value = "none set"
     elif math.isinf(totals.mu):
@@ -290,7 +290,7 @@ def _show_account(site: SiteSnapshot) -> Section:
     parts: list[Part] = []
     totals = site.totals
     if site.is_held:
-        words = "These rows are on hold after aborted runs: see eigenfed ledger release."
+        words = "These rows are blocked after aborted runs: see eigenfed ledger release."
         parts.append(Notice("look", words))
     if totals is not None:
         parts.append(Facts(tuple(_list_budget(totals))))

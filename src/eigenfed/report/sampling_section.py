@@ -1,4 +1,4 @@
-"""What the number of rows permits to say: components above noise, and turns in another sample."""
+"""What follows from the number of rows: components above noise, and turns in another sample."""
 
 import math
 from typing import Any

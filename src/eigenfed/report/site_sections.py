@@ -228,7 +228,7 @@ def show_missing(site: str, scores: SiteScores) -> tuple[Section, ...]:
     verb = "is" if total == 1 else "are"
     words = (
         f"{things(total, 'entry')} of {things(len(counts), 'feature')} {verb} missing and counted "
-        "as the mean of the feature over all sites. A feature that is mostly missing here says "
+        "as the mean of the feature over all sites. A feature that is mostly missing here shows "
         "little about these rows."
     )
     table = PageTable(

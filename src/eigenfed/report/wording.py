@@ -4,9 +4,9 @@ import math
 from typing import Any
 
 MOSTLY, PARTLY = 0.5, 0.1
-"""Fractions from which a component is said to be "mostly" or "partly" an effect."""
+"""Fractions from which a component is called "mostly" or "partly" an effect."""
 EQUAL_ROWS = "all rows are equal, so that no direction explains more variance than another."
-"""What is said of rows without any variance."""
+"""How rows without any variance are described."""
 
 
 def count(value: float) -> str:

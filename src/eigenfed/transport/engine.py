@@ -112,7 +112,7 @@ class SiteTransport(Transport, Protocol):
         """Forget the log from a round on, which is about to be asked again."""
 
     def close(self) -> None:
-        """Let go of the sites."""
+        """End the connections to the sites."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Where each site's rows lie on the components: shows components that only tell sites apart.
+"""Where each site's rows lie on the components: shows components that only separate sites.
 
 ===========  ==================================================================================
 coordinator  from each site alone: its weight, and the mean and mean square of its rows' scores
@@ -105,7 +105,7 @@ class BySite:
     ----------
     explained : ndarray of shape (k,)
         Fraction of each component's variance that is between the sites' means: near 1, the
-        component tells sites apart and little else.
+        component separates sites and does little else.
     contribution : dict of str to ndarray of shape (k,)
         Fraction of each component's sum of squares contributed by a site's rows.
     shift : dict of str to ndarray of shape (k,)

@@ -93,7 +93,7 @@ class TomlTable(BaseModel):
         Parameters
         ----------
         data : mapping
-            The table as TOML has it, which tells the keys that are present.
+            The table as TOML has it, with the keys that are present.
         """
         yield from ()
 

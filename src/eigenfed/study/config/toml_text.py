@@ -1,6 +1,6 @@
 """TOML files as text: reading them with limits, finding the line of a key, writing values.
 
-The standard library reads TOML but neither writes it nor tells where a key stands.
+The standard library reads TOML but neither writes it nor finds the line of a key.
 """
 
 import json

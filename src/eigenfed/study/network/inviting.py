@@ -1,6 +1,6 @@
 """The coordinator's part of a key exchange: it invites sites, and admits them by their requests.
 
-What a site wrote is kept only if somebody has typed its fingerprint, as told by that site.
+What a site wrote is kept only if somebody has typed its fingerprint, as read out by that site.
 """
 
 import shutil
@@ -127,7 +127,7 @@ def admit_sites(
         Requests to join. All are checked before any is kept. With NVFLARE, a request that is passed
         again renews the site's certificate.
     fingerprints : mapping of str to str
-        Fingerprint of each of these sites, as told by the site.
+        Fingerprint of each of these sites, as read out by the site.
     replace : bool, default=False
         Accept another key of a site that is in.
 

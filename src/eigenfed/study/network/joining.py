@@ -1,6 +1,6 @@
 """A site's part of a key exchange: it accepts an invitation, and pins the roster.
 
-What the coordinator wrote is kept only if somebody has typed its fingerprint, as told by the
+What the coordinator wrote is kept only if somebody has typed its fingerprint, as read out by the
 coordinator.
 """
 
@@ -48,7 +48,7 @@ def accept_invitation(
         The invitation.
     site : SiteFile
     fingerprint : str
-        Fingerprint of the coordinator's key, as told by the coordinator.
+        Fingerprint of the coordinator's key, as read out by the coordinator.
     replace : bool, default=False
         Trust another coordinator than before.
 
@@ -105,7 +105,7 @@ def pin_roster(
         The roster, as the coordinator has sent it.
     site : SiteFile
     fingerprint : str
-        Fingerprint of the roster, as told by the coordinator or, better, by other sites.
+        Fingerprint of the roster, as read out by the coordinator or, better, by other sites.
     replace : bool, default=False
         Accept other keys of sites than before.
 

@@ -22,9 +22,9 @@ _VECTORS = 16
 _BASE_BYTES = 2 << 20
 """The text of a message, keys and signatures, and the facts of a result."""
 _SITE_BYTES = 16 << 10
-"""Sealed shares of one site for several sums, and what a result says of one site."""
+"""Sealed shares of one site for several sums, and the part of a result about one site."""
 _ROUND_BYTES = 1 << 10
-"""What the log of a result says of one site in one round."""
+"""The part of a result's log about one site in one round."""
 _MESSAGES_A_ROUND = 5
 """Rounds of messages that a secure sum takes, with those for keys."""
 _TILE_SHIFT = 6

@@ -55,7 +55,7 @@ def read_kept_invitation(path: Path) -> Invitation | None:
 
 
 def check_fingerprint(typed: str, expected: str, whose: str) -> None:
-    """Refuse data whose fingerprint is not the one that its owner has told.
+    """Refuse data whose fingerprint is not the one that its owner has read out.
 
     Parameters
     ----------

@@ -8,7 +8,7 @@ from eigenfed.protocol.study import Study
 from eigenfed.study.config import StudyFile
 
 _ROWS_ASSUMED = 10_000
-"""Rows of the largest site, where the study does not tell."""
+"""Rows of the largest site, where the study does not give it."""
 
 
 def choose_run_method(file: StudyFile, sites: int) -> tuple[Study, str]:

@@ -243,7 +243,7 @@ class SiteService:
         try:
             served = self._serve(digest, study)
         except (EigenfedError, OSError):
-            # One code for every cause; the people at the site are told it at the start, or here.
+            # One code for every cause, which is logged at the site at the start, or here.
             _log.exception("the rows of study %s cannot be opened", study.name)
             raise refusal("unready") from None
         if length > self._bound(digest):

@@ -6,10 +6,10 @@ these rows alone. So a site fixes which summaries leave, whatever it is asked fo
 - A summary that leaves is *kept*, and has a version. All studies get the same versions: two studies
   that were sent different states of a stream would reveal the rows between these.
 - The next version has at least ``min_rows`` of the site's policy more rows than the one before, as
-  anything that is said about rows; and a study gets it if it has at least ``min_new_rows`` of the
+  everything that leaves about rows; and a study gets it if it has at least ``min_new_rows`` of the
   study more than the last one that the study got.
-- A study gets at most ``max_summaries`` versions. The same version again, in another run, says
-  nothing new, and does not count.
+- A study gets at most ``max_summaries`` versions. The same version again, in another run,
+  reveals nothing new, and does not count.
 
 Versions, their weights and digests are in the ledger before they leave. What is decided depends on
 the weight of the rows, which is sent anyway, and not on their content.
@@ -73,7 +73,7 @@ class StreamReleases:
         self._ledger = ledger
         self._folder = site.network / STREAMS
         self._seen: tuple[tuple[int, int, int], float] | None = None
-        self._told = ""
+        self._reported = ""
 
     def choose(self, study: StudyFile, run: str, known: float) -> ChosenSummary:
         """Choose the summary for a run: the one that it had before, a new one, or the last one.
@@ -145,7 +145,7 @@ class StreamReleases:
                 raise DataError(f"{place} was changed. Restore it from a backup.")
             return read_summary(data, self._site.data, list(study.features))
         except (DataError, OSError) as error:
-            self._tell(f"The summary for {study.name} cannot be used: {error}")
+            self._report(f"The summary for {study.name} cannot be used: {error}")
             raise refusal("unready") from None
 
     def _find_new(self, sent: tuple[Summarised, ...]) -> ChosenSummary | None:
@@ -154,7 +154,7 @@ class StreamReleases:
         before = 0.0 if newest is None else newest.weight
         weight = self._weigh()
         if weight is not None and weight < before * (1.0 - _SAME):
-            self._tell(
+            self._report(
                 f"{self._site.data} has fewer rows than were sent before, so that it is not the "
                 "same stream. Restore the file, or give the new stream another dataset in "
                 f"{self._site.path}."
@@ -195,7 +195,7 @@ class StreamReleases:
             data = path.read_bytes()
             return data, Summary.from_bytes(data).n
         except (DataError, OSError):
-            self._tell(f"{path} is not a summary that can be read. Write it again.")
+            self._report(f"{path} is not a summary that can be read. Write it again.")
             raise refusal("unready") from None
 
     def _place(self, what: Summarised) -> Path:
@@ -211,11 +211,11 @@ class StreamReleases:
             if path.stem not in wanted:
                 path.unlink(missing_ok=True)
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         """Log something for the people at the site, once in a row."""
-        if text != self._told:
+        if text != self._reported:
             _log.warning("%s", text)
-            self._told = text
+            self._reported = text
 
 
 def hash_summary(data: bytes) -> str:

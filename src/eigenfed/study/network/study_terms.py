@@ -1,6 +1,6 @@
 """What a study asks of a site, in words, and what the site's policy refuses.
 
-No row is read: what is said here follows from the study file, the site's file and the roster.
+No row is read: everything here follows from the study file, the site's file and the roster.
 """
 
 from collections.abc import Iterable
@@ -27,7 +27,7 @@ from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.rehearsal import check_terms
 
 _ASSUMED_FEATURES = 100
-"""Number of features of a study that lists none, where it makes no difference to what is said."""
+"""Number of features of a study that lists none, where the number makes no difference."""
 
 
 @dataclass(frozen=True)

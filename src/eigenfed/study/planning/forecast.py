@@ -173,7 +173,7 @@ class Question:
     tol : float
     stop : {"all", "separated"}
     loci : Loci or None
-        Where the variants of genotypes lie, if a manifest says so.
+        Where the variants of genotypes lie, if there is a manifest.
     offset : float or None
         With privacy: distance of the mean of the rows from the public centre, or from 0, relative
         to their spread; see `assume_offset`.

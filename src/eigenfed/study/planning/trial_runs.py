@@ -71,7 +71,7 @@ class Traffic:
         )
 
     def minus(self, part: "Traffic") -> "Traffic":
-        """Return the traffic without that of a part; nothing is said of the largest message.
+        """Return the traffic without that of a part; `largest` is unknown, and 0.
 
         Examples
         --------

@@ -77,7 +77,7 @@ def count_products(study: Study, d: int, loci: Loci | None) -> WindowProducts | 
     d : int
         Number of variants.
     loci : Loci or None
-        Where they lie, if a manifest says so.
+        Where they lie, if there is a manifest.
 
     Returns
     -------

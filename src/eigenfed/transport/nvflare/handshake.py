@@ -11,7 +11,7 @@ from pathlib import Path
 from eigenfed.transport.nvflare.hardening import is_of_site, read_address
 
 TIMEOUT_S = 9.0
-"""How long it takes at most until people are told what is wrong."""
+"""Longest time until an error is reported."""
 
 
 class Unreachable(ConnectionError):
@@ -32,7 +32,7 @@ def check_connection(kit: Path, *, timeout_s: float = TIMEOUT_S) -> None:
     Raises
     ------
     ConnectionError
-        Says in one line what is wrong: the server cannot be reached (`Unreachable`), its
+        With one line about the cause: the server cannot be reached (`Unreachable`), its
         certificate is not from the authority of the kit or not for its name, or it refuses the
         certificate of the kit.
     """

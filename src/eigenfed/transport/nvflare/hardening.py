@@ -37,7 +37,7 @@ LEAD = "lead@eigenfed.invalid"
 STORAGE = "storage"
 SCHEME = "grpc"
 """Of FLARE's ways to connect, "tcp" lets one silent connection keep all sites out, and "http" does
-not say whom it refused."""
+not log whom it refused."""
 _RELAY = "eigenfed.transport.nvflare.relay"
 _CLASSES = [f"{_RELAY}.RelayController", f"{_RELAY}.RelayExecutor"]
 _RIGHTS = [
@@ -239,7 +239,7 @@ def read_site(kit: Path) -> str:
 
 
 def is_of_site(kit: Path) -> bool:
-    """Tell whether a kit is of a site, and not of the coordinator."""
+    """Return whether a kit is of a site, and not of the coordinator."""
     return (kit / _SITE_FILE).exists()
 
 

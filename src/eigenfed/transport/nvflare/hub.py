@@ -197,7 +197,7 @@ class NvflareHub:
             raise ConnectionError(f"Nothing was heard of site {site!r} for {silent:.0f} s.")
 
     def _check_port(self) -> None:
-        """Say that the port is taken, which the engine would not."""
+        """Refuse a port that is taken: the engine would not report it."""
         host, port = read_address(self._kit)
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -254,17 +254,17 @@ class NvflareHub:
                 self._launch(waiting, now)
 
     def _restart(self) -> None:
-        self._tell("The server of FLARE ended, and is started again.")
+        self._report("The server of FLARE ended, and is started again.")
         self._server.end()
         try:
             self._workspace = prepare_home(self._kit, self._home)
             self._server = self._start()
         except OSError as error:
-            self._tell(f"The server of FLARE cannot be started ({error.strerror}).")
+            self._report(f"The server of FLARE cannot be started ({error.strerror}).")
             self._stop.wait(_RETRY_S)
 
     def _follow_log(self) -> None:
-        """Tell people what only the engine's log says: who was refused."""
+        """Report who was refused, which only the engine's log has."""
         # The log begins again when it is long, and is not there for a moment.
         with suppress(FileNotFoundError), open(self._log, "rb") as file:
             number = os.fstat(file.fileno()).st_ino
@@ -279,16 +279,16 @@ class NvflareHub:
 
     def _read_line(self, text: str) -> None:
         if _UNKNOWN_CERTIFICATE.search(text):
-            self._tell(
+            self._report(
                 "A connection was refused: its certificate is not from this study's authority."
             )
         elif found := _OTHER_NAME.search(text):
-            self._tell(
+            self._report(
                 f"A connection was refused: it has the certificate of site {found[1]!r}, and "
                 f"claimed to be {found[2]!r}."
             )
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         now = time.monotonic()
         if now - self._noticed.get(text, float("-inf")) > _REPEAT_S:
             if len(self._noticed) >= _MOST_NOTICES:
@@ -335,8 +335,8 @@ class NvflareHub:
             self._lose(far)
 
     def _refuse_long(self, found: FrameTooLong) -> Header:
-        """Tell people of a reply that is too long, and return it as one that failed."""
-        self._tell(
+        """Report a reply that is too long, and return it as one that failed."""
+        self._report(
             f"Site {found.header.get('site')!r} sent {found.size} bytes, which were not read: the "
             f"study needs at most {self._largest}."
         )
@@ -350,7 +350,7 @@ class NvflareHub:
                 for name in self._connected & self._sites.keys():
                     self._sites[name].seen = time.monotonic() - header["sites"][name]
                 for name in self._connected - self._sites.keys():
-                    self._tell(f"Site {name!r} is connected, but is no site of this study.")
+                    self._report(f"Site {name!r} is connected, but is no site of this study.")
             elif (site := self._sites.get(header["site"])) is None:
                 return
             elif kind == "beat":

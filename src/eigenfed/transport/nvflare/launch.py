@@ -44,7 +44,7 @@ class RelayLauncher(FLComponent):  # type: ignore[misc]
                 threading.Thread(target=work, args=(engine, hub), daemon=True).start()
 
     def _report(self, engine: Any, hub: FrameSocket) -> None:
-        """Tell the hub which sites are connected, and how long ago they were heard of."""
+        """Report to the hub which sites are connected, and how long ago they were heard of."""
         with suppress(ConnectionError):
             while True:
                 now = time.time()

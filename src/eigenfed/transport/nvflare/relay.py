@@ -101,7 +101,7 @@ class RelayController(Controller):  # type: ignore[misc]
         return make_reply(ReturnCode.OK)
 
     def _pass_on(self, header: Header, data: Body, abort_signal: Signal) -> None:
-        """Ask a site, and tell the hub the outcome: answered, failed or unreached."""
+        """Ask a site, and report the outcome to the hub: answered, failed or unreached."""
         site, key = header["site"], header["key"]
         outcome = "unreached"
         reply: Body = b""
@@ -171,7 +171,7 @@ class RelayExecutor(Executor):  # type: ignore[misc]
         return make_reply(ReturnCode.TASK_UNKNOWN)
 
     def _beat(self, engine: Any) -> None:
-        """Tell the controller every few seconds that the node is there, as long as it is."""
+        """Report to the controller every few seconds, as long as the node is there."""
         node: FrameSocket | None = None
         heard = False
         while True:

@@ -70,7 +70,7 @@ class Ward:
         return self._warden.pid
 
     def is_running(self) -> bool:
-        """Tell whether the command still runs."""
+        """Return whether the command still runs."""
         return self._warden.poll() is None
 
     def end(self) -> None:
