@@ -220,6 +220,24 @@ def test_a_failure_is_one_json_object_too(tmp_path: Path) -> None:
     assert run.stderr == f"eigenfed: {said['error']}\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("fit", "no_such_file.npy", "-k", 2),
+        ("fit", "--json"),
+        ("fit", "--no-such-option"),
+        ("stream", "-k", 2, "--every", 3),
+        ("site", "run"),
+        ("no_such_command",),
+    ],
+)
+def test_wrong_usage_is_one_json_object_too(words: tuple[object, ...]) -> None:
+    run = eigenfed(*words, "--json")
+    said = json.loads(run.stdout)
+    assert said == {"error": run.stderr.removeprefix("eigenfed: ").strip(), "exit": 2}
+    assert run.exit_code == 2
+
+
 def test_an_unexpected_error_is_named_and_its_text_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,7 +327,7 @@ def test_interrupted_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr("eigenfed.estimators.pca_fit.PCAFit.fit_sites", stopped)
-    run = eigenfed("fit", path, "-k", 2, "-o", tmp_path / "out")
-    assert run.exit_code == 1
+    run = eigenfed("fit", path, "-k", 2, "-o", tmp_path / "out", "--json")
+    assert run.exit_code == json.loads(run.stdout)["exit"] == 1
     assert "Interrupted; nothing more was written" in run.stderr
     assert not (tmp_path / "out").exists()

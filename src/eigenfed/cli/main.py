@@ -17,6 +17,7 @@ from eigenfed.cli.ledger_command import ledger
 from eigenfed.cli.merge_command import merge
 from eigenfed.cli.network_command import network
 from eigenfed.cli.options import example
+from eigenfed.cli.output import print_failure
 from eigenfed.cli.plan_command import plan
 from eigenfed.cli.result_commands import project, report
 from eigenfed.cli.site_command import site
@@ -32,6 +33,9 @@ class Program(click.Group):
         settings.setdefault("prog_name", "eigenfed")
         if not settings.pop("standalone_mode", True):
             return self._run(*args, **settings)
+        given = args[0] if args else settings.get("args")
+        # Wrong usage is found before options are parsed, and scripts read JSON of it too.
+        as_json = "--json" in (sys.argv[1:] if given is None else given)
         try:
             sys.exit(self._run(*args, **settings) or 0)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -44,10 +48,10 @@ class Program(click.Group):
             # click ends some messages without a full stop.
             wrong = error.format_message()
             stop = "" if wrong.endswith((".", "?", "!")) else "."
-            click.echo(f"eigenfed: {wrong}{stop}{hint}", err=True)
+            print_failure(f"{wrong}{stop}{hint}", error.exit_code, as_json=as_json)
             sys.exit(error.exit_code)
         except click.Abort:
-            click.echo("eigenfed: Interrupted; nothing more was written.", err=True)
+            print_failure("Interrupted; nothing more was written.", FAILED, as_json=as_json)
             sys.exit(FAILED)
 
     def _run(self, *args: Any, **settings: Any) -> Any:

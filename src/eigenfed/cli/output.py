@@ -245,11 +245,11 @@ def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            result = _describe_failure(error)
+            text, code = _describe_failure(error)
             if debug:
                 click.echo(traceback.format_exc(), err=True, nl=False)
-            click.echo(f"eigenfed: {result.text}", err=True)
-            result = CommandResult(result.data, "", result.code)
+            print_failure(text, code, as_json=as_json)
+            click.get_current_context().exit(code)
         if as_json:
             click.echo(_dump_json(result.data))
         elif result.text:
@@ -257,6 +257,13 @@ def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
         click.get_current_context().exit(result.code)
 
     return run
+
+
+def print_failure(text: str, code: int, *, as_json: bool) -> None:
+    """Print an error message, and with ``--json`` the object that has it."""
+    click.echo(f"eigenfed: {text}", err=True)
+    if as_json:
+        click.echo(_dump_json({"error": text, "exit": code}))
 
 
 def _dump_json(data: dict[str, Any]) -> str:
@@ -267,7 +274,8 @@ def _dump_json(data: dict[str, Any]) -> str:
     return json.dumps(to_json_types(data), allow_nan=False)
 
 
-def _describe_failure(error: Exception) -> CommandResult:
+def _describe_failure(error: Exception) -> tuple[str, int]:
+    """Return the message and the exit code."""
     code = FAILED
     if isinstance(error, EigenfedError):
         code, text = error.exit_code, error.worded(OPTIONS)
@@ -277,4 +285,4 @@ def _describe_failure(error: Exception) -> CommandResult:
     else:
         # The text of any other error may quote the data.
         text = f"Unexpected {type(error).__name__}. Run again with --debug to see where."
-    return CommandResult({"error": text, "exit": code}, text, code)
+    return text, code
