@@ -477,6 +477,9 @@ def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> 
         assert "zebra" not in text
         assert "feature-means" not in text
     assert json.loads((out / "scores" / "north.means.json").read_text())["age"] > 0.1
+    files[0].write_text(files[0].read_text().replace("height", "length"))
+    run = eigenfed("fit", *files, "-k", 2, "--color-by", "arm", "-o", tmp_path / "s")
+    assert (run.exit_code, "The sites differ in 'height'" in run.stderr) == (2, True)
     run = eigenfed("fit", *files, "-k", 2, "--color-by", "arm")
     assert (run.exit_code, "--color-by requires -o" in run.stderr) == (2, True)
 

@@ -1,5 +1,6 @@
 """Results written back into files of anndata."""
 
+import json
 import os
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from scipy import sparse
 
 from command_line import answer, eigenfed
 from eigenfed import FederatedPCA
-from eigenfed.data.files import open_source
+from eigenfed.data.files import open_source, read_labels
 from eigenfed.data.readers.h5ad import Slots, check_slots_free, write_slots
 from eigenfed.errors import DataError, InputError
 from table_files import names_of, write_h5ad
@@ -142,3 +143,69 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.h5ad").write_bytes(b"text")
     with pytest.raises(DataError, match="not a complete"):
         check_slots_free(tmp_path / "a.h5ad", force=False)
+
+
+def write_obs(path: Path, column: str, kind: str, missing: int | None = None) -> list[str]:
+    """Add a column of obs as anndata stores that kind; return its labels."""
+    labels = ["T", "B", "T", "NK"] * 10
+    codes = np.array([["B", "NK", "T"].index(label) for label in labels], np.int8)
+    if missing is not None:
+        codes[missing] = -1
+    with h5py.File(path, "a") as file:
+        obs = file["obs"]
+        if kind == "text":
+            obs[column] = np.array(labels, dtype=h5py.string_dtype())
+        elif kind == "number":
+            obs[column] = np.where(codes < 0, np.nan, codes)
+            return [str(float(code)) for code in codes]
+        elif kind == "nullable":
+            group = obs.create_group(column)
+            group["values"], group["mask"] = codes, codes < 0
+            return [str(code) for code in codes]
+        else:
+            names = np.array(["B", "NK", "T"], dtype=h5py.string_dtype())
+            if kind == "categorical":
+                group = obs.create_group(column)
+                group["categories"], group["codes"] = names, codes
+            else:
+                obs[column], obs["__categories"] = codes, names
+                obs[column].attrs["categories"] = obs["__categories"].ref
+    return labels
+
+
+@pytest.mark.parametrize("kind", ["categorical", "old categorical", "text", "number", "nullable"])
+def test_rows_are_coloured_by_a_column_of_obs(files: list[Path], kind: str, tmp_path: Path) -> None:
+    labels = write_obs(files[0], "cell_type", kind)
+    out = tmp_path / "r"
+    answer("fit", files[0], "-k", 2, "--color-by", "cell_type", "-o", out)
+    assert json.loads((out / "scores" / "a.labels.json").read_text()) == labels
+    assert f'data-site="{labels[0]}"' in (out / "sites" / "a.html").read_text()
+
+
+@pytest.mark.parametrize("kind", ["categorical", "old categorical", "number", "nullable"])
+def test_a_row_without_a_label_is_refused_before_the_fit(
+    files: list[Path], kind: str, tmp_path: Path
+) -> None:
+    write_obs(files[0], "cell_type", kind, missing=7)
+    run = eigenfed("fit", files[0], "-k", 2, "--color-by", "cell_type", "-o", tmp_path / "r")
+    assert (run.exit_code, "lacks an entry of 'cell_type' in some row" in run.stderr) == (1, True)
+    assert not (tmp_path / "r").exists()
+
+
+def test_labels_that_are_damaged_or_have_no_file_of_their_kind_are_refused(
+    files: list[Path], tmp_path: Path
+) -> None:
+    write_obs(files[0], "cell_type", "categorical")
+    with h5py.File(files[0], "a") as file:
+        file["obs/cell_type/codes"][3] = 9
+        file["obs/short"] = np.arange(39.0)
+    for column in ("cell_type", "short"):
+        with pytest.raises(DataError, match=r"is not a complete \.h5ad file"):
+            read_labels(files[0], column, "x0")
+    np.save(tmp_path / "a.npy", X)
+    for file_, wrong in (
+        (files[0], "lacks the column 'x0'. Check the spelling."),
+        (tmp_path / "a.npy", "--color-by: Labels of rows require a file of kind .csv, "),
+    ):
+        run = eigenfed("fit", file_, "-k", 1, "--color-by", "x0", "-o", tmp_path / "r")
+        assert (run.exit_code, wrong in run.stderr) == (2, True)

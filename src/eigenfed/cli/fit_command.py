@@ -95,8 +95,8 @@ _ALLOWED_WITH_STUDY = (
 @click.option(
     "--color-by",
     metavar="COLUMN",
-    help="With -o: colour the rows on each site's own page by this column. It is not a feature, "
-    "and no label leaves the site or is shown on the shared report.",
+    help="With -o: colour the rows on each site's own page by this column, of obs in .h5ad files. "
+    "It is not a feature, and no label leaves the site or is shown on the shared report.",
 )
 @options.write_back
 @options.force
@@ -147,7 +147,7 @@ def fit(
     if color_by is not None and (out is None or study is not None or epsilon is not None):
         raise click.UsageError(
             "--color-by requires -o, and cannot be combined with --study or --epsilon: a private "
-            "result has no pages with single rows. Drop it."
+            "result has no pages with single rows. Name a folder with -o, or drop it."
         )
     if study is not None:
         running = {"transport": transport, "transcript": transcript}
@@ -175,7 +175,7 @@ def fit(
     from eigenfed.estimators.pca_fit import PCAFit
 
     writer.check(sites.values())
-    inputs.check(list(sites.values()))
+    plain.check(list(sites.values()))
     plain.check_columns(list(sites.values()), color_by)
     prepare = _match_at_least(prepare, inputs)
     pca = PCAFit(
@@ -195,22 +195,25 @@ def fit(
     with _without_warning(), console.rounds(tol or _find_tol(sites)) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
         _note_tables(console, tables, prepared=bool(prepare))
+        labels = {} if color_by is None else _read_labels(tables, color_by, plain)
         pca.fit_sites(
             tables,
             features=features,
             by_site=writer.compares_sites(pca, len(sites)),
             callback=callback,
         )
-    labels = {} if color_by is None else _read_labels(tables, color_by, plain)
     return writer.write(console, pca, tables, share_scores=share_scores, labels=labels)
 
 
 def _read_labels(tables: dict[str, Any], column: str, inputs: Inputs) -> dict[str, tuple[str, ...]]:
-    from eigenfed.data.files import read_labels
+    from eigenfed.data.files import FileTable, read_labels
 
+    # The others were not opened, as the sites' features differ, and the fit refuses them.
+    opened = {site: table for site, table in tables.items() if isinstance(table, FileTable)}
     return {
         site: read_labels(table.path, column, table.source.names[0], inputs.get_options(table.path))
-        for site, table in tables.items()
+        for site, table in opened.items()
+        if table.source.names
     }
 
 

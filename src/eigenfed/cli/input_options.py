@@ -139,7 +139,7 @@ class Inputs:
         if not self.options.exclude and color_by is None:
             return
         from eigenfed.data.column_names import list_columns
-        from eigenfed.data.files import column_names
+        from eigenfed.data.files import column_names, label_names
         from eigenfed.errors import InputError, Name
 
         held = {path: column_names(path, self.get_options(path)) or () for path in files}
@@ -150,8 +150,14 @@ class Inputs:
                 *(Name("exclude"), f" names {list_columns(unknown)}, which no file has"),
                 remedy="Check the spelling.",
             )
-        for path, names in held.items():
-            if color_by is not None and color_by not in names:
+        if color_by is None:
+            return
+        for path in files:
+            try:
+                labels = label_names(path, self.get_options(path))
+            except InputError as error:
+                raise error.with_prefix("--color-by: ") from None
+            if color_by not in labels:
                 raise InputError(f"{path} lacks {list_columns([color_by])}. Check the spelling.")
 
 

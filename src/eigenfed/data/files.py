@@ -46,8 +46,10 @@ from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.readers.csv import CsvHeader, read_csv_blocks, read_csv_header
 from eigenfed.data.readers.h5ad import (
     H5adHeader,
+    missing_label_error,
     read_h5ad_blocks,
     read_h5ad_header,
+    read_obs_labels,
     read_obs_names,
 )
 from eigenfed.data.readers.npy import is_ready, open_npy, read_array_blocks
@@ -303,8 +305,9 @@ def read_labels(
     Parameters
     ----------
     path : path
-        A csv, tsv, xlsx or parquet file.
+        A csv, tsv, xlsx, parquet or h5ad file.
     column : str
+        A column, of ``obs`` in an h5ad file.
     feature : str
         Any column of numbers, with which the rows are read.
     options : ReadOptions, optional
@@ -320,18 +323,29 @@ def read_labels(
     >>> folder.cleanup()
     """
     path, options = Path(path), options or ReadOptions()
-    kind = find_kind(path)
-    _check_options(path, kind, None, column, None)
-    header = _HEADERS[kind](path, options)
-    if column not in options.rename_all(header.names):
+    if column not in label_names(path, options):
         raise InputError(f"{path} lacks {list_columns([column])}. Check the spelling.")
+    if find_kind(path) == ".h5ad":
+        return read_obs_labels(path, column)
+    header = _HEADERS[find_kind(path)](path, options)
     blocks = _read_columns(path, header, (feature,), column, (), options)
     try:
         return tuple(str(label) for block in blocks for label in block.ids or ())
     except DataError:
-        raise DataError(
-            f"{path} lacks an entry of {column!r} in some row. Fill it, or use another column."
-        ) from None
+        raise missing_label_error(path, column) from None
+
+
+def label_names(path: PathLike, options: ReadOptions | None = None) -> tuple[str, ...]:
+    """Read the names of the columns that `read_labels` can read."""
+    path, kind = Path(path), find_kind(Path(path))
+    if kind == ".h5ad":
+        return read_obs_names(path)
+    if kind not in _WITH_IDS:
+        raise InputError(
+            f"Labels of rows require a file of kind {', '.join((*_WITH_IDS, '.h5ad'))}, not "
+            f"{path}. Pass such files, or go without labels."
+        )
+    return column_names(path, options) or ()
 
 
 def column_names(path: PathLike, options: ReadOptions | None = None) -> tuple[str, ...] | None:

@@ -99,6 +99,59 @@ def read_obs_names(path: Path) -> tuple[str, ...]:
     return names
 
 
+def read_obs_labels(path: Path, column: str) -> tuple[str, ...]:
+    """Return a column of ``obs`` as text, an entry for each row.
+
+    Raises
+    ------
+    DataError
+        If an entry is missing, or the file is damaged.
+    """
+    labels = None
+    try:
+        with _open_h5ad(path) as file:
+            labels = _read_texts(path, file["obs"][column])
+            if len(labels) != len(_open_index(file["obs"])):
+                labels = None
+    except EigenfedError:
+        raise
+    except (*_BROKEN, IndexError):
+        pass
+    if labels is None:
+        raise _damaged_error(path)
+    present = tuple(label for label in labels if label is not None)
+    if len(present) < len(labels):
+        raise missing_label_error(path, column)
+    return present
+
+
+def missing_label_error(path: Path, column: str) -> DataError:
+    """Return the error for a column of labels with a gap."""
+    return DataError(
+        f"{path} lacks an entry of {column!r} in some row. Fill it, or use another column."
+    )
+
+
+def _read_texts(path: Path, stored: Any) -> list[str | None]:
+    """Return entries of a stored column, in any of the encodings of anndata."""
+    categories = stored.attrs.get("categories")
+    if categories is not None or "codes" in getattr(stored, "keys", tuple)():
+        # Until anndata 0.7 the codes refer to their categories.
+        names, codes = (
+            (stored["categories"], stored["codes"])
+            if categories is None
+            else (stored.file[categories], stored)
+        )
+        known = _read_texts(path, names)
+        return [None if code < 0 else known[code] for code in codes[:]]
+    if hasattr(stored, "keys"):
+        entries = zip(_read_texts(path, stored["values"]), stored["mask"][:], strict=True)
+        return [None if is_missing else text for text, is_missing in entries]
+    if _import_h5py(path).check_string_dtype(stored.dtype) is not None:
+        return list(stored.asstr()[:])
+    return [None if value != value else str(value) for value in stored[:].tolist()]
+
+
 def read_h5ad_blocks(
     path: Path,
     features: Sequence[str],
