@@ -238,6 +238,25 @@ def test_wrong_usage_is_one_json_object_too(words: tuple[object, ...]) -> None:
     assert run.exit_code == 2
 
 
+@pytest.mark.parametrize("number", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--tol", ("fit", __file__, "-k", 2)),
+        ("--forgetting", ("stream", "-k", 1)),
+        ("--patience", ("coordinate", __file__, "-o", "r")),
+        *((name, ("plan",)) for name in ("--decay", "--offset", "--latency-ms")),
+        ("--bandwidth-mbps", ("plan",)),
+    ],
+)
+def test_a_number_that_is_not_finite_is_refused(
+    option: str, words: tuple[object, ...], number: str
+) -> None:
+    run = eigenfed(*words, option, number)
+    assert run.exit_code == 2
+    assert f"Invalid value for '{option}': {number} is not " in run.stderr
+
+
 def test_an_unexpected_error_is_named_and_its_text_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -50,7 +50,7 @@ _DELIVERY_S = 20.0
 @click.option(
     "--patience",
     "patience_s",
-    type=click.FloatRange(min=0.0),
+    type=options.Real(min=0.0),
     default=120.0,
     show_default=True,
     help="Seconds to wait for sites beyond the quorum before a run starts.",

@@ -1,6 +1,7 @@
 """Options that several commands share, and the values that they are turned into."""
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,6 +57,19 @@ class Numbers(TextType):
         except ValueError:
             self.fail("must be a number, or numbers separated by commas.", param, ctx)
         return numbers if len(numbers) > 1 else numbers[0]
+
+
+class Real(click.FloatRange):
+    """A finite number in a range: NaN and infinity are in every range of click."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number."""
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -196,7 +210,7 @@ write_back: _Decorator = click.option(
 )
 tol: _Decorator = click.option(
     "--tol",
-    type=click.FloatRange(0.0, 90.0, min_open=True, max_open=True),
+    type=Real(0.0, 90.0, min_open=True, max_open=True),
     help="Largest angle of a component to the eigenvector that it approximates, in degrees.  "
     "[default: 0.0001; 0.05 for genotypes]",
 )

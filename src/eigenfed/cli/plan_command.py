@@ -58,23 +58,23 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--decay",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    type=options.Real(0.0, 1.0, min_open=True),
     help="Expected ratio of each eigenvalue to the one before.",
 )
 @click.option(
     "--offset",
-    type=click.FloatRange(min=0.0),
+    type=options.Real(min=0.0),
     help="With --epsilon: expected distance of the mean of the rows from the public centre, or "
     "from 0, relative to their spread.  [default: 1 with a public centre, otherwise 5]",
 )
 @click.option(
     "--latency-ms",
-    type=click.FloatRange(min=0.0),
+    type=options.Real(min=0.0),
     help="Round-trip time between the coordinator and a site, in milliseconds.",
 )
 @click.option(
     "--bandwidth-mbps",
-    type=click.FloatRange(min=0.0, min_open=True),
+    type=options.Real(min=0.0, min_open=True),
     help="Bandwidth of the coordinator's link, shared by all sites, in megabits per second.",
 )
 @print_result

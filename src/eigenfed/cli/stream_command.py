@@ -51,7 +51,7 @@ _LARGEST = 1e150
 )
 @click.option(
     "--forgetting",
-    type=click.FloatRange(0.0, 1.0, min_open=True),
+    type=options.Real(0.0, 1.0, min_open=True),
     default=1.0,
     show_default=True,
     help="Weight of a row that is t rows old: this to the power of t.",
