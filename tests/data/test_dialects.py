@@ -287,6 +287,32 @@ def test_a_column_of_different_integers_is_pointed_out(tmp_path: Path) -> None:
     assert (run.exit_code, "is a column of none of the files" in run.stderr) == (2, True)
 
 
+def test_the_files_of_a_study_are_pointed_out_with_its_keys(tmp_path: Path) -> None:
+    lines = [f"{i * 7},{a!r},{i % 5}" for i, a in enumerate(X[:, 0].tolist())]
+    (tmp_path / "a.csv").write_text("\n".join(["patient,sbp,grade", *lines]) + "\n")
+    write_h5ad(tmp_path / "b.h5ad", np.random.default_rng(0).poisson(3.0, (40, 3)).astype(float))
+    study, site = tmp_path / "study.toml", tmp_path / "site.toml"
+    study.write_text('name = "s"\nsites = ["north"]\ncomponents = 1\n')
+    assert eigenfed("ledger", "create", tmp_path / "a.ledger").exit_code == 0
+    for data, advice in (
+        ("a.csv", "name it as id_column, or list it under exclude, in the site's file."),
+        ("b.h5ad", "logarithms with prepare in the study file, or name a layer in which that"),
+    ):
+        site.write_text(f'name = "north"\ndata = "{data}"\n[policy]\nmin_rows = 2\n')
+        run = eigenfed("fit", "--study", study, site)
+        assert (run.exit_code, advice in run.stderr, "--" in run.stderr) == (0, True, False)
+    run = eigenfed("fit", site, "-k", 1)
+    assert (run.exit_code, "Pass --study STUDY to rehearse" in run.stderr) == (2, True)
+    # A ledger that knows the rows with other features names its site, and the key for other rows.
+    site.write_text('name = "north"\ndata = "a.csv"\nledger = "a.ledger"\n[policy]\nmin_rows = 2\n')
+    assert eigenfed("fit", "--study", study, site).exit_code == 0
+    site.write_text('id_column = "patient"\n' + site.read_text())
+    run = eigenfed("fit", "--study", study, site)
+    assert run.exit_code == 1
+    assert "Site 'north': its ledger knows the rows 'data' with 3 dimensions" in run.stderr
+    assert run.stderr.endswith("set dataset in the site's file with a name of their own.\n")
+
+
 def test_a_site_states_its_own_names_units_and_codes(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("north.csv", "south.csv")]
     write_text(paths[0], ",", ".", X[:30])

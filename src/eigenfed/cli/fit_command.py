@@ -152,6 +152,12 @@ def fit(
     if study is not None:
         running = {"transport": transport, "transcript": transcript}
         return _rehearse(console, study, files, writer, running)
+    site_file = next((path for path in files if path.suffix.lower() == ".toml"), None)
+    if site_file is not None:
+        raise click.UsageError(
+            f"{site_file} is not a file of rows. Pass --study STUDY to rehearse a study with its "
+            "site files, or pass the file that it names as data."
+        )
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.name_sites(files)
@@ -311,14 +317,16 @@ def _find_id_columns(
     return {site: id_column if id_column in names else None for site, names in known.items()}
 
 
-def _note_tables(console: Console, tables: dict[str, Any], *, prepared: bool) -> None:
+def _note_tables(
+    console: Console, tables: dict[str, Any], *, prepared: bool, in_study: bool = False
+) -> None:
     """Note what was detected about files, and which columns look like identifiers."""
     from eigenfed.data.files import FileTable
 
     opened = [table for table in tables.values() if isinstance(table, FileTable)]
     notes = [note for table in opened for note in table.notes]
-    counts = () if prepared else map(note_counts, opened)
-    for note in (*notes, *counts, note_ids(opened)):
+    counts = [] if prepared else [note_counts(table, in_study=in_study) for table in opened]
+    for note in (*notes, *counts, note_ids(opened, in_study=in_study)):
         if note is not None:
             console.note(note)
 
@@ -375,7 +383,8 @@ def _rehearse(
     pca = rehearsal.estimator(**running)
     with _without_warning(), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
-    _note_tables(console, dict(run.tables), prepared=bool(rehearsal.study.prepare))
+    prepared = bool(rehearsal.study.prepare)
+    _note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
     return writer.write(
         console,
         pca,

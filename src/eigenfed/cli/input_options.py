@@ -232,7 +232,7 @@ _LEAST_ROWS = 30
 _ENTRIES_LOOKED_AT = 1_000_000
 
 
-def note_ids(tables: "Iterable[FileTable]") -> str | None:
+def note_ids(tables: "Iterable[FileTable]", *, in_study: bool = False) -> str | None:
     """Return a note about columns that look like row ids at every site; None if there are none.
 
     A column does if no two of the first rows have the same integer in it.
@@ -246,14 +246,18 @@ def note_ids(tables: "Iterable[FileTable]") -> str | None:
         return None
     what = "Column" if len(found) == 1 else "Columns"
     holds = "holds" if len(found) == 1 else "hold"
+    remedy = (
+        "name it as id_column, or list it under exclude, in the site's file"
+        if in_study
+        else "pass it as --id-column or --exclude"
+    )
     return (
         f"{what} {quote_names(sorted(found))} {holds} a different integer in every row, as an "
-        "identifier would, and can dominate the components. If so, pass it as --id-column or "
-        "--exclude."
+        f"identifier would, and can dominate the components. If so, {remedy}."
     )
 
 
-def note_counts(table: "FileTable") -> str | None:
+def note_counts(table: "FileTable", *, in_study: bool = False) -> str | None:
     """Return a note if an .h5ad file seems to hold raw counts; None if it does not."""
     import numpy as np
 
@@ -267,10 +271,15 @@ def note_counts(table: "FileTable") -> str | None:
         return None
     if not (entries == np.rint(entries)).all():
         return None
+    prepare, layer = (
+        ("prepare in the study file", "layer in the site's file")
+        if in_study
+        else ("--prepare", "--layer")
+    )
     return (
         f"{table.path} holds integers, as raw counts are: their components mostly show how many "
-        "there are in each cell. Normalise them and take logarithms with --prepare, or name a "
-        "layer in which that was done with --layer."
+        f"there are in each cell. Normalise them and take logarithms with {prepare}, or name a "
+        f"layer in which that was done with {layer}."
     )
 
 

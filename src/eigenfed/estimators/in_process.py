@@ -368,6 +368,7 @@ def federation(
             approved=frozenset({study.digest}),
             policy=_policy(policy, study),
             meter=_meter(
+                name,
                 ledger,
                 dataset,
                 source.d if study.split == "samples" else source.n,
@@ -419,7 +420,7 @@ def choose_study_method(
     return study.with_method(method), reason
 
 
-def _meter(ledger: Ledger | None, dataset: str, size: int, limit: int | None) -> Meter:
+def _meter(name: str, ledger: Ledger | None, dataset: str, size: int, limit: int | None) -> Meter:
     """Return the ledger's meter, or one for this run only, which may be limited to some bytes."""
     if ledger is None:
         empty = Meter.empty(size)
@@ -430,9 +431,12 @@ def _meter(ledger: Ledger | None, dataset: str, size: int, limit: int | None) ->
     meter = Meter.from_bytes(kept)
     if meter.d != size:
         raise InputError(
-            f"The ledger's meter of {dataset!r} has {meter.d} dimensions and this run's "
-            f"directions have {size}: the rows had other features, or were split in another way",
-            remedy=("Name them differently in ", Name("datasets"), "."),
+            f"Site {name!r}: its ledger knows the rows {dataset!r} with {meter.d} dimensions, and "
+            f"this run has {size}: they had other features, or were split in another way",
+            remedy=(
+                *("Keep the features, or, for other rows, ", Pass("datasets", ...)),
+                " with a name of their own.",
+            ),
         )
     return meter
 

@@ -38,6 +38,7 @@ _READERS_CHOICE = {
     "exclude": "list names under exclude in the site's file",
     "missing": "list it under missing in the site's file",
     "cache": "set cache in the site's file",
+    "datasets": "set dataset in the site's file",
 }
 """Advice about keys with a value that the reader must choose."""
 
