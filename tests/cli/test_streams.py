@@ -156,6 +156,29 @@ def test_a_stream_goes_on_where_an_earlier_one_ended(tmp_path: Path) -> None:
     run = eigenfed("stream", "-k", 1, "--resume", out, given="u v\n1 2\n")
     message = "The summary to resume has 6 features and must have 2, as the rows have."
     assert (run.exit_code, message in run.stderr) == (2, True)
+    for words, given, wrong in (
+        ((), later.replace("f,", "z,", 1), "A summary without 'z' cannot be merged into one with"),
+        (("--no-center",), later, "A summary of centred rows cannot be merged into one of rows"),
+    ):
+        run = eigenfed("stream", "-k", 1, "--resume", out, *words, given=given)
+        assert run.exit_code == 2
+        assert run.stderr.startswith(f"eigenfed: --resume: {wrong}")
+    unnamed = answer("stream", "-k", 1, "--resume", out, given=lines_of(table[:9], ","))
+    assert unnamed["features"] is None
+    run = eigenfed("stream", "-k", 1, "--resume", out, given=lines_of(table[:9], ","))
+    assert run.stderr == (
+        f"eigenfed: Standard input has no names of features, and {out} has: they are matched by "
+        "position, and the new summary has none.\n"
+    )
+
+
+def test_names_that_a_summary_cannot_keep_are_pointed_out() -> None:
+    for names, wrong in (("u,u", "names a column twice"), ("u,", "has a column without a name")):
+        run = eigenfed("stream", "-k", 1, given=f"{names}\n1,2\n3,5\n4,1\n")
+        assert run.exit_code == 0
+        assert run.stderr == (
+            f"eigenfed: Standard input {wrong}, so that the summary keeps no names of features.\n"
+        )
 
 
 def test_a_device_needs_no_scikit_learn() -> None:
@@ -316,7 +339,7 @@ def test_what_cannot_be_merged_is_named(tmp_path: Path) -> None:
     (tmp_path / "junk").write_bytes(b"not a summary")
     out = tmp_path / "out"
     for files, code, message in [
-        (("a", "b"), 2, f"{tmp_path / 'b'}: other has 3 features and must have 2"),
+        (("a", "b"), 2, f"{tmp_path / 'b'}: A summary of 3 features cannot be merged into one"),
         (("a", "junk"), 1, f"{tmp_path / 'junk'}: The data were not written by eigenfed"),
         (("a", "junk"), 1, "Pass a file that eigenfed wrote, such as a summary.\n"),
         (("a", "a"), 2, "is named twice"),
@@ -383,7 +406,7 @@ def test_summaries_are_matched_by_name(tmp_path: Path) -> None:
     assert Summary.from_bytes((tmp_path / "mixed").read_bytes()).names is None
     for files, message in (
         ((one, two, old), "cannot be matched by position"),
-        ((one, other), "lacks 1 of the 6 features of this summary by name"),
+        ((one, other), f"{other}: A summary without 'f' cannot be merged into one with it."),
     ):
         run = eigenfed("merge", *files, "-o", tmp_path / "refused")
         assert (run.exit_code, message in run.stderr) == (2, True)

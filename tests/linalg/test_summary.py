@@ -404,15 +404,16 @@ def test_a_first_update_counts_as_the_block_alone() -> None:
 def test_merge_refuses_other_features_and_another_centring() -> None:
     summary = Summary.empty(3, 1)
     message = (
-        "other has 4 features and must have 3, those of this summary. "
+        "A summary of 4 features cannot be merged into one of 3. "
         "Merge summaries of the same features."
     )
     with pytest.raises(InputError, match=exactly(message)):
         summary.merge(Summary.empty(4, 1))
-    for centered in (True, False):
+    centred, others = "centred rows", "rows that were not centred"
+    for centered, given, own in ((True, centred, others), (False, others, centred)):
         message = (
-            f"other has centered={centered} and must have centered={not centered}, as this "
-            "summary. Make both with the same choice."
+            f"A summary of {given} cannot be merged into one of {own}. Make both with the same "
+            "choice."
         )
         with pytest.raises(InputError, match=exactly(message)):
             Summary.empty(3, 1, centered=not centered).merge(Summary.empty(3, 1, centered=centered))
@@ -634,8 +635,10 @@ def test_summaries_are_merged_by_name_where_both_have_names() -> None:
     assert here.update(X[:1]).names == here.truncate(1).names == here.names
     faded = replace(here, n=1e-300).merge(empty, decay=1e-30)
     assert (faded.n, faded.names) == (0.0, here.names)
-    with pytest.raises(InputError, match="other lacks 1 of the 3 features of this summary by name"):
+    with pytest.raises(InputError, match="A summary without 'b' cannot be merged into one with it"):
         here.merge(there.with_names(["c", "a", "z"]))
+    with pytest.raises(InputError, match="without 'a', 'b', 'c' and 2 more features cannot"):
+        Summary.empty(5, 1).with_names("abcde").merge(Summary.empty(5, 1).with_names("fghij"))
     for names in (["a", "b"], ["a", "b", "a"]):
         with pytest.raises(InputError, match="names must hold 3 different names"):
             plain.with_names(names)

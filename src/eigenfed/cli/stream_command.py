@@ -107,9 +107,14 @@ def stream(
             lambda: open_csv_stream(plain, name, dialect, low_memory=low_memory)
         )
         if rows_in is not None and rows_in.d:
-            if rows_in.note is not None:
-                console.note(rows_in.note)
+            for note in rows_in.notes:
+                console.note(note)
             state = _State(k, rows_in.d, rows_in.names, forgetting, not no_center, start)
+            if start is not None and start.names is not None and rows_in.names is None:
+                console.note(
+                    f"{name} has no names of features, and {resume} has: they are matched by "
+                    "position, and the new summary has none."
+                )
             for rows in interrupt.take(rows_in.read_batches(every)):
                 state.push(rows)
                 if show is not None:
@@ -174,7 +179,10 @@ class _State:
             )
         # Checks that both fit, aligns features by name, and keeps names that both have.
         empty = Summary.empty(d, start.rank, centered=centered).with_names(names)
-        self.stream.merge(empty.merge(start))
+        try:
+            self.stream.merge(empty.merge(start))
+        except InputError as error:
+            raise error.with_prefix("--resume: ") from None
         if start.names is None:
             self.names = None
 

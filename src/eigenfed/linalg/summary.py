@@ -338,13 +338,15 @@ class Summary:
     def _check_fits(self, other: "Summary") -> None:
         if other.d != self.d:
             raise InputError(
-                f"other has {other.d} features and must have {self.d}, those of this summary. "
+                f"A summary of {other.d} features cannot be merged into one of {self.d}. "
                 "Merge summaries of the same features."
             )
         if other.centered != self.centered:
+            kinds = "centred rows", "rows that were not centred"
+            given, own = kinds if other.centered else kinds[::-1]
             raise InputError(
-                f"other has centered={other.centered} and must have centered={self.centered}, as "
-                "this summary. Make both with the same choice."
+                f"A summary of {given} cannot be merged into one of {own}. Make both with the same "
+                "choice."
             )
 
     def _align(self, other: "Summary") -> "Summary":
@@ -354,9 +356,11 @@ class Summary:
         places = {name: place for place, name in enumerate(other.names)}
         absent = [name for name in self.names if name not in places]
         if absent:
+            more = f" and {len(absent) - 3} more features" if len(absent) > 3 else ""
+            them = "it" if len(absent) == 1 else "them"
             raise InputError(
-                f"other lacks {len(absent)} of the {self.d} features of this summary by name. "
-                "Merge summaries of the same features."
+                f"A summary without {', '.join(map(repr, absent[:3]))}{more} cannot be merged into "
+                f"one with {them}. Merge summaries of the same features."
             )
         return other.reorder([places[name] for name in self.names])
 

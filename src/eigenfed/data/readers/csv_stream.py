@@ -65,15 +65,15 @@ class CsvStream:
     d : int
         Number of columns; 0 where there are no rows.
     dialect : Dialect
-    note : str or None
-        What was detected about the dialect, if it is not the usual.
+    notes : tuple of str
+        What was detected about the dialect, if it is not the usual, and why names are not kept.
     """
 
     name: str
     names: tuple[str, ...] | None
     d: int
     dialect: Dialect
-    note: str | None
+    notes: tuple[str, ...]
     _chunks: Iterator[_Chunk]
     _by_blanks: bool
 
@@ -184,7 +184,7 @@ def open_csv_stream(
     # Of a pipe two lines are awaited, and no more: the next row may come tomorrow.
     sample, chunks = _take_sample(chunks, _SAMPLE_LINES if _is_seekable(file) else 2)
     if not sample:
-        return CsvStream(name, None, 0, given, None, iter(()), False)
+        return CsvStream(name, None, 0, given, (), iter(()), False)
     texts = [_decode(name, line) for line in sample]
     usual = get_usual_delimiter(name)
     # A first row counts for the decimal mark too.
@@ -200,11 +200,13 @@ def open_csv_stream(
             width = len(_split_cells(name, sample[1], found, by_blanks))
             if width != len(names):
                 raise _wrong_count_error(name, sample[1].number, width, len(names))
-    if names is not None and (find_repeated(names) or "" in names):
-        names = None
     clause = describe_dialect(found, given, usual)
-    note = None if clause is None else f"{name} {clause}, as detected from its first lines."
-    return CsvStream(name, names, len(first), found, note, chunks, by_blanks)
+    notes = [] if clause is None else [f"{name} {clause}, as detected from its first lines."]
+    if names is not None and (find_repeated(names) or "" in names):
+        fault = "has a column without a name" if "" in names else "names a column twice"
+        notes.append(f"{name} {fault}, so that the summary keeps no names of features.")
+        names = None
+    return CsvStream(name, names, len(first), found, tuple(notes), chunks, by_blanks)
 
 
 def _is_seekable(file: IO[bytes]) -> bool:
