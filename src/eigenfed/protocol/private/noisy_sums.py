@@ -33,6 +33,7 @@ _MOST_ROWS = float(1 << 40)
 _MOST_SDS = 40.0
 """Bound on noise in secure aggregation, in standard deviations: never reached in practice."""
 _SURE_SDS = 1.5
+_QUANTILES = 20
 _UNLIKELY_SDS = 12.0
 """Noise beyond so many standard deviations is taken for a wrong reply of a site."""
 
@@ -239,6 +240,25 @@ class Norms:
         held = np.diff(self.counts, prepend=0.0)
         lost = float(held @ np.maximum(1.0 - radius / self.radii, 0.0))
         return max(lost / self.rows, 0.0)
+
+    def growth(self, clip: float, apart: float = 0.0) -> float:
+        """Return the mean squared norm of the rows, relative to that of rows clipped to a radius.
+
+        Norms count as at most twice their median: how many rows are farther is mostly noise.
+
+        Parameters
+        ----------
+        clip : float
+        apart : float
+            Squared distance between the centre of the rows and the one that norms were counted
+            about.
+        """
+        parts = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
+        found = np.array([self.quantile_or_end(part) for part in parts])
+        squares = np.maximum(found**2 - apart, 0.0)
+        after = float(np.minimum(squares, clip**2).sum())
+        before = float(np.minimum(squares, 4.0 * np.median(squares)).sum())
+        return before / after if 0.0 < after < before else 1.0
 
     def reach(self, proportion: float) -> float:
         """Return a radius that holds nearly all rows: the proportion, or as many as noise allows.

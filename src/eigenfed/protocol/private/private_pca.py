@@ -97,12 +97,16 @@ class _Ball(NamedTuple):
         Expected squared distance of the mean from that of the rows, after clipping.
     reach : float or None
         Radius within which nearly all rows lie; None if it was not found on the way.
+    growth : float
+        Estimated mean squared distance of the rows, relative to that after clipping; 1 if it is not
+        known.
     """
 
     mean: Array
     clip: float
     missed: float
     reach: float | None = None
+    growth: float = 1.0
 
 
 def private_pca(
@@ -177,7 +181,7 @@ def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_B
     start, direction = yield from _start(spender, d)
     if direction is None:
         clip, reach = start.quantile(_CLIP_QUANTILE), start.reach(_REACH_QUANTILE)
-        return _Ball(origin, clip, 0.0, reach)
+        return _Ball(origin, clip, 0.0, reach, start.growth(clip))
     radius = start.quantile(_RADIUS_QUANTILE)
     first = radius * direction
     norms = yield from _count_norms(spender, split["clip"], first, radius)
@@ -199,7 +203,8 @@ def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_B
     long = min(1.0, apart / (2.0 * usual) ** 2)
     missed = d * noise**2 + long * apart * (short / (1.0 - short)) ** 2
     # Clipping will also shrink this error, which is part of the centred rows.
-    return _Ball(mean, clip, missed * (clip / usual) ** 2, reach)
+    missed *= (clip / usual) ** 2
+    return _Ball(mean, clip, missed, reach, norms.growth(clip, apart))
 
 
 def _shorten(radius: float, apart: float, least: float) -> float:
@@ -265,6 +270,9 @@ def _decompose_covariance(
     signal = _estimate_signal(matrix, k, ball, entry_sd, scales)
     if weigh:
         matrix = _weigh_features(matrix, k, entry_sd)
+    if study.scale:
+        # They are standard deviations of clipped rows, and nearly all rows are clipped.
+        scales = scales * math.sqrt(ball.growth)
     found = decompose_covariance(
         matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol
     )
