@@ -169,6 +169,19 @@ def test_columns_that_depend_on_others_become_zero_and_the_rest_is_orthonormal()
     np.testing.assert_allclose(run.vectors @ run.triangle, vectors, rtol=0, atol=1e-14)
 
 
+def test_squared_norms_below_zero_are_those_of_columns_of_zeros() -> None:
+    # Sums in fixed point: the first column is alive at first, and the second never is.
+    first = np.array([[1e-36, 3e-36], [3e-36, -2e-36]])
+    second = np.array([[-5e-32, 2e-31], [2e-31, -1e-32]])
+    steps = cholesky_steps(plain_sum, {})
+    next(steps)
+    steps.send({TOTAL: {"gram": first}})
+    with pytest.raises(StopIteration) as end:
+        steps.send({TOTAL: {"gram": second}})
+    np.testing.assert_array_equal(end.value.value.triangle, 0.0)
+    np.testing.assert_array_equal(end.value.value.closing, 0.0)
+
+
 def test_columns_closer_than_their_inner_products_can_tell_are_told_apart() -> None:
     rng = np.random.default_rng(11)
     vectors = np.ones((1000, 5)) / 30

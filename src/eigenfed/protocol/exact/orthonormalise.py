@@ -293,7 +293,8 @@ def cholesky_steps(total: Total, opening: dict[str, Any]) -> Protocol[Orthonorma
         Fields of the first request: what G is computed from.
     """
     gram = yield from _request_gram(total, opening)
-    nothing = (8 * len(gram) * _EPS) ** 2 * gram.diagonal()
+    # In fixed point a norm of 0 may come out as a little less.
+    nothing = (8 * len(gram) * _EPS) ** 2 * np.maximum(gram.diagonal(), 0.0)
     triangle: Array = np.eye(len(gram))
     for step in range(_PASSES):
         if not np.isfinite(gram).all():
