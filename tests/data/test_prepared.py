@@ -170,6 +170,35 @@ def test_an_offset_costs_complete_features_of_sparse_rows_no_digits(
     check(view_of(X, weights, mean, scale, is_sparse=True), dense, rtol=1e-12)
 
 
+@pytest.mark.parametrize("is_sparse", [False, True])
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("has_gaps", [False, True])
+def test_a_mean_in_two_parts_costs_no_digits(
+    is_sparse: bool, is_weighted: bool, has_gaps: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    X = rng.standard_normal((60, 5)) + np.array([1e12, -1e9, 3.0, 0.0, 0.0])
+    X[:, 3] *= rng.random(60) < 0.5
+    X[:, 4] = 0.1
+    X[::7, [0, 2, 4]] = np.nan if has_gaps else X[::7, [0, 2, 4]]
+    weights = rng.choice([0.0, 3.0, 7.0], 60) if is_weighted else np.ones(60)
+    if is_sparse and is_weighted:
+        X[weights == 0.0] = 0.0  # rows without weight lack features that all others have
+    source = Source.of(
+        sparse.csr_array(X) if is_sparse else X, weights=weights if is_weighted else None
+    )
+    observed = ~np.isnan(X) * weights[:, None].astype(np.longdouble)
+    exact = np.where(observed > 0, X, 0.0).astype(np.longdouble)
+    within = X - (observed * exact).sum(axis=0) / observed.sum(axis=0)
+    within -= (observed * np.nan_to_num(within)).sum(axis=0) / observed.sum(axis=0)
+    mean, rest = source.own_center
+    view = Prepared(source, mean, np.ones(5), rest=rest)
+    dense = np.where(np.isnan(X), 0.0, within).astype(np.float64)
+    dense[weights > 0.0, 4] = 0.0
+    check(view, Dense(dense, weights), rtol=1e-12)
+    np.testing.assert_array_equal(view.squares()[4], 0.0)
+
+
 def test_features_of_entries_in_parts_are_not_taken_for_complete() -> None:
     parts = sparse.csr_array(([1.0, 2.0, 4.0], [0, 0, 1], [0, 2, 3]), shape=(2, 2))
     view = Prepared(Source(parts), np.array([2.0, 2.0]), np.ones(2))

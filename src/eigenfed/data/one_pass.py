@@ -70,7 +70,10 @@ class OwnScatter:
         if columns is not None:
             return cls._of_columns(columns)
         spans = source.spans()
-        near = source.stored_block(spans[0]).mean(axis=0, dtype=np.float64)
+        first = source.stored_block(spans[0])
+        # A mean of equal numbers may be off by rounding, and their scatter would not be 0.
+        is_flat = (first == first[0]).all(axis=0)
+        near = np.where(is_flat, first[0], first.mean(axis=0, dtype=np.float64))
 
         shifts: dict[int, Array] = {}
 
@@ -133,7 +136,8 @@ def _add_outer(matrix: Array, away: Array, n: float) -> None:
 def _scatter_columns(first: list[Array], others: Iterator[list[Array]]) -> OwnScatter | None:
     """Return the scatter of some parts, centred about the mean of the first; None with a NaN."""
     d = len(first)
-    near = np.array([column.mean() for column in first])
+    # As in `OwnScatter.of`, equal numbers have their own value as a mean.
+    near = np.array([c[0] if (c == c[0]).all() else c.mean() for c in first])
     total, matrix, n = np.zeros(d), np.zeros((d, d), order="F"), 0
     step = _SMALL_PRODUCT // d**2 if d <= _FEW_FEATURES else len(first[0])
     room, ones = np.empty((max(_CENTRED_ENTRIES // (d * step), 1), d, step)), np.ones(step)

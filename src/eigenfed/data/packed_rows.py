@@ -117,7 +117,13 @@ class PackedRows(Prepared):
 
 
 def view_rows(
-    source: Source, mean: Array, scale: Array, *, near: bool = False, single: bool = False
+    source: Source,
+    mean: Array,
+    scale: Array,
+    *,
+    near: bool = False,
+    rest: Array | None = None,
+    single: bool = False,
 ) -> Prepared:
     """Return the rows of a source, centred and scaled where they are multiplied.
 
@@ -127,6 +133,8 @@ def view_rows(
     mean, scale : ndarray of shape (d,)
     near : bool, default=False
         As in `Prepared`.
+    rest : ndarray of shape (d,), optional
+        As in `Prepared`; genotypes need none.
     single : bool, default=False
         Whether genotypes may be multiplied in single precision; other rows never are.
 
@@ -138,4 +146,4 @@ def view_rows(
     """
     if isinstance(source.X, Genotypes):
         return PackedRows(source, mean, scale, single=single)
-    return Prepared(source, mean, scale, near=near)
+    return Prepared(source, mean, scale, near=near, rest=rest)

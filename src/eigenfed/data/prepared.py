@@ -48,6 +48,9 @@ class Prepared:
     near : bool, default=False
         Whether the mean is no larger than the spread of the rows about it, so that products may
         be centred after they were multiplied.
+    rest : ndarray of shape (d,), or None
+        What is subtracted after the mean: digits of it that one number cannot hold. It is 0 for
+        features that some sparse row lacks. Cannot be combined with `near`.
 
     Examples
     --------
@@ -62,6 +65,7 @@ class Prepared:
     mean: Array
     scale: Array
     near: bool = False
+    rest: Array | None = None
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense blocks of D and their weights."""
@@ -75,6 +79,8 @@ class Prepared:
         """Return entries of D from those of some rows and features."""
         # float32 rows are converted here, in small pieces, and not as a block.
         centred: Array = np.subtract(rows, self.mean[features], dtype=np.float64)
+        if self.rest is not None:
+            centred -= self.rest[features]
         if self.source.has_missing:
             centred[np.isnan(centred)] = 0.0
         if self._is_scaled:
@@ -179,7 +185,7 @@ class Prepared:
         """Return a block of D, its rows multiplied by the roots of their weights, in float32."""
         source = self.source
         plain = not source.is_sparse and source.weights is None and not source.has_missing
-        if plain and not self._is_scaled:
+        if plain and not self._is_scaled and self.rest is None:
             single = np.empty((span.stop - span.start, source.d), dtype=np.float32)
             with np.errstate(over="ignore"):
                 np.subtract(source.X[span], self.mean, out=single, casting="same_kind")
@@ -210,6 +216,8 @@ class Prepared:
         stored, present, places = np.zeros(d), np.zeros(d), np.zeros(d)
         for values, columns, by_entry in self.source.entries():
             centred = values - self.mean[columns]
+            if self.rest is not None:
+                centred -= self.rest[columns]
             if self.source.has_missing:
                 centred[np.isnan(centred)] = 0.0
             squares = np.square(centred, out=centred)
@@ -254,8 +262,13 @@ class Prepared:
         It is subtracted after products with sparse rows. Features that every row has may be so far
         from zero that products would lose their digits.
         """
+        return self.mean if self._within is None else self.mean - self._within
+
+    @cached_property
+    def _within(self) -> Array | None:
+        """What is subtracted from the entries of sparse rows, before `rest`; None for nothing."""
         complete = None if self.near else self.source.complete_features
-        return self.mean if complete is None else np.where(complete, 0.0, self.mean)
+        return None if complete is None else np.where(complete, self.mean, 0.0)
 
     def _multiply_sparse(self, basis: Array) -> Array:
         scaled = self._divide_by_scale(basis)
@@ -263,7 +276,19 @@ class Prepared:
         for span, rows in self._filled_parts():
             image[span] = rows @ scaled
         image -= self._sparse_mean @ scaled
+        if self.source.weights is not None:
+            self._complete_weightless(image, scaled)
         return image
+
+    def _complete_weightless(self, image: Array, scaled: Array) -> None:
+        """Subtract the mean where rows without weight, which count in no sum, lack a feature."""
+        weightless = np.flatnonzero(self.source.weights == 0.0)
+        if self._within is None or not len(weightless):
+            return
+        mean = self._within if self.rest is None else self._within + self.rest
+        held = self.source.X[weightless]
+        entries = (mean[held.indices], held.indices, held.indptr)
+        image[weightless] += sparse.csr_array(entries, shape=held.shape) @ scaled - mean @ scaled
 
     def _adjoin_sparse(self, weighted: Array) -> Array:
         total = np.zeros((self.source.d, weighted.shape[1]))
@@ -301,18 +326,19 @@ class Prepared:
         Such entries are 0 in D. What `_sparse_mean` leaves out is subtracted from the entries. Rows
         that need no change are one part, and are not copied.
         """
-        X, missing = self.source.X, self.source.has_missing
-        within = None if self._sparse_mean is self.mean else self.mean - self._sparse_mean
+        X, missing, within = self.source.X, self.source.has_missing, self._within
         if X.dtype == np.float64 and not missing and within is None:
             yield slice(0, self.source.n), X
             return
         for span, part in self.source.parts():
             values, columns = X.data[part].astype(np.float64), X.indices[part]
-            if missing:
-                gaps = np.isnan(values)
-                values[gaps] = self.mean[columns[gaps]]
+            gaps = np.isnan(values) if missing else None
             if within is not None:
                 values -= within[columns]
+            if self.rest is not None:
+                values -= self.rest[columns]
+            if gaps is not None:
+                values[gaps] = self._sparse_mean[columns[gaps]]
             starts = X.indptr[span.start : span.stop + 1] - part.start
             shape = (span.stop - span.start, self.source.d)
             yield span, sparse.csr_array((values, columns, starts), shape=shape)

@@ -90,6 +90,8 @@ class Frame:
         Square root of the weight times the difference of the site's own mean and the run's mean.
     near : bool
         Whether the run's mean is no larger than the spread of the site's rows about it.
+    rest : ndarray of shape (d,), or None
+        What is subtracted after the mean, as in `eigenfed.data.prepared.Prepared`.
     """
 
     mean: Array
@@ -98,6 +100,7 @@ class Frame:
     raw_trace: float
     shift: Array
     near: bool = False
+    rest: Array | None = None
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
@@ -148,6 +151,8 @@ class State:
         Limits that the sites have agreed on.
     sent : tuple of ndarray, or None
         The run's mean and scale, once they were received.
+    centers_itself : bool
+        Whether the site's own mean takes the place of the run's, which is 0.
     single : bool
         Whether genotypes are multiplied in single precision.
     frame : Frame or None
@@ -165,19 +170,11 @@ class State:
     declared: tuple[int, int] | None = None
     limits: Limits | None = None
     sent: tuple[Array, Array] | None = None
+    centers_itself: bool = False
     single: bool = False
     frame: Frame | None = None
     blocks: tuple[Array, ...] = ()
     own: object = None
-
-    @property
-    def own_mean(self) -> Array:
-        """The mean of the site's observed entries."""
-        if self.totals is None:
-            raise InputError("The first request about the rows must be for weights or totals.")
-        _, count, total = self.totals
-        mean: Array = total / np.where(count > 0, count, 1.0)
-        return mean
 
     @property
     def sent_frame(self) -> tuple[Array, Array]:

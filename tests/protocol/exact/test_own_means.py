@@ -149,11 +149,13 @@ def test_a_constant_feature_is_not_scaled(secure: bool) -> None:
     assert ours.total_variance_ == pytest.approx(7.0 * n / (n - 1.0))
 
 
+@pytest.mark.parametrize("method", [*METHODS, "factors"])
+@pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("scale", [False, True])
-def test_bounds_hold_for_sparse_rows_far_from_zero(scale: bool) -> None:
+def test_bounds_hold_for_rows_far_from_zero(method: str, is_sparse: bool, scale: bool) -> None:
     rng = np.random.default_rng(0)
     groups = np.arange(60) % 3
-    for offset in (1e3, 1e7):
+    for offset in (1e3, 1e7, 1e12):
         rows = rng.standard_normal((60, 6)) * 0.7 ** np.arange(6) + offset
         within = rows.astype(np.longdouble)
         for site in range(3):
@@ -161,7 +163,22 @@ def test_bounds_hold_for_sparse_rows_far_from_zero(scale: bool) -> None:
         if scale:
             within /= np.sqrt((within**2).mean(axis=0))
         exact = np.linalg.eigh((within.T @ within).astype(np.float64))[1][:, :-3:-1].T
-        pca = FederatedPCA(2, center="site", scale=scale, method="krylov", random_state=0)
-        pca.fit(sparse.csr_array(rows), groups=groups)
+        pca = FederatedPCA(2, center="site", scale=scale, method=method, random_state=0)
+        pca.fit(sparse.csr_array(rows) if is_sparse else rows, groups=groups)
         assert pca.certificate_ is not None
         assert sines(pca.components_, exact)[0] <= pca.certificate_.angle_bound + 1e-15
+
+
+@pytest.mark.parametrize("method", [*METHODS, "factors"])
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_rows_that_do_not_vary_within_sites_have_no_variance(method: str, is_sparse: bool) -> None:
+    # A mean of equal numbers is off by rounding, with which a direction would be certified.
+    rows = np.repeat(np.random.default_rng(0).standard_normal((3, 4)), 7, axis=0) + 0.1
+    weight = np.where(np.arange(21) % 7 == 0, 0.0, 3.0)
+    for empty in (False, True):
+        X = np.where(empty & (weight == 0.0)[:, None], 0.0, rows)
+        pca = FederatedPCA(1, center="site", method=method)
+        table = sparse.csr_array(X) if is_sparse else X
+        pca.fit(table, groups=np.arange(21) // 7, sample_weight=weight)
+        assert pca.certificate_ is not None
+        assert (pca.total_variance_, pca.certificate_.basis) == (0.0, "none")

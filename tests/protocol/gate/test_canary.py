@@ -20,7 +20,8 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, drive, plain_sum
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.covariance import ScatterRequest
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.moments import MomentsRequest, collect_moments
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.gate.gate import Site

@@ -18,7 +18,8 @@ from eigenfed.data.source import Source
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition, SiteLevel
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, State, Terms, op
 

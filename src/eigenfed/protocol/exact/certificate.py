@@ -32,7 +32,8 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol
 from eigenfed.protocol.decomposition import FURTHER, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, bound_unwanted, make_certificate
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.products import Products
 from eigenfed.protocol.exact.rounding import bound_fixed_point, bound_rounding, bound_wire_error
 from eigenfed.protocol.method import Run

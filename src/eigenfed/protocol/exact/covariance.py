@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.data.prepared import Prepared, single_error
+from eigenfed.data.prepared import single_error
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Parts, Pass
 from eigenfed.linalg.block_scatter import MANY_FEATURES
@@ -36,6 +36,7 @@ from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import make_products
 from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import view_site
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.rounding import (
     bound_fixed_point,
@@ -91,12 +92,15 @@ def scatter(
     source: Source, request: ScatterRequest, state: State, terms: Terms
 ) -> Answer[ScatterReply]:
     """Return the upper triangle of the site's scatter about the mean of all sites."""
-    method, kept, (mean, scale) = terms.study.method, state.scatter, state.sent_frame
+    method, kept = terms.study.method, state.scatter
     whole: npt.NDArray[Any] | None = None
     if isinstance(method, Covariance) and method.is_single:
-        whole = Prepared(source, mean, scale).single_scatter()
-    if whole is None:
-        whole = Prepared(source, mean, scale).scatter() if kept is None else kept.about(mean, scale)
+        whole = view_site(source, state).single_scatter()
+    if whole is None and kept is not None:
+        mean = kept.mean if state.centers_itself else state.sent_frame[0]
+        whole = kept.about(mean, state.sent_frame[1])
+    elif whole is None:
+        whole = view_site(source, state).scatter()
     # The kept scatter has served its purpose: free its d x d numbers.
     reply = ScatterReply(triangle=pack_symmetric(whole))
     return Answer(reply, replace(state, scatter=None))

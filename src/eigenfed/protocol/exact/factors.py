@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
@@ -41,6 +40,7 @@ from eigenfed.protocol.cost_rates import time_eigen, time_products, time_scatter
 from eigenfed.protocol.decomposition import FURTHER, Certificate, Decomposition
 from eigenfed.protocol.exact.accuracy import RitzValues, make_certificate
 from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import view_site
 from eigenfed.protocol.exact.rounding import bound_rounding, bound_wire_error
 from eigenfed.protocol.exact.spectrum import count_components, decompose_covariance
 from eigenfed.protocol.gate.script import Script, sequence
@@ -74,8 +74,7 @@ def scatter_factor(
     source: Source, request: ScatterFactorRequest, state: State, terms: Terms
 ) -> Answer[ScatterFactorReply]:
     """Return a factor of the site's scatter about the mean of all sites."""
-    view = view_rows(source, *state.sent_frame)
-    return Answer(ScatterFactorReply(factor=factorise(view)), state)
+    return Answer(ScatterFactorReply(factor=factorise(view_site(source, state))), state)
 
 
 OPS = (scatter_factor,)

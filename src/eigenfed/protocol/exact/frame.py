@@ -8,15 +8,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from eigenfed.arrays import Array
-from eigenfed.data.packed_rows import view_rows
-from eigenfed.data.prepared import Prepared
-from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.protocol.exact.frame_checks import check_mean, check_scale
-from eigenfed.protocol.operations import Frame, Request, State, Terms
+from eigenfed.protocol.operations import Request, State, Terms
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -70,35 +65,12 @@ class FramedRequest(Request[Any]):
     def apply_to(self, terms: Terms, state: State) -> State:
         """Return the state with the mean, the scale and the bound on the sum of squares."""
         if self.mean is not None and self.scale is not None:
-            mean = state.own_mean if terms.study.centers_by_site else self.mean
-            state = replace(state, sent=(mean, self.scale), single=terms.study.is_single)
+            state = replace(
+                state,
+                sent=(self.mean, self.scale),
+                centers_itself=terms.study.centers_by_site,
+                single=terms.study.is_single,
+            )
         if self.most is not None and state.limits is not None:
             state = replace(state, limits=replace(state.limits, most=self.most))
         return state
-
-
-def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
-    """Return a site's rows, centred and scaled as the run does, without copying them."""
-    frame = state.frame
-    if frame is None:
-        frame = _compute_frame(source, state)
-        state = replace(state, frame=frame)
-    view = view_rows(source, frame.mean, frame.scale, near=frame.near, single=state.single)
-    return view, frame, state
-
-
-def _compute_frame(source: Source, state: State) -> Frame:
-    """Compute what the leakage meter needs, which counts about the site's own mean.
-
-    Otherwise a coordinator could send a mean far from the rows: its square would dominate the
-    variance, so that the fraction revealed looks small, or would itself be counted as revealed.
-    """
-    mean, scale = state.sent_frame
-    n, count, total = source.totals() if state.totals is None else state.totals
-    own_mean = total / np.where(count > 0, count, 1.0)
-    raw = view_rows(source, own_mean, np.ones(source.d)).squares()
-    away = own_mean - mean
-    inside = (raw + count * away**2) / scale**2
-    trace = float(inside.sum())
-    near = n * float(np.sum((mean / scale) ** 2)) <= trace
-    return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near)

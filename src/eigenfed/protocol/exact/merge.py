@@ -30,7 +30,8 @@ from eigenfed.protocol.cost_rates import time_lanczos
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.stream_summary import INSIDE, SummaryReply
 from eigenfed.protocol.exact.stream_summary import OPS as STREAM_OPS

@@ -30,8 +30,9 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_checks import check_mean, check_reach, find_genotype_scale
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.magnitude import (
     LARGEST_POWER,
     NO_ENTRY,
@@ -196,14 +197,16 @@ def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
     """Return weighted sums of squares about the mean, 0 for features constant up to rounding."""
-    mean = state.own_mean if terms.study.centers_by_site else request.mean
+    mean, rest = source.own_center if terms.study.centers_by_site else (request.mean, None)
     if state.scatter is not None:
+        mean = state.scatter.mean if terms.study.centers_by_site else mean
         found = state.scatter.squares(mean)
     else:
-        found = view_rows(source, mean, np.ones(source.d)).squares()
+        found = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
     _, count, _ = source.totals() if state.totals is None else state.totals
     varies = found > count * bound_mean_error(mean, source.n) ** 2
-    return Answer(SquaresReply(squares=np.where(varies, found, 0.0)), state)
+    reply = SquaresReply(squares=np.where(varies, found, 0.0))
+    return Answer(reply, state)
 
 
 @dataclass(frozen=True, kw_only=True)

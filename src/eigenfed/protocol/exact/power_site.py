@@ -21,7 +21,8 @@ from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_integer, op
 
 

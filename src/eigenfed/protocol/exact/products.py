@@ -18,7 +18,8 @@ from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
 from eigenfed.protocol.decomposition import Certificate, Decomposition
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.operations import Answer, Limits, Request, State, Terms, op
 

@@ -15,7 +15,8 @@ from scipy.linalg import solve_triangular
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.protocol.exact.frame import FramedRequest, prepare_rows
+from eigenfed.protocol.exact.frame import FramedRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_finite, check_integer
 
 _LARGEST_DRAW = 10.0

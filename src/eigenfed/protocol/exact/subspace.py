@@ -38,7 +38,7 @@ from eigenfed.protocol.exact.certificate import (
     measure_basis,
     rayleigh_ritz,
 )
-from eigenfed.protocol.exact.frame import prepare_rows
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.merge import OPS as SUMMARY_OPS
 from eigenfed.protocol.exact.merge import Merge, request_merged_basis
 from eigenfed.protocol.exact.orthonormalise import OPS as SIDED_OPS

@@ -28,7 +28,7 @@ from eigenfed.privacy.published_claims import check_one_of, choose_rank, root_of
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.frame import prepare_rows
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.power import Power
 from eigenfed.protocol.exact.power_site import Walked, align_basis
 from eigenfed.protocol.gate.script import Script, either, repeat

@@ -1,0 +1,64 @@
+"""A site's rows as a run centres and scales them.
+
+Where each site centres by its own mean, the coordinator knows nothing of how far that mean lies
+from zero, and its bounds cannot count the digits that this costs. So the site loses none: it
+subtracts the mean in two parts.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from eigenfed.arrays import Array
+from eigenfed.data.packed_rows import view_rows
+from eigenfed.data.prepared import Prepared
+from eigenfed.data.source import Source
+from eigenfed.protocol.operations import Frame, State
+
+
+def view_site(source: Source, state: State) -> Prepared:
+    """Return a site's rows, centred and scaled, for an operation that reveals all of them."""
+    mean, rest = _find_center(source, state)
+    return view_rows(source, mean, state.sent_frame[1], rest=rest)
+
+
+def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
+    """Return a site's rows, centred and scaled as the run does, without copying them."""
+    frame = state.frame
+    if frame is None:
+        frame = _compute_frame(source, state)
+        state = replace(state, frame=frame)
+    view = view_rows(
+        source,
+        frame.mean,
+        frame.scale,
+        near=frame.near,
+        rest=frame.rest,
+        single=state.single,
+    )
+    return view, frame, state
+
+
+def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:
+    return source.own_center if state.centers_itself else (state.sent_frame[0], None)
+
+
+def _compute_frame(source: Source, state: State) -> Frame:
+    """Compute what the leakage meter needs, which counts about the site's own mean.
+
+    Otherwise a coordinator could send a mean far from the rows: its square would dominate the
+    variance, so that the fraction revealed looks small, or would itself be counted as revealed.
+    """
+    scale = state.sent_frame[1]
+    n, count, total = source.totals() if state.totals is None else state.totals
+    own_mean = total / np.where(count > 0, count, 1.0)
+    mean, rest = _find_center(source, state)
+    away = np.zeros(source.d) if state.centers_itself else own_mean - mean
+    about = (mean, rest) if state.centers_itself else (own_mean, None)
+    raw = view_rows(source, about[0], np.ones(source.d), rest=about[1]).squares()
+    inside = (raw + count * away**2) / scale**2
+    trace = float(inside.sum())
+    near = n * float(np.sum((mean / scale) ** 2)) <= trace
+    if near and rest is not None:
+        mean, rest = own_mean, None
+    return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near, rest)
