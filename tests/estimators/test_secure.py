@@ -83,3 +83,29 @@ def test_a_site_whose_weights_are_all_zero_adds_nothing() -> None:
     plain = FederatedPCA(2, random_state=0).fit_sites(others)
     np.testing.assert_allclose(safe.explained_variance_, plain.explained_variance_, rtol=1e-11)
     np.testing.assert_allclose(safe.mean_, plain.mean_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov", "randomized", "subspace"])
+@pytest.mark.parametrize("center", [True, "site"])
+@pytest.mark.parametrize("scale", [False, True])
+def test_rows_that_do_not_vary_have_no_variance(method: str, center: Any, scale: bool) -> None:
+    ulps = 0.3 + np.arange(30.0).reshape(15, 2) % 2 * 2.0**-54
+    for rows in (np.zeros((15, 2)), np.full((15, 2), np.nan), np.full((15, 2), 1e9 / 3), ulps):
+        pca = FederatedPCA(1, method=method, center=center, scale=scale, secure=True)
+        pca.fit_sites(in_parts(rows, 3))
+        assert 0.0 <= pca.total_variance_ < 1e-10
+
+
+def test_a_feature_too_small_beside_others_to_be_scaled_does_not_end_a_run() -> None:
+    rows = np.column_stack([np.full(120, 1e60), ROWS[:, 0]])
+    for method in ("covariance", "krylov"):
+        pca = FederatedPCA(1, method=method, scale=True, secure=True).fit_sites(in_parts(rows, 3))
+        np.testing.assert_array_equal(pca.scale_, 1.0)
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov", "randomized", "subspace"])
+def test_entries_whose_squares_vanish_count_as_zero(method: str) -> None:
+    sites = in_parts(1e-200 * ROWS, 3)
+    for scale in (False, True):
+        pca = FederatedPCA(2, method=method, scale=scale, secure=True).fit_sites(sites)
+        assert 0.0 <= pca.total_variance_ < 1e-300

@@ -149,6 +149,8 @@ class State:
         Reply to `magnitude`: powers of two that bound the entries and the weight.
     limits : Limits or None
         Limits that the sites have agreed on.
+    constant : ndarray of bool, shape (d,), or None
+        Which features the reply to `squares` has called constant: they count as nothing then.
     sent : tuple of ndarray, or None
         The run's mean and scale, once they were received.
     centers_itself : bool
@@ -169,6 +171,7 @@ class State:
     scatter: OwnScatter | None = None
     declared: tuple[int, int] | None = None
     limits: Limits | None = None
+    constant: npt.NDArray[np.bool_] | None = None
     sent: tuple[Array, Array] | None = None
     centers_itself: bool = False
     single: bool = False

@@ -36,7 +36,7 @@ from eigenfed.protocol.cost_rates import time_eigen, time_scatter
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import make_products
 from eigenfed.protocol.exact.frame import FramedRequest
-from eigenfed.protocol.exact.frame_rows import view_site
+from eigenfed.protocol.exact.frame_rows import find_divisor, view_site
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.rounding import (
     bound_fixed_point,
@@ -98,7 +98,7 @@ def scatter(
         whole = view_site(source, state).single_scatter()
     if whole is None and kept is not None:
         mean = kept.mean if state.centers_itself else state.sent_frame[0]
-        whole = kept.about(mean, state.sent_frame[1])
+        whole = kept.about(mean, find_divisor(state))
     elif whole is None:
         whole = view_site(source, state).scatter()
     # The kept scatter has served its purpose: free its d x d numbers.

@@ -19,7 +19,7 @@ from eigenfed.protocol.operations import Frame, State
 def view_site(source: Source, state: State) -> Prepared:
     """Return a site's rows, centred and scaled, for an operation that reveals all of them."""
     mean, rest = _find_center(source, state)
-    return view_rows(source, mean, state.sent_frame[1], rest=rest)
+    return view_rows(source, mean, find_divisor(state), rest=rest)
 
 
 def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
@@ -31,12 +31,21 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     view = view_rows(
         source,
         frame.mean,
-        frame.scale,
+        find_divisor(state),
         near=frame.near,
         rest=frame.rest,
         single=state.single,
     )
     return view, frame, state
+
+
+def find_divisor(state: State) -> Array:
+    """Return what features are divided by: infinity where the site has called them constant.
+
+    Bounds of sums follow from its sums of squares, which are 0 for these features.
+    """
+    _, scale = state.sent_frame
+    return scale if state.constant is None else np.where(state.constant, np.inf, scale)
 
 
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:
@@ -49,16 +58,16 @@ def _compute_frame(source: Source, state: State) -> Frame:
     Otherwise a coordinator could send a mean far from the rows: its square would dominate the
     variance, so that the fraction revealed looks small, or would itself be counted as revealed.
     """
-    scale = state.sent_frame[1]
+    scale, divisor = state.sent_frame[1], find_divisor(state)
     n, count, total = source.totals() if state.totals is None else state.totals
     own_mean = total / np.where(count > 0, count, 1.0)
     mean, rest = _find_center(source, state)
     away = np.zeros(source.d) if state.centers_itself else own_mean - mean
     about = (mean, rest) if state.centers_itself else (own_mean, None)
     raw = view_rows(source, about[0], np.ones(source.d), rest=about[1]).squares()
-    inside = (raw + count * away**2) / scale**2
+    inside = (raw + count * away**2) / divisor**2
     trace = float(inside.sum())
-    near = n * float(np.sum((mean / scale) ** 2)) <= trace
+    near = n * float(np.sum((mean / divisor) ** 2)) <= trace
     if near and rest is not None:
         mean, rest = own_mean, None
     return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near, rest)

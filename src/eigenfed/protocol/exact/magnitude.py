@@ -17,6 +17,8 @@ from eigenfed.protocol.operations import Answer, Limits, State, Terms, op
 NO_ENTRY = -1074
 """The declared power of two of a site without nonzero numbers: that of the least float64."""
 LARGEST_POWER = 1023
+_LEAST_ENTRY = -500
+"""Power of two below which entries are bounded alike: squares of smaller ones would vanish."""
 REACH = 2.1
 """Means are no larger than entries, up to rounding: centred entries are within this factor."""
 
@@ -57,8 +59,13 @@ def magnitude(
 
 
 def compute_limits(entry: int, weight: int, parties: int, d: int) -> Limits:
-    """Compute the limits of a run from the largest exponents declared."""
-    return Limits(REACH * math.ldexp(1.0, entry), math.ldexp(1.0, weight), parties, d)
+    """Compute the limits of a run from the largest exponents declared.
+
+    Entries whose squares vanish have the limit of others: sums that follow from it have a bound.
+    """
+    return Limits(
+        REACH * math.ldexp(1.0, max(entry, _LEAST_ENTRY)), math.ldexp(1.0, weight), parties, d
+    )
 
 
 def round_up_to_power(value: float) -> int:

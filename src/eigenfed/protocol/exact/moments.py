@@ -206,7 +206,9 @@ def squares(
     _, count, _ = source.totals() if state.totals is None else state.totals
     varies = found > count * bound_mean_error(mean, source.n) ** 2
     reply = SquaresReply(squares=np.where(varies, found, 0.0))
-    return Answer(reply, state)
+    # Bounds of sums follow from these squares, so that they must hold for the rows too.
+    constant = None if state.limits is None else ~varies
+    return Answer(reply, replace(state, constant=constant))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -331,11 +333,11 @@ def collect_moments(
     first, limits = yield from request_totals(total, study, figures or {}, request)
     mean = compute_mean(first, limits)
     center_at = mean if study.center else np.zeros_like(mean)
-    scale, sums, error = np.ones_like(mean), np.full_like(mean, math.inf), 0.0
+    scale, found, error = np.ones_like(mean), None, 0.0
     if study.scale == GENOTYPE:
         scale = find_genotype_scale(mean)
     elif study.scale:
-        sums, errors = yield from request_squares(total, center_at, limits)
+        found = sums, errors = yield from request_squares(total, center_at, limits)
         if study.wire == "float32":
             # What is smaller than the least normal number of single precision loses digits.
             errors = errors + LEAST_SINGLE * len(study.sites)
@@ -355,7 +357,7 @@ def collect_moments(
     )
     if limits is None:
         return result
-    result = yield from _add_bound(total, result, limits, sums if study.scale is True else None)
+    result = yield from _add_bound(total, result, limits, found)
     total.agree(replace(limits, most=result.most))
     return result
 
@@ -393,11 +395,12 @@ def request_totals(
 
 
 def _add_bound(
-    total: Total, known: Moments, limits: Limits, sums: Array | None
+    total: Total, known: Moments, limits: Limits, found: tuple[Array, Array] | None
 ) -> Protocol[Moments]:
     """Add a bound on the total sum of squares, from sums by feature or from a request for it."""
-    if sums is not None:
-        return replace(known, most=_round_up(float(np.sum(sums / known.scale**2)), 0.0))
+    if found is not None:
+        value, error = (float(np.sum(part / known.scale**2)) for part in found)
+        return replace(known, most=_round_up(value, error))
     answer = yield from total(Call(SpreadRequest(**known.frame)))
     error = float(total.error(limits.squares * limits.d))
     return replace(known, most=_round_up(answer.spread, error), sent=True)

@@ -126,7 +126,7 @@ class Products:
         request = self.product(basis=basis, **self.first())
         answer = yield from self.total(Call(request, angle=self.angle))
         self.rounds += 1
-        self.trace = answer.trace
+        self.trace = max(answer.trace, 0.0)  # a sum in fixed point may come out below
         image: Array = answer.product / self.divisor
         return image
 

@@ -247,7 +247,7 @@ def request_sided_product(products: Products, fields: dict[str, Any]) -> Protoco
     call = Call(SidedProductRequest(**fields), angle=products.angle)
     answer = yield from products.total(call)
     products.rounds += 1
-    products.trace = answer.trace
+    products.trace = max(answer.trace, 0.0)
     product: Array = answer.product
     return product
 
