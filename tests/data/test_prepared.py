@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenfed.arrays import Array
 from eigenfed.data import source as module
+from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 
@@ -191,7 +192,7 @@ def test_a_mean_in_two_parts_costs_no_digits(
     exact = np.where(observed > 0, X, 0.0).astype(np.longdouble)
     within = X - (observed * exact).sum(axis=0) / observed.sum(axis=0)
     within -= (observed * np.nan_to_num(within)).sum(axis=0) / observed.sum(axis=0)
-    mean, rest = source.own_center
+    mean, rest = split_own_mean(source)
     view = Prepared(source, mean, np.ones(5), rest=rest)
     dense = np.where(np.isnan(X), 0.0, within).astype(np.float64)
     dense[weights > 0.0, 4] = 0.0

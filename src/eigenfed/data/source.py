@@ -294,58 +294,6 @@ class Source:
         complete = np.bincount(columns, minlength=self.d) == count
         return complete if complete.any() else None
 
-    @cached_property
-    def own_center(self) -> tuple[Array, Array | None]:
-        """The mean of the observed entries, as one number or as the sum of two, (d,) each.
-
-        One number holds the mean of rows far from zero too roughly, and a constant feature would
-        seem to vary. So the first is an entry of the feature, and the second the mean of what is
-        left when it is subtracted. Features that some sparse row lacks are not far from zero, and
-        have one number.
-        """
-        n, count, total = self.totals()
-        mean = total / np.where(count > 0, count, 1.0)
-        if isinstance(self.X, Genotypes) or not n > 0.0:
-            return mean, None
-        if not self.is_sparse:
-            return self._split_mean(mean, count)
-        if self.complete_features is None:
-            return mean, None
-        return self._split_sparse_mean(mean, count, self.complete_features)
-
-    def _split_mean(self, mean: Array, count: Array) -> tuple[Array, Array]:
-        origin, heaviest = mean.copy(), np.zeros(self.d)
-        for rows, weights in self.blocks():
-            # Of the heaviest row, since others may lie far from the mean.
-            by_entry = np.ones((len(rows), 1)) if weights is None else weights[:, None]
-            by_entry = by_entry * ~np.isnan(rows) if self.has_missing else by_entry
-            found = by_entry.argmax(axis=0)
-            held = by_entry[found, np.arange(by_entry.shape[1])]
-            origin = np.where(held > heaviest, rows[found, np.arange(self.d)], origin)
-            heaviest = np.maximum(held, heaviest)
-        rest = np.zeros(self.d)
-        for rows, weights in self.blocks():
-            away = rows - origin
-            if self.has_missing:
-                away[np.isnan(away)] = 0.0
-            rest += np.ones(len(away)) @ away if weights is None else weights @ away
-        return origin, rest / np.where(count > 0, count, 1.0)
-
-    def _split_sparse_mean(
-        self, mean: Array, count: Array, complete: npt.NDArray[np.bool_]
-    ) -> tuple[Array, Array]:
-        X, heaviest = self.X, 0 if self.weights is None else int(self.weights.argmax())
-        row = slice(X.indptr[heaviest], X.indptr[heaviest + 1])
-        known = complete[X.indices[row]] & ~np.isnan(X.data[row])
-        origin, rest = mean.copy(), np.zeros(self.d)
-        origin[X.indices[row][known]] = X.data[row][known]
-        for values, columns, by_entry in self.entries():
-            away = values - origin[columns]
-            away[np.isnan(away)] = 0.0
-            held = away if by_entry is None else by_entry * away
-            rest += np.bincount(columns, held, minlength=self.d)
-        return origin, np.where(complete, rest / np.where(count > 0, count, 1.0), 0.0)
-
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
         """Yield dense float64 blocks of rows, of at most 12 MB, and their weights."""
         return map(self.block, self.spans())

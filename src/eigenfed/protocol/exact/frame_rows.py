@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
@@ -49,7 +50,7 @@ def find_divisor(state: State) -> Array:
 
 
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:
-    return source.own_center if state.centers_itself else (state.sent_frame[0], None)
+    return split_own_mean(source) if state.centers_itself else (state.sent_frame[0], None)
 
 
 def _compute_frame(source: Source, state: State) -> Frame:

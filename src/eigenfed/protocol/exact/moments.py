@@ -22,6 +22,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
+from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
@@ -197,11 +198,12 @@ def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
     """Return weighted sums of squares about the mean, 0 for features constant up to rounding."""
-    mean, rest = source.own_center if terms.study.centers_by_site else (request.mean, None)
+    by_own = terms.study.centers_by_site
     if state.scatter is not None:
-        mean = state.scatter.mean if terms.study.centers_by_site else mean
+        mean = state.scatter.mean if by_own else request.mean
         found = state.scatter.squares(mean)
     else:
+        mean, rest = split_own_mean(source) if by_own else (request.mean, None)
         found = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
     _, count, _ = source.totals() if state.totals is None else state.totals
     varies = found > count * bound_mean_error(mean, source.n) ** 2
