@@ -532,6 +532,14 @@ def test_a_key_for_an_unknown_site_is_refused() -> None:
         FederatedPCA(2, split="features").fit_sites(tables, keys={"X": np.arange(9)})
 
 
+@pytest.mark.parametrize("method", ["covariance", "factors", "krylov"])
+def test_a_feature_too_small_to_divide_by_is_not_scaled(method: str) -> None:
+    X = rows(60, 3) * np.array([1.0, 1e-160, 3.0])
+    pca = FederatedPCA(2, method=method, scale=True).fit(X, groups=np.arange(60) % 3)
+    assert pca.scale_[1] == 1.0
+    assert pca.total_variance_ == pytest.approx(2.0 * 60 / 59)
+
+
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("center", [True, "site"])
 @pytest.mark.parametrize("weighted", [False, True])

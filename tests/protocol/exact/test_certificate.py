@@ -10,9 +10,10 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError, SiteRefused
 from eigenfed.linalg.orthonormal import column_norms, sines
+from eigenfed.linalg.remainder import UpperBound
 from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.decomposition import Decomposition
-from eigenfed.protocol.exact.accuracy import RitzValues, bound_angle
+from eigenfed.protocol.exact.accuracy import RitzValues, bound_angle, make_certificate
 from eigenfed.protocol.exact.certificate import (
     finish_with_product,
     make_products,
@@ -194,6 +195,14 @@ def test_residuals_are_right_where_their_squares_would_overflow(method: str) -> 
     assert huge.certificate.angle_bound == pytest.approx(
         plain.certificate.angle_bound, rel=1e-3, abs=1e-12
     )
+
+
+def test_the_residual_of_a_variance_near_the_least_numbers_is_infinite() -> None:
+    ritz = RitzValues(np.array([1e-320, 0.0]), np.array([0.0, 0.0]), 1, 1.0)
+    grade = make_certificate(
+        ritz, span=0.0, above=UpperBound(0.0, 0.0), vt=np.eye(1, 2), variance=1.0, tol=1e-4
+    )
+    assert (grade.residuals[0], grade.angle_bound) == (np.inf, np.inf)
 
 
 def test_a_run_does_not_stop_where_its_certificate_finds_it_too_early() -> None:

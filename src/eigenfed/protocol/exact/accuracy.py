@@ -116,8 +116,10 @@ def make_certificate(
     bound = bound_angle(size, smallest - above.value - ritz.rounding)
     largest = float(ritz.values[0]) if ritz.values[0] > 0.0 else 1.0
     angles = ritz.estimate_angles()
+    with np.errstate(over="ignore"):
+        residuals = (ritz.norms[:k] + ritz.rounding) / largest
     return Certificate(
-        residuals=(ritz.norms[:k] + ritz.rounding) / largest,
+        residuals=residuals,
         angles=angles,
         converged=angles <= math.radians(tol),
         angle_bound=bound,

@@ -109,6 +109,8 @@ def bound_mean_error(mean: Array, n: npt.ArrayLike) -> Array:
 def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Array:
     """Return standard deviations, and 1 for features that are constant up to rounding.
 
+    So they are where they are too small to divide by.
+
     Parameters
     ----------
     mean, squares, count : ndarray of shape (d,)
@@ -123,7 +125,8 @@ def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Arra
     """
     divisor = count - ddof
     scale = np.sqrt(squares / np.where(divisor > 0, divisor, 1.0))
-    found: Array = np.where(scale > bound_mean_error(mean, count), scale, 1.0)
+    least = np.maximum(bound_mean_error(mean, count), LEAST_SCALE)
+    found: Array = np.where(scale > least, scale, 1.0)
     return found
 
 
