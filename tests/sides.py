@@ -28,8 +28,8 @@ class PutRequest(FramedRequest):
 @op(Release("nothing", "0", Leaves.EXACT, Reveals.NOTHING))
 def put(source: Source, request: PutRequest, state: State, terms: Terms) -> Answer[NoReply]:
     """Take the rows themselves as the vectors: those that the features' own directions make."""
-    each = np.eye(source.d)
-    return Answer(NoReply(), replace(state, own=Sided(np.array(source.X), each, each)))
+    own = Sided.begin(np.array(source.X), np.eye(source.d))
+    return Answer(NoReply(), replace(state, own=own))
 
 
 class Given(Testing):

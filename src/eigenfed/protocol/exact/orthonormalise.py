@@ -142,6 +142,14 @@ class NormRequest(SidedRequest):
             raise InputError("onto must have an entry for each earlier column.")
         check_finite("onto", self.onto, self.onto.shape)
         _check_drawn(self, state)
+        change = self.change(self.width(terms, state))
+        self.check_change(state, change if self.triangle is None else change @ self.triangle)
+
+    def change(self, width: int) -> Array:
+        """Return the triangle that makes the column orthogonal to the earlier ones."""
+        triangle: Array = np.eye(width)
+        triangle[: len(self.onto), len(self.onto)] = self.onto
+        return triangle
 
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return a bound on the squared norm."""
@@ -154,16 +162,11 @@ def sided_norm(
 ) -> Answer[NormReply]:
     """Make column i orthogonal to the earlier ones and return its squared norm."""
     state = update_sided(source, request, state, terms)
-    own, onto = get_sided(state), request.onto
-    i, factor = len(onto), np.eye(own.rows.shape[1])
-    factor[:i, i] = onto
-    rows = own.rows.copy()
-    rows[:, i] -= rows[:, :i] @ onto
-    last = rows[:, i : i + 1]
+    own, i = get_sided(state), len(request.onto)
+    own = own.divide(request.change(own.rows.shape[1]))
+    last = own.rows[:, i : i + 1]
     norm = float((last.T @ apply_weights(source, last))[0, 0])
-    return answer_and_count(
-        source, NormReply(norm=norm), replace(state, own=own.replace_rows(rows, factor))
-    )
+    return answer_and_count(source, NormReply(norm=norm), replace(state, own=own))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

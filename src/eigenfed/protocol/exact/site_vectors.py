@@ -13,6 +13,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from eigenfed.arrays import Array
+from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.protocol.exact.frame import FramedRequest
@@ -23,28 +24,61 @@ _LARGEST_DRAW = 10.0
 """Bound on the normal numbers of a random start; exceeded with probability about 1e-23 each."""
 _LARGEST_ROOT = 1e154
 """Root of about the largest float64: norms of vectors are no larger."""
+_LARGEST_GROWTH = 2.0**20
+"""By how much intermediate numbers may exceed the columns that are divided by a triangle."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sided:
     """A site's rows of G.
 
+    Triangles are the coordinator's numbers. Between a division by one of them and by its inverse,
+    rows would be rounded to whatever digits the coordinator leaves, so that of a column only those
+    entries would remain that exceed a bound. So rows are divided once more only where that costs
+    few digits; otherwise they are computed again from G as it was at first.
+
     Attributes
     ----------
     rows : ndarray of shape (n, k)
+    start : ndarray of shape (n, k)
+        G as it was computed or drawn.
+    factor : ndarray of shape (k, k)
+        The matrix T with ``G T = start``.
+    since : ndarray of shape (k, k)
+        The part of T by which rows were divided since they were computed from `start`.
     behind : ndarray of shape (d, k), or None
         The directions H from which G was computed; None if it was drawn.
-    factor : ndarray of shape (k, k), or None
-        The matrix T with ``G T = D H``.
+    images : ndarray of shape (d, k), or None
+        The scatter times these, once it was computed.
     """
 
     rows: Array
+    start: Array
+    factor: Array
+    since: Array
     behind: Array | None = None
-    factor: Array | None = None
+    images: Array | None = None
 
-    def replace_rows(self, rows: Array, factor: Array) -> "Sided":
-        """Return the new G, where the old G is the new one times `factor`."""
-        return Sided(rows, self.behind, None if self.factor is None else factor @ self.factor)
+    @classmethod
+    def begin(cls, rows: Array, behind: Array | None = None) -> "Sided":
+        """Return rows of G that were computed from directions, or drawn."""
+        each = np.eye(rows.shape[1])
+        return cls(rows, rows, each, each, behind)
+
+    def divide(self, triangle: Array) -> "Sided":
+        """Return the new G, where the old G is the new one times `triangle`.
+
+        Examples
+        --------
+        >>> far, back = (np.array([[1.0, x], [0.0, 1.0]]) for x in (2.0**60, -(2.0**60)))
+        >>> Sided.begin(np.array([[1.0, 3.0]])).divide(far).divide(back).rows
+        array([[1., 3.]])
+        """
+        factor, since = triangle @ self.factor, triangle @ self.since
+        if _keeps_digits(since):
+            return replace(self, rows=_divide(self.rows, triangle), factor=factor, since=since)
+        each = np.eye(len(factor))
+        return replace(self, rows=_divide(self.start, factor), factor=factor, since=each)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -83,6 +117,13 @@ class SidedRequest(FramedRequest):
             check_finite("triangle", self.triangle, (width, width), largest=_LARGEST_ROOT)
             if np.tril(self.triangle, -1).any():
                 raise InputError("triangle must be upper triangular.")
+            self.check_change(state, self.triangle)
+
+    def check_change(self, state: State, triangle: Array) -> None:
+        """Refuse a triangle that, with those before it, makes G so small that digits vanish."""
+        own = state.own if self.basis is None and self.seed is None else None
+        factor = triangle @ own.factor if isinstance(own, Sided) else triangle
+        check_finite("triangle", factor, triangle.shape, largest=_LARGEST_ROOT)
 
     def width(self, terms: Terms, state: State) -> int:
         """Return the number of columns of G."""
@@ -107,13 +148,13 @@ def update_sided(source: Source, request: SidedRequest, state: State, terms: Ter
     if request.basis is not None:
         view, _, state = prepare_rows(source, state)
         basis = request.basis
-        own = Sided(view.multiply(basis), basis, np.eye(basis.shape[1]))
+        own = Sided.begin(view.multiply(basis), basis)
     elif request.seed is not None:
-        own = Sided(_draw_rows(source, request.seed, min(terms.k, terms.d)))
+        own = Sided.begin(_draw_rows(source, request.seed, min(terms.k, terms.d)))
     if not isinstance(own, Sided):
         raise InputError("There are no row vectors yet.")
     if request.triangle is not None:
-        own = own.replace_rows(_divide(own.rows, request.triangle), request.triangle)
+        own = own.divide(request.triangle)
     return replace(state, own=own)
 
 
@@ -142,6 +183,13 @@ def _divide(columns: Array, upper: Array) -> Array:
     return quotient
 
 
+def _keeps_digits(triangle: Array) -> bool:
+    """Return whether columns lose few digits when they are divided by a triangle."""
+    upper = triangle + np.diag(triangle.diagonal() == 0.0)
+    inverse = solve_triangular(upper, np.eye(len(upper)))
+    return bool((np.abs(inverse) @ np.abs(upper)).max() <= _LARGEST_GROWTH)
+
+
 def apply_weights(source: Source, columns: Array) -> Array:
     """Multiply rows by their weights, if there are any."""
     return columns if source.weights is None else columns * source.weights[:, None]
@@ -154,15 +202,26 @@ def get_sided(state: State) -> Sided:
     return state.own
 
 
+def find_images(view: Prepared, state: State) -> State:
+    """Return the state with the scatter times the directions from which G was computed, if any.
+
+    It follows from G as it was at first: triangles may leave nothing of it.
+    """
+    own = get_sided(state)
+    if own.behind is None or own.images is not None:
+        return state
+    return replace(state, own=replace(own, images=view.adjoint(own.start)))
+
+
 def answer_and_count(source: Source, reply: Any, state: State) -> Answer[Any]:
     """Return a reply about G, metered with the directions from which G was computed, if any."""
-    own = get_sided(state)
     view, frame, state = prepare_rows(source, state)
-    if own.behind is None or own.factor is None:
+    state = find_images(view, state)
+    own = get_sided(state)
+    if own.behind is None or own.images is None:
         nothing = np.zeros((source.d, 0))
         return Answer(reply, state, frame.answered(nothing, nothing))
-    images = view.adjoint(own.rows) @ own.factor
-    return Answer(reply, state, frame.answered(own.behind, images))
+    return Answer(reply, state, frame.answered(own.behind, own.images))
 
 
 def bound_norm(limits: Limits, *, drawn: bool) -> float:

@@ -56,6 +56,7 @@ from eigenfed.protocol.exact.site_vectors import (
     Sided,
     SidedRequest,
     bound_norm,
+    find_images,
     get_sided,
     update_sided,
 )
@@ -108,12 +109,14 @@ def sided_product(
     """Return D'W G and the trace; the directions revealed are those of which G was made."""
     state = update_sided(source, request, state, terms)
     view, frame, state = prepare_rows(source, state)
+    state = find_images(view, state)
     own = get_sided(state)
-    product = view.adjoint(own.rows)
-    if own.behind is not None and own.factor is not None:
-        directions, images = own.behind, product @ own.factor
+    if own.behind is not None and own.images is not None:
+        directions, images = own.behind, own.images
+        product = images if own.rows is own.start else view.adjoint(own.rows)
         state = replace(state, blocks=(*state.blocks, directions))
     else:
+        product = view.adjoint(own.rows)
         directions = np.linalg.qr(product).Q
         images = view.product(directions)
     reply = ProductReply(product=product, trace=frame.trace)
