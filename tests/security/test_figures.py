@@ -88,3 +88,15 @@ def test_bounds_are_told_apart_by_the_features_that_they_clip() -> None:
     ]
     assert [shown.code for shown in seen] == ["", "", "", "leakage", "leakage"]
     assert lone.site.meter.clip_count == 3
+
+
+def test_rows_divided_by_other_totals_are_the_same_rows_in_other_units() -> None:
+    """Each target of `normalize` had a limit of its own: one direction each gave all of them."""
+    rows, policy = np.abs(table()), Policy(max_variance_fraction=0.999)
+    one, other = (
+        Study(("a",), K, "krylov", prepare=as_steps([f"normalize:{total}"])) for total in (1, 2)
+    )
+    lone = Lone.of(rows, one, policy=policy)
+    assert ask(lone, "one", [], np.eye(D)[:, :1]).kind == "reply"
+    lone.open("two", other)
+    assert lone.request(MomentsRequest()).code == "leakage"

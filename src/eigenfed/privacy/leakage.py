@@ -35,7 +35,6 @@ from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 _KIND, _VERSION = "meter", 1
 MOST_METER_BYTES = 256 << 20
 _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
-_FIGURES = " figures:"  # in the text of a preparation with figures from the coordinator
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -75,7 +74,8 @@ class Meter:
     features : str
         Digest of the names of the features; empty if they are not known.
     mixed : bool
-        Whether directions were revealed of other features of the same rows, or of linear maps.
+        Whether directions were revealed of the same rows with other features, or prepared
+        otherwise.
     limit : int
         Bytes that directions and images may take.
     forgets : bool
@@ -160,14 +160,15 @@ class Meter:
         """Rank of all revealed directions over the number of features."""
         return self.rank / self.size
 
-    def about(self, preparation: str, width: int) -> "Meter":
+    def about(self, preparation: str, width: int, *, others: bool = False) -> "Meter":
         """Return the meter for rows that are prepared in some way.
 
         Rows that are prepared in another way have another scatter, about which the same directions
-        reveal something new. Ranks therefore add up over preparations, and of fractions of the
-        variance the largest counts. Whoever prepares rows in turns is counted in full every time.
-        With figures of the coordinator's, such as scales, rows can be nearly the same up to a
-        linear map: what is then revealed together counts as all of the variance.
+        reveal something new, so that ranks add up over preparations. Two ways to prepare rows may
+        differ by little more than a linear map, as with other targets of `normalize` or other
+        figures of the coordinator's: what is revealed of both together, which no completion of
+        either bounds, counts as all of the variance. Whoever prepares rows in turns is counted in
+        full every time.
 
         Parameters
         ----------
@@ -175,19 +176,22 @@ class Meter:
             Empty for rows as they are.
         width : int
             Number of features that the preparation keeps.
+        others : bool
+            Whether they are other rows, as those of two summaries of a stream: of fractions of the
+            variance the largest counts then.
 
         Examples
         --------
         >>> meter = Meter.empty(4).answered(RevealedProducts(np.eye(4)[:, :1], np.eye(4)[:, :1], 4))
-        >>> meter.about("log1p", 4).rank, meter.about("log1p", 2).rank_fraction
-        (1, 0.5)
+        >>> other = meter.about("log1p", 4)
+        >>> other.rank, meter.about("log1p", 2).rank_fraction, other.variance_fraction
+        (1, 0.5, 1.0)
         """
         width = 0 if width == self.d else width
         if preparation == self.preparation:
             return self if width == self.width else replace(self, width=width)
         settled = self.settled()
         rank = settled.basis.shape[1] + settled.settled_faint + settled.uncounted
-        is_linear = any(_FIGURES in text for text in (preparation, self.preparation))
         return replace(
             settled,
             settled_basis=np.zeros((self.d, 0)),
@@ -198,7 +202,7 @@ class Meter:
             width=width,
             other_rank=settled.other_rank + int(rank),
             other_variance=settled.variance_fraction,
-            mixed=settled.mixed or (is_linear and settled.other_rank + rank > 0),
+            mixed=settled.mixed or (not others and settled.other_rank + rank > 0),
         )
 
     def of_features(self, features: str, d: int) -> "Meter":

@@ -142,7 +142,7 @@ class OpenRun:
             return meter  # which rows the directions will be about is not known yet
         width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
         # Two summaries of a stream are of different rows, as two ways to prepare rows are.
-        return meter.about(prepare.key or self.summary, width)
+        return meter.about(prepare.key or self.summary, width, others=bool(self.summary))
 
     def rows_at(self, state: State, source: Source) -> Source:
         """Return the rows as far as this state prepares them; they are kept for later requests."""
