@@ -347,6 +347,34 @@ def test_a_retry_brings_the_same_noise_and_is_paid_for_once() -> None:
     assert restarted.request(other).label == "closed"
 
 
+@pytest.mark.parametrize("trust", ["local", "central"])
+@pytest.mark.parametrize(
+    ("op", "epsilon", "terms"),
+    [("private_scatter", 1e-6, {}), ("private_count", 9.9e5, {"count": "private"})],
+)
+def test_noise_that_cannot_be_drawn_is_neither_paid_for_nor_an_abort(
+    op: str, epsilon: float, terms: dict[str, Any], trust: str
+) -> None:
+    """Whether it can be drawn follows from the study: it must not look as if rows had failed."""
+    privacy = Privacy(epsilon, DELTA, trust=trust, clip=5.0, shares={"scree": 0.0}, **terms)
+    study = Study(("a",), 2, "covariance", privacy=privacy, center=False)
+    ledger = Ledger(None)
+    it = walked(asking(study, Source.of(made(50, D)), ledger=ledger), op, D)
+    assert it.code(request_for(study, op, D, n=50)) == "invalid"
+    assert ledger.totals("data").spends == 0
+    assert not ledger.is_aborted("data", "run")
+
+
+@pytest.mark.parametrize("trust", ["secure_sum", "local", "central"])
+def test_an_epsilon_without_integer_noise_is_named_in_the_error(trust: str) -> None:
+    X = made(300, D)
+    small = Privacy(1e-6, DELTA, trust=trust, clip=10.0, shares={"scree": 0.0})
+    with pytest.raises(InputError, match=r"too large for sums of integers\. Raise epsilon"):
+        run(X, small)
+    with pytest.raises(InputError, match=r"too small to be discrete\. Lower epsilon"):
+        run(X, Privacy(9.9e5, DELTA, trust=trust, count="private"))
+
+
 def answered(X: Array, study: Study, request: MomentRequest) -> Arrays:
     """What a site's operation says, without noise."""
     terms = Terms(study, len(X), X.shape[1])

@@ -212,6 +212,14 @@ class Noise:
         draw : callable
             Source of noise; `discrete_gaussian`, except in tests.
         """
+        self.check(mu, parties)
+        return {
+            name: values + self._draw(values, self.relative.get(name), mu, parties, draw)
+            for name, values in reply.items()
+        }
+
+    def check(self, mu: float, parties: int = 1) -> None:
+        """Raise InputError if a part of the noise cannot be drawn, which depends on no reply."""
         if not 0.0 < mu < math.inf:
             raise InputError(
                 Argument("mu", mu),
@@ -220,10 +228,22 @@ class Noise:
             )
         if parties < 1:
             raise InputError(f"parties={parties} must be at least 1. Pass the number of sites.")
-        return {
-            name: values + self._draw(values, self.relative.get(name), mu, parties, draw)
-            for name, values in reply.items()
-        }
+        factors = [1.0]
+        if self.relative:
+            factors = [
+                float(end(sds)) for sds in self.relative.values() for end in (np.min, np.max)
+            ]
+        sds = [self._part_sd(factor, mu, parties) for factor in factors]
+        if min(sds) < LEAST_SD:
+            raise InputError(
+                "The noise is too small to be discrete", remedy=("Lower ", Name("epsilon"), ".")
+            )
+        if max(sds) > _MOST_SD:
+            raise make_too_large_error()
+
+    def _part_sd(self, factor: float, mu: float, parties: int) -> float:
+        # Variances of the parts add up: each party adds 1 / parties of the variance.
+        return discrete_sd(self.sensitivity * factor / mu) / math.sqrt(parties)
 
     def _draw(
         self,
@@ -236,13 +256,14 @@ class Noise:
         shape = np.ones(values.shape) if relative is None else relative
         noise = np.zeros(values.shape, dtype=np.int64)
         for factor in np.unique(shape):
-            # Variances of the parts add up: each party adds 1 / parties of the variance.
-            sd = discrete_sd(self.sensitivity * float(factor) / mu) / math.sqrt(parties)
-            if sd < LEAST_SD:
-                raise InputError(
-                    "The noise is too small to be discrete",
-                    remedy=("Lower ", Name("epsilon"), "."),
-                )
             where = shape == factor
-            noise[where] = draw(sd, int(where.sum()))
+            noise[where] = draw(self._part_sd(float(factor), mu, parties), int(where.sum()))
         return noise
+
+
+def make_too_large_error() -> InputError:
+    """Return the error about noise that is too large for sums of 64-bit integers."""
+    return InputError(
+        "The noise is too large for sums of integers",
+        remedy=("Raise ", Name("epsilon"), ", or bring more rows."),
+    )

@@ -419,10 +419,10 @@ class Site:
             return None
         if noise is None or not isinstance(privacy, Privacy):
             raise refusal("script")
-        mu = privacy.mu * run.spends[run.charged].fraction ** 0.5
-        self._records.spend(key, mu, noise.sensitivity, privacy.relation)
+        charge = run.charge_for(noise, privacy)
+        self._records.spend(key, charge.mu, noise.sensitivity, privacy.relation)
         run.charged += 1
-        return Charge(noise, mu, privacy.parties(len(run.terms.study.sites)))
+        return charge
 
     def _count_in_meter(
         self, run: OpenRun, op: Op[Any, Any], answer: Answer[Any], own: int

@@ -20,6 +20,7 @@ from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 from eigenfed.protocol.gate.script import Script
+from eigenfed.protocol.messages import refusal
 from eigenfed.protocol.method_registry import build_script, list_operations
 from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import Spend, list_spends
@@ -134,6 +135,22 @@ class OpenRun:
             return self.terms
         loci = None if self.terms.loci is None else self.terms.loci.take(selected)
         return replace(self.terms, d=d, loci=loci)
+
+    def charge_for(self, noise: Noise, privacy: Privacy) -> "Charge":
+        """Return what the study spends on the next noised reply.
+
+        Raises
+        ------
+        Refusal
+            If the noise cannot be drawn. The study decides that, and not the rows.
+        """
+        mu = privacy.mu * self.spends[self.charged].fraction ** 0.5
+        parties = privacy.parties(len(self.terms.study.sites))
+        try:
+            noise.check(mu, max(parties, 1))
+        except InputError:
+            raise refusal("invalid") from None
+        return Charge(noise, mu, parties)
 
     def meter_of(self, meter: Meter) -> Meter:
         """Return the leakage meter of a data set for rows as this run prepares them."""

@@ -12,11 +12,17 @@ from typing import Any
 import numpy as np
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.errors import Name, ProtocolError
-from eigenfed.privacy.dp.discrete_gaussian import Draw, Noise, discrete_gaussian
+from eigenfed.errors import InputError, Name, ProtocolError
+from eigenfed.privacy.dp.discrete_gaussian import (
+    Draw,
+    Noise,
+    discrete_gaussian,
+    make_too_large_error,
+)
 from eigenfed.privacy.dp.norm_counts import decode_counts, decoded_sd, find_quantile
 from eigenfed.privacy.dp.sensitivity import COUNT_UNIT
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.secagg.fixed_point import check_bound
 from eigenfed.protocol.core import Call, Protocol, Total
 from eigenfed.protocol.messages import pack
 from eigenfed.protocol.operations import Request
@@ -158,6 +164,7 @@ class Spender:
         mu = self.privacy.mu * math.sqrt(step.fraction)
         widest = max([1.0, *(float(sds.max()) for sds in noise.relative.values())])
         largest = math.ceil(most + _MOST_SDS * widest * self.noise_sd(noise, fraction))
+        self._check_noise(noise, mu, largest)
         quorum = self.sites - self.privacy.dropouts if self.privacy.dropouts else None
         call: Call[Any] = Call(request, quorum=quorum, largest=largest, mu=mu)
         reply = pack((yield from self.total(call)))
@@ -165,6 +172,15 @@ class Spender:
         if not self.parties:
             reply = noise.add_to(reply, mu, 1, self.draw)
         return {name: np.asarray(total, dtype=np.float64) for name, total in reply.items()}
+
+    def _check_noise(self, noise: Noise, mu: float, largest: int) -> None:
+        """Refuse noise that sites cannot draw or sum, before they are asked for it."""
+        noise.check(mu, max(self.parties, 1))
+        if self.study.masked:
+            try:
+                check_bound("largest", largest, self.sites)
+            except InputError:
+                raise make_too_large_error() from None
 
 
 @dataclass(frozen=True, eq=False)
