@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.privacy.dp.accounting import epsilon_of
+from eigenfed.privacy.dp.accounting import epsilon_of, format_loss
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Truth
 
@@ -67,7 +67,8 @@ class Statement:
         claimed = self.claimed_epsilon
         claim = "" if claimed is None else f", claimed_epsilon={claimed:g}"
         return (
-            f"Statement(epsilon={self.epsilon:g}, delta={self.delta:g}, unit={self.unit!r}{claim})"
+            f"Statement(epsilon={_format(self.epsilon)}, delta={_format(self.delta)}, "
+            f"unit={self.unit!r}{claim})"
         )
 
 
@@ -100,8 +101,8 @@ def state_guarantee(
     outsiders, participants = epsilons_against(privacy, sites)
     text = "\n".join(
         [
-            f"Everything released is (epsilon={privacy.epsilon:g}, delta={privacy.delta:g})-"
-            "differentially private.",
+            f"Everything released is (epsilon={_format(privacy.epsilon)}, "
+            f"delta={_format(privacy.delta)})-differentially private.",
             *_describe_adversary(privacy, sites, outsiders, participants),
             f"Neighbouring data sets {_RELATIONS[privacy.relation]}; {_describe_count(privacy, n)}",
             "The unit of privacy is one row. A person with several rows is protected less, and a "
@@ -112,8 +113,8 @@ def state_guarantee(
             *_describe_public(privacy),
             _MISSING[privacy.if_missing],
             f"The budget was spent on: {fractions} (fractions of mu squared).",
-            "Not covered: the time that replies take, and releases of the same rows that are not "
-            "in the sites' ledgers.",
+            "Not covered: the time that replies take, and other releases of the same rows, which "
+            f"add to epsilon.{_LEDGERS}",
         ]
     )
     return Statement(
@@ -129,6 +130,13 @@ def state_guarantee(
         outsiders,
         participants,
     )
+
+
+_LEDGERS = " The sites' ledgers have the totals of all runs."
+
+
+def _format(value: float) -> str:
+    return format_loss(value, digits=6)
 
 
 def epsilons_against(privacy: Privacy, sites: int) -> tuple[float, float]:
@@ -176,8 +184,8 @@ def _describe_adversary(
     known = "which knows its own part" if count == 1 else "which together know their own parts"
     return [
         "Against an adversary outside the study, who sees the results only, epsilon is "
-        f"{outsiders:.3g}; against {count} of the {sites} sites, {known} of the noise, epsilon is "
-        f"{participants:.3g}."
+        f"{format_loss(outsiders)}; against {count} of the {sites} sites, {known} of the noise, "
+        f"epsilon is {format_loss(participants)}."
     ]
 
 
@@ -242,7 +250,8 @@ def state_stream_guarantee(privacy: Privacy, *, n: int, budget: dict[str, float]
         mechanism=mechanism,
         budget=budget,
     )
-    kept = [line for line in statement.text.splitlines() if line not in _MISSING.values()]
+    lines = statement.text.replace(_LEDGERS, "").splitlines()
+    kept = [line for line in lines if line not in _MISSING.values()]
     # Parallel composition: see `private_stream`.
     first = (
         "The first rows of the stream were used only to find the clipping norm and the mean; each "

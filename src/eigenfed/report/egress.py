@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from eigenfed.privacy.dp.accounting import format_loss
 from eigenfed.report.figures import Bar, draw_bars
 from eigenfed.report.model import ReplyGroup, Report, format_shapes
 from eigenfed.report.page_elements import Cell, Facts, Figure, Notice, PageTable, Part, Section
@@ -299,8 +300,8 @@ def _list_epsilons(statement: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     if outside is None:
         return ()
     return (
-        ("Epsilon against people outside the study", f"{outside:.3g}"),
-        ("Epsilon against participants", "no guarantee" if inside is None else f"{inside:.3g}"),
+        ("Epsilon against people outside the study", format_loss(outside)),
+        ("Epsilon against participants", "no guarantee" if inside is None else format_loss(inside)),
     )
 
 

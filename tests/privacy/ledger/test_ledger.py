@@ -22,7 +22,7 @@ from eigenfed.privacy.ledger.events import (
     Summed,
     What,
 )
-from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey, Spending
+from eigenfed.privacy.ledger.ledger import Budget, Ledger, Refusal, ReplyKey, Spending, Totals
 from eigenfed.privacy.release import Leaves, Release, Reveals
 
 EXACT = Release("totals", "d", Leaves.EXACT, Reveals.MEANS)
@@ -328,6 +328,12 @@ def test_totals_in_concentrated_privacy_are_those_of_dp_accounting(mus: list[flo
     assert totals.rho == pytest.approx(sum(mu**2 for mu in mus) / 2, rel=1e-12)
     assert totals.epsilon is not None
     assert totals.epsilon < found[0]
+
+
+def test_totals_are_never_rounded_down() -> None:
+    totals = Totals("replace_one", mu=0.23671, delta=1e-6, spends=1, unsound=0, budget=None)
+    assert totals.epsilon == pytest.approx(1.0000256, abs=1e-6)
+    assert "mu=0.2368, rho=0.02802 and epsilon=1.01 at" in totals.text
 
 
 def test_totals_say_what_they_are_at() -> None:

@@ -330,6 +330,21 @@ def said_of(privacy: Privacy, sites: int) -> Statement:
     return state_guarantee(privacy, n=100, sites=sites, mechanism="m", budget={"covariance": 1.0})
 
 
+def test_the_statement_never_rounds_an_epsilon_down() -> None:
+    """1.2447, in three digits, is 1.25: 1.24 would promise more than holds."""
+    said = said_of(Privacy(1.0, 1e-6), 3)
+    assert said.epsilon_participants == pytest.approx(1.24472, abs=1e-5)
+    assert "epsilon is 1.25." in said.text
+    third = said_of(Privacy(1.0 / 3.0, 1e-6), 3)
+    assert third.text.startswith("Everything released is (epsilon=0.333334, delta=1e-06)-")
+
+
+def test_the_statement_is_about_one_run_and_says_that_others_add_to_it() -> None:
+    last = said_of(Privacy(1.0, DELTA), 3).text.splitlines()[-1]
+    assert "other releases of the same rows, which add to epsilon" in last
+    assert "ledgers have the totals of all runs" in last
+
+
 def test_the_statement_gives_both_numbers_and_says_against_whom() -> None:
     said = said_of(Privacy(1.0, DELTA), 3)
     assert (said.epsilon_outsiders, said.epsilon_participants) == epsilons_against(

@@ -16,6 +16,7 @@ and with the curve in high precision.
 
 import math
 from collections.abc import Callable, Iterable
+from decimal import ROUND_CEILING, Context, Decimal
 from functools import lru_cache
 
 import numpy as np
@@ -131,6 +132,22 @@ def compose(mus: Iterable[float]) -> float:
     5.0
     """
     return math.hypot(*mus)
+
+
+def format_loss(value: float, digits: int = 3) -> str:
+    """Return an epsilon, delta or mu as text, rounded up: a promise must not exceed the guarantee.
+
+    An excess of one part in 1e9 is taken for rounding.
+
+    Examples
+    --------
+    >>> format_loss(1.2441), format_loss(1.0), format_loss(1.0 + 1e-12), format_loss(math.inf)
+    ('1.25', '1', '1', 'inf')
+    """
+    if not 0.0 < value < math.inf:
+        return f"{value:g}"
+    upwards = Context(prec=digits, rounding=ROUND_CEILING)
+    return f"{float(upwards.create_decimal(Decimal(value * (1.0 - 1e-9)))):.{digits}g}"
 
 
 def check_epsilon(epsilon: float) -> None:

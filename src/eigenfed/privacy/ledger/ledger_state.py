@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass, field
 
-from eigenfed.privacy.dp.accounting import compose, epsilon_of
+from eigenfed.privacy.dp.accounting import compose, epsilon_of, format_loss
 from eigenfed.privacy.ledger.entries import Budget, ReplyKey, check_relation
 from eigenfed.privacy.ledger.events import (
     BEFORE_FIRST,
@@ -61,7 +61,7 @@ class Totals:
     Examples
     --------
     >>> Totals("replace_one", mu=0.5, delta=1e-6, spends=3, unsound=0, budget=None).text
-    '3 spends come to mu=0.5, rho=0.125 and epsilon=2.25 at delta=1e-06 under replace_one.'
+    '3 spends come to mu=0.5, rho=0.125 and epsilon=2.26 at delta=1e-06 under replace_one.'
     """
 
     relation: str
@@ -93,8 +93,10 @@ class Totals:
                 f"No epsilon holds: {self.unsound} of {self.spends + self.unsound} replies came "
                 "from a mechanism without a guarantee."
             )
-        at = "" if self.delta is None else f" and epsilon={self.epsilon:.3g} at delta={self.delta}"
-        figures = f"mu={self.mu:.4g}, rho={self.rho:.4g}{at}"
+        at = ""
+        if self.epsilon is not None:
+            at = f" and epsilon={format_loss(self.epsilon)} at delta={self.delta}"
+        figures = f"mu={format_loss(self.mu, 4)}, rho={format_loss(self.rho, 4)}{at}"
         spends = "1 spend comes" if self.spends == 1 else f"{self.spends} spends come"
         return f"{spends} to {figures} under {self.relation}."
 

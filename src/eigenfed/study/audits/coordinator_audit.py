@@ -8,6 +8,7 @@ from eigenfed.data.source import Source
 from eigenfed.data.steps import Standardize
 from eigenfed.data.variant_steps import PruneLd
 from eigenfed.errors import DataError
+from eigenfed.privacy.dp.accounting import format_loss
 from eigenfed.privacy.guarantee import epsilons_against
 from eigenfed.privacy.ledger.ledger import Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED, Totals
@@ -184,8 +185,9 @@ def _describe_private(audited: Audited) -> str:
     return (
         "An honest and a lying coordinator learn the same: replies with noise, with epsilon "
         f"{privacy.epsilon:g} at delta {privacy.delta:g} in total. Against people outside the "
-        f"study epsilon is {outside:.3g}, against participants {inside:.3g}. The study determines "
-        "how much each reply may spend; a coordinator cannot request less noise."
+        f"study epsilon is {format_loss(outside)}, against participants {format_loss(inside)}. "
+        "The study determines how much each reply may spend; a coordinator cannot request less "
+        "noise."
     )
 
 
