@@ -3,17 +3,16 @@
 import queue
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.result_writer import format_run, write_run
 from eigenfed.cli.stop_signals import stop_at_signals
-from eigenfed.cli.tables import fit_text, judge_facts
-from eigenfed.errors import NOISE, EigenfedError, SiteRefused
+from eigenfed.errors import EigenfedError, SiteRefused
 
 if TYPE_CHECKING:
-    from eigenfed.linalg.summary import Summary
+    from eigenfed.study.config import StudyFile
     from eigenfed.study.network.engines import Carrier
     from eigenfed.study.network.summary_collection import Arrival, SummaryCollection
     from eigenfed.transport.engine import Callback
@@ -28,9 +27,6 @@ _GRACE_S = 5.0
 _DELIVERY_S = 20.0
 """Time for sites to take the last result."""
 _TICK_S = 0.2
-_OP = "summarise_stream"
-
-Write = Callable[["SummaryCollection"], tuple[dict[str, Any], "Summary"]]
 
 
 class Collecting:
@@ -41,12 +37,7 @@ class Collecting:
     console : Console
     collection : SummaryCollection
     carrier : Carrier
-    sites : tuple of str
-        All sites of the study.
-    quorum : int
-        Number of sites without whose summaries no result is written.
-    write : callable
-        Writes a result folder; returns its facts, and the merged summary.
+    study : StudyFile
     out : Path
         The result folder.
     summary : Path or None
@@ -64,10 +55,8 @@ class Collecting:
         console: Console,
         collection: "SummaryCollection",
         carrier: "Carrier",
+        study: "StudyFile",
         *,
-        sites: tuple[str, ...],
-        quorum: int,
-        write: Write,
         out: Path,
         summary: Path | None,
         stop: threading.Event,
@@ -75,13 +64,13 @@ class Collecting:
         callback: "Callback | None" = None,
     ) -> None:
         self._console, self._collection, self._carrier = console, collection, carrier
-        self._sites, self._quorum, self._write = sites, quorum, write
+        self._study, self._sites = study, tuple(sorted(study.sites))
         self._out, self._summary, self._stop, self._callback = out, summary, stop, callback
         self._patience_s = patience_s
         self._arrived: queue.Queue[Arrival] = queue.Queue()
         self._heard: set[str] = set()
         self._ended: set[str] = set()
-        self._taken = {site: threading.Event() for site in sites}
+        self._taken = {site: threading.Event() for site in self._sites}
         self._closing: list[threading.Thread] = []
         self._refused: Arrival | None = None
         self._failure: Exception | None = None
@@ -145,7 +134,7 @@ class Collecting:
                 if not follow and self._has_enough(time.monotonic() - begun):
                     break
             self._take(self._collect())
-            if self._facts is None and len(self._collection.sites) >= self._quorum:
+            if self._facts is None and len(self._collection.sites) >= self._study.quorum:
                 self._publish()
             self._join_closing()
             self._stop.set()
@@ -156,7 +145,7 @@ class Collecting:
         held, all_sites = set(self._collection.sites), set(self._sites)
         if all_sites <= held:
             return waited_s > _GRACE_S or all_sites <= self._heard | self._ended
-        return waited_s > self._patience_s and len(held) >= self._quorum
+        return waited_s > self._patience_s and len(held) >= self._study.quorum
 
     def _collect(self) -> "list[Arrival]":
         """Return the summaries that have come, with those that come within a moment."""
@@ -224,7 +213,7 @@ class Collecting:
         from eigenfed.study.network.results_sent import read_sent_files
 
         files: dict[str, bytes] = {}
-        if arrived and len(self._collection.sites) >= self._quorum:
+        if arrived and len(self._collection.sites) >= self._study.quorum:
             self._publish()
             files = read_sent_files(self._out)
         for arrival in arrived:
@@ -239,7 +228,8 @@ class Collecting:
         """Write the result of the newest summaries, and the merged one."""
         from eigenfed.data.safe_files import write_at_once
 
-        self._facts, summary = self._write(self._collection)
+        summary, pca, sites = self._collection.merge()
+        self._facts = write_run(self._out, pca, sites=sites, study=self._study.name, force=True)
         self._results += 1
         if self._summary is not None:
             write_at_once(self._summary, summary.to_bytes())
@@ -278,17 +268,13 @@ class Collecting:
             if missing:
                 text = f"No summary has come from {', '.join(missing)} yet."
             return CommandResult(data, f"{text} Run this again later.")
-        verdict = judge_facts(self._facts)
-        lines = [f"result       {self._out}", f"report       {self._out / 'report.html'}"]
-        if self._summary is not None:
-            lines.append(f"summary      {self._summary}")
-        text = "\n".join([*verdict.problems, fit_text(self._facts), *lines])
-        data = self._facts | {"folder": str(self._out), "results": self._results}
-        return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)
+        more = [] if self._summary is None else [f"summary      {self._summary}"]
+        return format_run(self._facts, self._out, *more, results=self._results)
 
 
 def _describe_refusal(arrival: "Arrival") -> SiteRefused:
+    from eigenfed.protocol.exact.stream_summary import ASK
     from eigenfed.protocol.messages import REFUSAL_TEXTS
 
     why = REFUSAL_TEXTS.get(arrival.code, "")
-    return SiteRefused(arrival.site, arrival.code, _OP, 0, why)
+    return SiteRefused(arrival.site, arrival.code, ASK, 0, why)

@@ -3,7 +3,6 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,15 @@ import click
 from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
-from eigenfed.cli.result_writer import list_arguments
+from eigenfed.cli.result_writer import format_run, write_run
 from eigenfed.cli.site_run import note_warnings
-from eigenfed.cli.tables import fit_text, judge_facts
-from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
+    from eigenfed.cli.watching import WatchedRun
     from eigenfed.errors import SiteLost
-    from eigenfed.linalg.summary import Summary
     from eigenfed.study.config import StudyFile
     from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
     from eigenfed.study.network.engines import Carrier
-    from eigenfed.study.network.summary_collection import SummaryCollection
 
 
 _DELIVERY_S = 20.0
@@ -99,7 +95,7 @@ def coordinate(
     from eigenfed.errors import SiteLost
     from eigenfed.study.config import read_study
     from eigenfed.study.network.coordinator_run import Coordinator
-    from eigenfed.study.network.engines import open_carrier, wait_for_sites
+    from eigenfed.study.network.engines import open_carrier
     from eigenfed.study.network.key_files import read_identity
     from eigenfed.study.network.network_folder import COORDINATOR_KEY, coordinator_folder
     from eigenfed.study.network.roster_file import ROSTER, read_roster
@@ -133,47 +129,43 @@ def coordinate(
                 console,
                 SummaryCollection(asked, roster, identity, folder, connect),
                 carrier,
-                sites=tuple(sorted(asked.sites)),
-                quorum=asked.quorum,
-                write=lambda collection: _write_merged(collection, asked, out),
+                asked,
                 out=out,
                 summary=summary,
                 stop=stop,
                 patience_s=patience_s,
                 callback=None if watched is None else watched.follow(None),
             )
-            merged = collecting.take_waiting() if once else collecting.run(follow=follow)
-            if watched is not None:
-                watched.finish(out)
-            return merged
-        coordinator = Coordinator(asked, roster, identity, folder, connect)
-        if new:
-            coordinator.abandon_begun()
-        present = wait_for_sites(
-            carrier,
-            asked,
-            stop,
-            patience_s=patience_s,
-            note=lambda found: console.note(_list_present(asked, found)),
-        )
-        try:
-            with _stopping(stop), console.rounds(asked.tol) as callback:
-                followed = watched.follow(callback) if watched else callback
-                run = coordinator.run(present, followed, restarts=not once)
-        except SiteLost as lost:
-            if not once:
-                raise
-            return _describe_waiting(lost)
-        facts = _write(run, asked, out, force=force)
-        # Sites that are away get the result when they are back: with files nobody waits for them.
-        delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
-        delivery.daemon = True
-        delivery.start()
-        _deliver(console, coordinator, run, carrier, out)
-        result = _describe(facts, run, out)
+            result = collecting.take_waiting() if once else collecting.run(follow=follow)
+        else:
+            coordinator = Coordinator(asked, roster, identity, folder, connect)
+            if new:
+                coordinator.abandon_begun()
+            try:
+                run = _run(
+                    console,
+                    coordinator,
+                    carrier,
+                    asked,
+                    stop,
+                    watched,
+                    patience_s=patience_s,
+                    restarts=not once,
+                )
+            except SiteLost as lost:
+                if not once:
+                    raise
+                return _describe_waiting(lost)
+            facts = _write(run, asked, out, force=force)
+            # Sites that are away get the result when they are back: with files nobody waits.
+            delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
+            delivery.daemon = True
+            delivery.start()
+            _deliver(console, coordinator, run, carrier, out)
+            result = format_run(facts, out, resumed=run.resumed)
         if watched is not None:
             watched.finish(out)
-        return result
+    return result
 
 
 @contextmanager
@@ -221,45 +213,40 @@ def _check_stream_options(
         options.check_new(summary, force=force)
 
 
-def _write_merged(
-    collection: "SummaryCollection", study: "StudyFile", out: Path
-) -> "tuple[dict[str, Any], Summary]":
-    from eigenfed.report.html import write_pages
-    from eigenfed.study.results.result_folder import write_result
+def _run(
+    console: Console,
+    coordinator: "Coordinator",
+    carrier: "Carrier",
+    study: "StudyFile",
+    stop: threading.Event,
+    watched: "WatchedRun | None",
+    *,
+    patience_s: float,
+    restarts: bool,
+) -> "CoordinatedRun":
+    """Wait for sites, and run the study with those that are there."""
+    from eigenfed.study.network.engines import wait_for_sites
 
-    summary, estimator, sites = collection.merge()
-    facts = write_result(
-        out,
-        estimator,
-        sites=sites,
-        study=study.name,
-        command=list_arguments(click.get_current_context()),
-        date=datetime.now(UTC).date().isoformat(),
-        force=True,
+    present = wait_for_sites(
+        carrier,
+        study,
+        stop,
+        patience_s=patience_s,
+        note=lambda found: console.note(_list_present(study, found)),
     )
-    write_pages(out)
-    return facts, summary
+    with _stopping(stop), console.rounds(study.tol) as callback:
+        followed = watched.follow(callback) if watched else callback
+        return coordinator.run(present, followed, restarts=restarts)
 
 
 def _write(run: "CoordinatedRun", study: "StudyFile", out: Path, *, force: bool) -> dict[str, Any]:
-    from eigenfed.report.html import write_pages
-    from eigenfed.study.results.result_folder import write_result
-
+    """Write the result of a run, with the variants of its components."""
     variants, selected = study.read_variants(), run.estimator.selected_features_
     if variants is not None and selected is not None:
         variants = variants.take(selected)
-    facts = write_result(
-        out,
-        run.estimator,
-        sites=run.sites,
-        study=study.name,
-        variants=variants,
-        command=list_arguments(click.get_current_context()),
-        date=datetime.now(UTC).date().isoformat(),
-        force=force,
+    return write_run(
+        out, run.estimator, sites=run.sites, study=study.name, variants=variants, force=force
     )
-    write_pages(out)
-    return facts
 
 
 def _deliver(
@@ -269,6 +256,7 @@ def _deliver(
     carrier: "Carrier",
     out: Path,
 ) -> None:
+    """Send the result to the sites, and note those that have not taken it."""
     from eigenfed.study.network.engines import FileCarrier
     from eigenfed.study.network.results_sent import read_sent_files
 
@@ -277,11 +265,3 @@ def _deliver(
         console.note(f"Site {site} has not taken the result: {reason}")
     if isinstance(carrier, FileCarrier):
         carrier.clear(run.run, missed)
-
-
-def _describe(facts: dict[str, Any], run: "CoordinatedRun", out: Path) -> CommandResult:
-    verdict = judge_facts(facts)
-    lines = [f"result       {out}", f"report       {out / 'report.html'}"]
-    text = "\n".join([*verdict.problems, fit_text(facts), *lines])
-    data = facts | {"folder": str(out), "resumed": run.resumed}
-    return CommandResult(data, text, NOISE if verdict.mostly_noise else 0)

@@ -1,4 +1,4 @@
-"""Output of ``eigenfed fit``: a result folder, results in the .h5ad files, or text only."""
+"""Output of ``eigenfed fit`` and ``coordinate``: a result folder, .h5ad files, or text only."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -78,6 +78,71 @@ def _choose_paths(values: list[Any]) -> Callable[[Any], str]:
         return path.name if apart else str(path.relative_to(folder))
 
     return shorten
+
+
+def write_run(
+    out: Path,
+    pca: "PCAFit",
+    *,
+    sites: Collection[str],
+    study: str,
+    variants: "Variants | None" = None,
+    force: bool,
+) -> dict[str, Any]:
+    """Write the result of a run between machines and its pages; return its facts.
+
+    Parameters
+    ----------
+    out : Path
+        The result folder.
+    pca : PCAFit
+        Fitted.
+    sites : collection of str
+        The sites that took part.
+    study : str
+        Name of the study.
+    variants : Variants, optional
+        Those of the components.
+    force : bool
+        Whether an earlier result may be replaced.
+    """
+    from eigenfed.report.html import write_pages
+    from eigenfed.study.results.result_folder import write_result
+
+    facts = write_result(
+        out, pca, sites=sites, study=study, variants=variants, force=force, **_describe_command()
+    )
+    write_pages(out)
+    return facts
+
+
+def format_run(facts: dict[str, Any], out: Path, *more: str, **data: Any) -> CommandResult:
+    """Return the result of a command that has written the result of a run between machines.
+
+    Parameters
+    ----------
+    facts : dict
+        From `write_run`.
+    out : Path
+        The result folder.
+    *more : str
+        Further lines of text.
+    **data
+        Further data.
+    """
+    verdict = judge_facts(facts)
+    lines = [f"result       {out}", f"report       {out / 'report.html'}", *more]
+    text = "\n".join([*verdict.problems, fit_text(facts), *lines])
+    data = facts | {"folder": str(out)} | data
+    return CommandResult(data, text, NOISE if verdict.mostly_noise else DONE)
+
+
+def _describe_command() -> dict[str, Any]:
+    """Return the command line of the running command, and the date."""
+    return {
+        "command": list_arguments(click.get_current_context()),
+        "date": datetime.now(UTC).date().isoformat(),
+    }
 
 
 @dataclass(frozen=True)
@@ -165,10 +230,9 @@ class ResultWriter:
                 share_scores=share_scores,
                 ledgers=ledgers,
                 study=study,
-                command=list_arguments(click.get_current_context()),
-                date=datetime.now(UTC).date().isoformat(),
                 variants=_find_variants(pca, tables),
                 force=self.force,
+                **_describe_command(),
             )
             if not shared:
                 console.note("No scores were written: projections of records are not private.")
