@@ -54,16 +54,7 @@ _ALLOWED_WITH_STUDY = (
 @click.option("-o", "--out", type=options.NEW, help="Folder for the result and its report.")
 @options.method_option()
 @options.secure
-@options.epsilon
-@options.delta
-@options.clip
-@options.colluders
-@options.dropouts
-@options.count
-@options.if_missing
-@options.public_center
-@options.public_scale
-@options.trust
+@options.privacy_terms
 @options.scale
 @options.prepare
 @options.center
@@ -111,16 +102,7 @@ def fit(
     method: str | None,
     method_options: tuple[str, ...],
     secure: bool | None,
-    epsilon: float | None,
-    delta: float | None,
-    clip: float | None,
-    colluders: int | None,
-    dropouts: int | None,
-    count: str | None,
-    if_missing: str | None,
-    public_center: float | tuple[float, ...] | None,
-    public_scale: float | tuple[float, ...] | None,
-    trust: str | None,
+    terms: dict[str, Any],
     scale: bool,
     prepare: tuple[str, ...],
     center: str,
@@ -144,7 +126,7 @@ def fit(
     same messages with the coordinator as sites on separate machines would.
     """
     writer = ResultWriter(out, force=force, write_back=write_back)
-    if color_by is not None and (out is None or study is not None or epsilon is not None):
+    if color_by is not None and (out is None or study is not None or terms["epsilon"] is not None):
         raise click.UsageError(
             "--color-by requires -o, and cannot be combined with --study or --epsilon: a private "
             "result has no pages with single rows. Name a folder with -o, or drop it."
@@ -161,18 +143,7 @@ def fit(
     if k is None:
         raise click.UsageError("Missing option '-k'.")
     sites = options.name_sites(files)
-    privacy = options.parse_privacy(
-        epsilon,
-        delta,
-        clip=clip,
-        colluders=colluders,
-        dropouts=dropouts,
-        count=count,
-        if_missing=if_missing,
-        public_center=public_center,
-        public_scale=public_scale,
-        trust=trust,
-    )
+    privacy = options.parse_privacy(**terms)
     chosen = options.parse_method(method, method_options)
     plain = inputs
     if color_by is not None:

@@ -168,6 +168,34 @@ trust: _Decorator = click.option(
     help="With --epsilon: where noise is added: by all sites inside secure aggregation, by each "
     "site on its own, or by a trusted coordinator.  [default: secure_sum]",
 )
+_TERMS = {
+    "epsilon": epsilon,
+    "delta": delta,
+    "clip": clip,
+    "colluders": colluders,
+    "dropouts": dropouts,
+    "count": count,
+    "if_missing": if_missing,
+    "public_center": public_center,
+    "public_scale": public_scale,
+    "trust": trust,
+}
+
+
+def privacy_terms(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add all options of a privacy guarantee, passed on as the dict ``terms``."""
+
+    @functools.wraps(function)
+    def call(**given: Any) -> Any:
+        terms = {name: given.pop(name) for name in _TERMS}
+        return function(terms=terms, **given)
+
+    command: Callable[..., Any] = call
+    for option in reversed(_TERMS.values()):
+        command = option(command)
+    return command
+
+
 secure: _Decorator = click.option(
     "--secure/--no-secure",
     "secure",

@@ -41,16 +41,7 @@ if TYPE_CHECKING:
 )
 @options.method_option()
 @options.secure
-@options.epsilon
-@options.delta
-@options.clip
-@options.colluders
-@options.dropouts
-@options.count
-@options.if_missing
-@options.public_center
-@options.public_scale
-@options.trust
+@options.privacy_terms
 @options.scale
 @options.prepare
 @click.option(
@@ -87,16 +78,7 @@ def plan(
     method: str | None,
     method_options: tuple[str, ...],
     secure: bool | None,
-    epsilon: float | None,
-    delta: float | None,
-    clip: float | None,
-    colluders: int | None,
-    dropouts: int | None,
-    count: str | None,
-    if_missing: str | None,
-    public_center: float | tuple[float, ...] | None,
-    public_scale: float | tuple[float, ...] | None,
-    trust: str | None,
+    terms: dict[str, Any],
     scale: bool,
     prepare: tuple[str, ...],
     spectrum: Path | None,
@@ -120,23 +102,13 @@ def plan(
     from eigenfed.study.planning.plan import write_verdict
 
     file = None if study is None else read_study(study)
-    terms = {
-        "clip": clip,
-        "colluders": colluders,
-        "dropouts": dropouts,
-        "count": count,
-        "if_missing": if_missing,
-        "public_center": public_center,
-        "public_scale": public_scale,
-        "trust": trust,
-    }
     given: dict[str, Any] = {
         "rows": _parse_rows(rows, file),
         "features": features,
         "components": k,
         "method": _parse_method(file, method, method_options),
         "secure": secure,
-        "privacy": _parse_privacy(file, epsilon, delta, terms),
+        "privacy": _parse_privacy(file, terms),
         "scale": scale or None,
         "prepare": prepare or None,
         "spectrum": None if spectrum is None else read_spectrum(spectrum),
@@ -177,16 +149,13 @@ def _parse_method(
     return options.parse_method(name, given)
 
 
-def _parse_privacy(
-    file: "StudyFile | None", epsilon: float | None, delta: float | None, terms: dict[str, Any]
-) -> "Privacy | None":
+def _parse_privacy(file: "StudyFile | None", terms: dict[str, Any]) -> "Privacy | None":
     """Return the privacy of the study file, with options overriding it."""
     if file is None or file.privacy is None:
-        return options.parse_privacy(epsilon, delta, **terms)
+        return options.parse_privacy(**terms)
     from dataclasses import replace
 
-    changed = {"epsilon": epsilon, "delta": delta} | terms
-    given: dict[str, Any] = {name: value for name, value in changed.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in terms.items() if value is not None}
     return replace(file.privacy, **given)
 
 
