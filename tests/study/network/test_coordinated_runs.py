@@ -70,6 +70,8 @@ def test_the_result_reaches_the_sites_with_their_own_scores_and_the_run_is_forgo
         assert np.allclose(scores, own, atol=1e-6)
         assert [path.name for path in (folder / "scores").glob("*.npy")] == [f"{name}.npy"]
         assert found.facts["sites"] == sorted(NAMES)
+        for table in ("loadings.csv", "variances.csv"):
+            assert (folder / table).read_bytes() == (out / table).read_bytes()
         assert site.ledger.recall("data", run.run) is None
         path = network.parties.site(name).ledger
         assert path is not None

@@ -87,6 +87,8 @@ def test_genotypes_between_machines_give_what_their_rehearsal_gives(tmp_path: Pa
     for name, site in network.sites.items():
         (folder,) = site.results
         assert (folder / "components.eigenval").read_text() == eigenvalues
+        assert (folder / "variances.csv").read_bytes() == (out / "variances.csv").read_bytes()
+        assert not (folder / "loadings.csv").exists()
         own = folder / "scores" / f"{name}.plink1.eigenvec"
         lengths += np.square(np.loadtxt(own, usecols=(2, 3))).sum(axis=0)
     assert lengths == pytest.approx(1.0, abs=1e-3), "unit vectors over all sites together"

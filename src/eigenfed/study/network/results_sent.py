@@ -15,6 +15,7 @@ import numpy as np
 from eigenfed.data.files import FileTable
 from eigenfed.errors import DataError, EigenfedError
 from eigenfed.protocol.messages import REFUSAL_TEXTS, Message
+from eigenfed.study.results.csv_tables import write_tables
 from eigenfed.study.results.plink_files import write_plink_files
 from eigenfed.study.results.result_folder import ESSENTIAL_FILES, Result, read_result
 from eigenfed.study.scores import project_table, write_own_files
@@ -72,6 +73,8 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
     for name, array in message.arrays.items():
         (new / name).write_bytes(array.tobytes())
     result = read_result(new)
+    is_genotypes = table is not None and table.plink is not None
+    write_tables(new, result.projector(), result.labels, loadings=not is_genotypes)
     if result.facts["privacy"] is None and table is not None:
         # Scores stay at the site, but its folder has the form of every result.
         facts = json.loads((new / "result.json").read_text("utf-8"))

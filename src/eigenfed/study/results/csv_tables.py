@@ -16,6 +16,7 @@ import csv
 import math
 from collections.abc import Iterable, Sequence
 from io import StringIO
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from eigenfed.linalg.orthonormal import flip_signs
 
 if TYPE_CHECKING:
+    from eigenfed.estimators.pca_fit import PCAFit
     from eigenfed.linalg.summary import Summary
     from eigenfed.study.scores import Projected
 
@@ -87,6 +89,24 @@ def format_variances(variances: npt.NDArray[Any], ratios: npt.NDArray[Any]) -> s
         for name, values in zip(_name_components(len(variances)), columns, strict=True)
     )
     return _join_lines(["component", "variance", "fraction", "cumulative"], lines)
+
+
+def write_tables(folder: Path, pca: "PCAFit", names: Sequence[str], *, loadings: bool) -> None:
+    """Write ``variances.csv`` and, if asked for and not too long, ``loadings.csv``.
+
+    Parameters
+    ----------
+    folder : Path
+    pca : PCAFit
+    names : sequence of str
+        Of the features that the components are about.
+    loadings : bool
+        False for genotypes, whose loadings are in plink's files.
+    """
+    variances = format_variances(pca.explained_variance_, pca.explained_variance_ratio_)
+    (folder / "variances.csv").write_text(variances, "utf-8")
+    if loadings and pca.components_.size <= MOST_NUMBERS:
+        (folder / "loadings.csv").write_text(format_loadings(names, pca.components_), "utf-8")
 
 
 def format_scores(projected: "Projected", separator: str = ",") -> str:

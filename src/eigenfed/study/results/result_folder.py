@@ -52,11 +52,7 @@ from eigenfed.errors import Argument, DataError, InputError
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger_state import Totals
 from eigenfed.protocol.study import BY_SITE, GENOTYPE
-from eigenfed.study.results.csv_tables import (
-    MOST_NUMBERS,
-    format_loadings,
-    format_variances,
-)
+from eigenfed.study.results.csv_tables import write_tables
 from eigenfed.study.results.earlier_results import upgrade_facts
 from eigenfed.study.results.facts import FORMAT, describe_fit
 from eigenfed.study.results.json_types import to_json_types
@@ -254,11 +250,7 @@ def write_result(
         _write_names(new / "features.txt", names)
         _write_preparation(new, pca)
         (new / "run.jsonl").write_text("".join(log_lines(facts, pca)), "utf-8")
-        variances = format_variances(pca.explained_variance_, pca.explained_variance_ratio_)
-        (new / "variances.csv").write_text(variances, "utf-8")
-        if pca.components_.size <= MOST_NUMBERS and variants is None:
-            loadings = format_loadings(names, pca.components_)
-            (new / "loadings.csv").write_text(loadings, "utf-8")
+        write_tables(new, pca, names, loadings=variants is None)
         if rows is not None:
             (new / "scores").mkdir()
             for site, found in rows.items():
