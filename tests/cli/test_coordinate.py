@@ -118,4 +118,5 @@ def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:
     reply.write_bytes(altered)
     refused = run_command("drop", "show", str(reply))
     assert refused.exit_code == 1
+    assert refused.stderr.startswith(f"eigenfed: {reply}: The data are not a bundle")
     assert "were altered. Have it sent again." in refused.stderr

@@ -130,6 +130,10 @@ def test_create_begins_ledgers_and_overwrites_nothing(tmp_path: Path) -> None:
     assert f"{files[1]} exists and is not overwritten" in run.stderr
     assert files[1].read_bytes() == before
     assert not (tmp_path / "c.ledger").exists()
+    run = eigenfed("ledger", "create", tmp_path / "c.ledger", tmp_path / "no" / "d.ledger")
+    assert run.exit_code == 2
+    assert f"Folder {tmp_path / 'no'} does not exist. Create it first." in run.stderr
+    assert not (tmp_path / "c.ledger").exists()
     assert eigenfed("ledger", "create").exit_code == 2
 
 

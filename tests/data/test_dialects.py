@@ -250,6 +250,9 @@ def test_a_workbook_is_a_table_too(tmp_path: Path) -> None:
         with pytest.raises(EigenfedError, match=what) as caught:
             open_source(write_xlsx(path, rows))
         assert CANARY not in str(caught.value)
+    write_xlsx(path, [["note"], ["see the second sheet"]])
+    with pytest.raises(InputError, match="has no column of numbers in its first sheet"):
+        open_source(path)
     path.write_bytes(b"PK no workbook")
     with pytest.raises(DataError, match=r"is not a complete \.xlsx workbook"):
         open_source(path)

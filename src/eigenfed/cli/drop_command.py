@@ -41,9 +41,13 @@ def show(console: Console, file: Path, network: Path | None) -> CommandResult:
 
     The description is computed from the message itself, and compared with the manifest.
     """
+    from eigenfed.errors import DataError
     from eigenfed.transport.bundles import Bundle
 
-    bundle = Bundle.from_bytes(file.read_bytes())
+    try:
+        bundle = Bundle.from_bytes(file.read_bytes())
+    except DataError as error:
+        raise error.with_prefix(f"{file}: ") from None
     data = _describe(bundle) | {"signed": _check_signature(bundle, network)}
     return CommandResult(data, columns([(name, _format(value)) for name, value in data.items()]))
 

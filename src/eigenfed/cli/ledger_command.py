@@ -46,6 +46,8 @@ def create(console: Console, files: tuple[Path, ...]) -> CommandResult:
     for file in files:
         if file.exists():
             raise InputError(f"{file} exists and is not overwritten. Name another file.")
+        if not file.parent.is_dir():
+            raise InputError(f"Folder {file.parent} does not exist. Create it first.")
     for file in files:
         Ledger(file, create=True).close()
     names = [str(file) for file in files]

@@ -60,7 +60,7 @@ _LARGEST = 1e150
 @click.option(
     "--low-memory",
     is_flag=True,
-    help="Read a few rows at a time: about 42 MB of memory in all, and up to 4 times slower.",
+    help="Read a few rows at a time: about 42 MB of memory in all, in up to three times the time.",
 )
 @options.loadings
 @options.force

@@ -138,7 +138,8 @@ def _check_requested(
 def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputError:
     """Return the error for features, some or all of `count`, that do not hold numbers."""
     if len(columns) == count:
-        return InputError(f"{path} has no column of numbers. Pass a file that has one.")
+        where = " in its first sheet" if path.suffix.lower() == ".xlsx" else ""
+        return InputError(f"{path} has no column of numbers{where}. Pass a file that has one.")
     return InputError(
         f"{path} has columns that do not hold numbers: {quote_names(columns)}",
         remedy=(

@@ -204,7 +204,7 @@ class SiteFile(TomlFile, title="site.toml"):
     )
     """Name of the site, as in the list of sites of the study."""
     data: FilePath = Field(examples=["north.csv"])
-    """File with the rows: csv, tsv, xlsx, parquet, h5ad, npy, npz or svm; or a .summary of a
+    """File with the rows: csv, tsv, xlsx, parquet, h5ad, npy, npz, svm or bed; or a .summary of a
     stream or of a region, for studies that merge summaries. The path is relative to this file.
     """
     id_column: Annotated[str, Field(strict=True)] | None = Field(
