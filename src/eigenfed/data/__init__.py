@@ -13,6 +13,7 @@
 - `loci`, `long_range_ld`: where variants lie, and regions that are left out.
 - `harmonise`: a site's variants matched to the manifest of a study.
 - `variant_filters`: which variants the steps keep, from counts over all sites.
+- `own_center`: the mean of a site's rows in two parts, for rows far from zero.
 - `packed_rows`: products with genotypes, tile by tile.
 - `summarized_rows`: a summary of rows in place of the rows.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
