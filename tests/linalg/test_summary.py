@@ -487,7 +487,20 @@ def test_sine_bound_is_that_of_davis_and_kahan(k: int, lost: float, expected: fl
 def test_sine_bound_is_infinite_between_equal_singular_values() -> None:
     summary = Summary(9.0, np.zeros(3), np.array([2.0, 2.0]), np.eye(3)[:2], 8.0, 0.0, 2)
     assert summary.sine_bound(1) == math.inf
-    assert summary.sine_bound(2) == 0.0
+    assert 0.0 < summary.sine_bound(2) < 1e-14
+
+
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9])
+def test_sine_bound_counts_rounding_where_nothing_is_lost(offset: float) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.integers(-999, 999, (80, 4)) / 1024 * np.array([4.0, 2.0, 1.0, 0.5])
+    summary = (
+        Summary.empty(4, 4)
+        .update(X[:40] + offset)
+        .merge(Summary.empty(4, 4).update(X[40:] + offset))
+    )
+    assert summary.lost == 0.0
+    assert sines(summary.vt[:2], pooled(X).vt[:2])[0] <= summary.sine_bound(2) < 1e-3
 
 
 @pytest.mark.parametrize("k", [0, -1, 3, 10**400, 1.0, True, "1", None, math.nan], ids=str)

@@ -10,28 +10,8 @@ from eigenfed.arrays import Array
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import make_range_error
 from eigenfed.linalg.compress import center_rows
-from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.linalg.threads import limit_threads
-
-_ROUNDINGS = 8
-"""Unit roundoffs of the energy by which each sum may be off."""
-
-
-def bound_rounding(n: float, mean: Array, energy: float, directions: int) -> float:
-    """Bound the error of a scatter by rounding: of its sums, and of means far from zero.
-
-    Parameters
-    ----------
-    n : float
-        Sum of the rows' weights.
-    mean : ndarray of shape (d,)
-    energy : float
-        Trace of the scatter.
-    directions : int
-        How many directions it has.
-    """
-    far = math.sqrt(n * energy) * float(np.linalg.norm(mean))
-    return _ROUNDINGS * float(np.finfo(float).eps) * (directions * energy + far)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

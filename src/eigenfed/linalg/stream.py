@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.scatter import Scatter, bound_rounding
+from eigenfed.linalg.scatter import Scatter
 from eigenfed.linalg.summary import Summary, chunk_rows
 
 _EXACT_CHUNK_ROWS = 256
@@ -225,10 +225,7 @@ class Stream:
         k = self.k if k is None else k
         if isinstance(core, Scatter):
             return core.sine_bound(k)
-        if len(core.s) < k:
-            return math.inf
-        rounding = bound_rounding(core.n, core.mean, core.energy, len(core.s))
-        return replace(core, lost=core.lost + rounding).sine_bound(k)
+        return core.sine_bound(k) if len(core.s) >= k else math.inf
 
     def merge(self, other: "Stream | Summary") -> None:
         """Add the rows of another stream or summary, which is not changed.

@@ -37,6 +37,26 @@ from eigenfed.linalg.compress import center_rows, compress
 from eigenfed.linalg.summary_format import LONGEST_NAME, are_names, read_fields, write_fields
 from eigenfed.linalg.threads import limit_threads
 
+_ROUNDINGS = 8
+"""Unit roundoffs of the energy by which each sum may be off."""
+
+
+def bound_rounding(n: float, mean: Array, energy: float, directions: int) -> float:
+    """Bound the error of a scatter by rounding: of its sums, and of means far from zero.
+
+    Parameters
+    ----------
+    n : float
+        Sum of the rows' weights.
+    mean : ndarray of shape (d,)
+    energy : float
+        Trace of the scatter.
+    directions : int
+        How many directions it has.
+    """
+    far = math.sqrt(n * energy) * float(np.linalg.norm(mean))
+    return _ROUNDINGS * float(np.finfo(float).eps) * (directions * energy + far)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
@@ -140,8 +160,9 @@ class Summary:
     def sine_bound(self, k: int) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 
-        The Davis-Kahan theorem with ``A - vt.T @ diag(s**2) @ vt <= lost``. Infinite where the
-        gap after `k` is too small for a bound.
+        The Davis-Kahan theorem with ``A - vt.T @ diag(s**2) @ vt <= lost``, to which rounding is
+        added: that of the sums, and that of means far from zero. Infinite where the gap after `k`
+        is too small for a bound.
 
         Parameters
         ----------
@@ -154,8 +175,9 @@ class Summary:
                 "Change k."
             )
         following = float(self.s[k]) ** 2 if k < len(self.s) else 0.0
-        gap = float(self.s[k - 1]) ** 2 - following - self.lost
-        return self.lost / gap if gap > 0 else math.inf
+        off = self.lost + bound_rounding(self.n, self.mean, self.energy, len(self.s))
+        gap = float(self.s[k - 1]) ** 2 - following - off
+        return off / gap if gap > 0 else math.inf
 
     def update(
         self, block: npt.ArrayLike, weights: npt.ArrayLike | None = None, *, decay: float = 1.0
