@@ -188,3 +188,16 @@ def test_a_sum_beyond_the_largest_number_is_no_missing_entry(is_sparse: bool) ->
     big = np.array([[1.7e308, 1.7e308], [-1.7e308, -1.7e308]])
     X: Any = sparse.csr_array(big) if is_sparse else big
     assert not Source(X).has_missing
+
+
+def test_observed_weights_of_sparse_rows_keep_their_digits_where_most_weight_is_missing() -> None:
+    rng = np.random.default_rng(0)
+    X, weights = rng.standard_normal((300, 4)), 10.0 ** rng.uniform(-8, 8, 300)
+    weights[17] = 1e14
+    X[rng.random((300, 4)) < 0.3] = np.nan
+    X[17, :2], X[17, 2], X[:, 3] = np.nan, 0.0, np.nan
+    _, count, total = Source.of(sparse.csr_array(X), weights=weights).totals()
+    _, wanted_count, wanted_total = Source.of(X, weights=weights).totals()
+    np.testing.assert_allclose(count, wanted_count, rtol=1e-13)
+    np.testing.assert_allclose(total, wanted_total, rtol=1e-13)
+    assert count[3] == 0.0

@@ -196,6 +196,7 @@ class RowsInFile(Protocol):
 
 _BLOCK_BYTES = 12 << 20
 _LEAST_BLOCK_BYTES = 1 << 20
+_NEARLY_NONE = 0.01
 _BLOCKS = 32
 """Number of blocks that keeps each of them small beside the table."""
 
@@ -371,7 +372,27 @@ class Source:
                 values = np.where(gaps, 0.0, values)
             held = values if by_entry is None else by_entry * values
             total += np.bincount(columns, held, minlength=self.d)
+        if self.weights is not None:
+            # Where nearly all weight is missing, the difference has few digits.
+            few = np.flatnonzero(count < _NEARLY_NONE * n)
+            count[few] = self._observed_weights(few)
         return n, count, total
+
+    def _observed_weights(self, features: npt.NDArray[np.intp]) -> Array:
+        """Return the weight of the sparse rows in which each of some features is not missing."""
+        if not len(features):
+            return np.zeros(0)
+        gaps = np.flatnonzero(np.isnan(self.X.data))
+        gaps = gaps[np.argsort(self.X.indices[gaps], kind="stable")]
+        rows = np.searchsorted(self.X.indptr, gaps, side="right") - 1
+        starts = np.searchsorted(self.X.indices[gaps], features)
+        stops = np.searchsorted(self.X.indices[gaps], features, side="right")
+        found = np.zeros(len(features))
+        for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            weights = np.array(self.weights)
+            weights[rows[start:stop]] = 0.0
+            found[i] = weights.sum()
+        return found
 
     def largest(self) -> float:
         """Return the largest magnitude of an entry; 0 without one."""
