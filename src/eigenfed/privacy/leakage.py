@@ -33,6 +33,7 @@ from eigenfed.privacy.revealed_basis import (
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 
 _KIND, _VERSION = "meter", 1
+_OPTIONAL = ("clips", "entries", "remainders", "features", "mixed")
 MOST_METER_BYTES = 256 << 20
 _LARGE_BYTES = 8 << 20  # of replies that are worth reading without merging them
 
@@ -48,6 +49,8 @@ class Meter:
         Orthonormal columns that span the directions processed so far, and the scatter times them.
     trace : float
         Trace of the whole scatter, as last seen.
+    spread : ndarray of shape (d,) or None
+        Its diagonal, as last seen.
     uncounted : int
         Directions revealed after the basis had reached its memory limit, counted as independent.
     diagonal, whole, means : bool
@@ -74,8 +77,7 @@ class Meter:
     features : str
         Digest of the names of the features; empty if they are not known.
     mixed : bool
-        Whether directions were revealed of the same rows with other features, or prepared
-        otherwise.
+        Whether directions were revealed of the same rows with other features or preparations.
     limit : int
         Bytes that directions and images may take.
     forgets : bool
@@ -98,6 +100,7 @@ class Meter:
     settled_basis: Array
     settled_images: Array
     trace: float = 0.0
+    spread: Array | None = None
     uncounted: int = 0
     diagonal: bool = False
     whole: bool = False
@@ -163,22 +166,19 @@ class Meter:
     def about(self, preparation: str, width: int, *, others: bool = False) -> "Meter":
         """Return the meter for rows that are prepared in some way.
 
-        Rows that are prepared in another way have another scatter, about which the same directions
-        reveal something new, so that ranks add up over preparations. Two ways to prepare rows may
-        differ by little more than a linear map, as with other targets of `normalize` or other
-        figures of the coordinator's: what is revealed of both together, which no completion of
-        either bounds, counts as all of the variance. Whoever prepares rows in turns is counted in
-        full every time.
+        Rows that are prepared in another way have another scatter, of which the same directions
+        reveal something new: ranks add up. The rows may be nearly the same up to a linear map, as
+        with other targets of `normalize` or other scales: what is revealed of both together counts
+        as all of the variance. Whoever prepares rows in turns is counted in full every time.
 
         Parameters
         ----------
         preparation : str
-            Empty for rows as they are.
+            Empty for rows as they are; for summaries of a stream, the digest of the summary.
         width : int
             Number of features that the preparation keeps.
         others : bool
-            Whether they are other rows, as those of two summaries of a stream: of fractions of the
-            variance the largest counts then.
+            Whether they are other rows: of fractions of the variance the largest counts then.
 
         Examples
         --------
@@ -197,6 +197,7 @@ class Meter:
             settled_basis=np.zeros((self.d, 0)),
             settled_images=np.zeros((self.d, 0)),
             settled_faint=0,
+            spread=None,
             uncounted=0,
             preparation=preparation,
             width=width,
@@ -274,7 +275,7 @@ class Meter:
             return self.other_variance
         if self._reading is not None:
             return max(min(self._reading.variance / self.trace, 1.0), self.other_variance)
-        found = min(complete_trace(self.basis, self.images) / self.trace, 1.0)
+        found = min(complete_trace(self.basis, self.images, self.spread) / self.trace, 1.0)
         return max(found, self.other_variance)
 
     def answered(self, answer: RevealedProducts) -> "Meter":
@@ -295,7 +296,8 @@ class Meter:
         if held > self.limit:
             count = self.uncounted + answer.directions.shape[1]
             return replace(self, uncounted=count, trace=trace)
-        return replace(self, pending=(*self.pending, answer), trace=trace)
+        pending = (*self.pending, answer)
+        return replace(self, pending=pending, trace=trace, spread=answer.whole_spread)
 
     def _forget(self, answer: RevealedProducts) -> "Meter":
         """Return the meter after a reply that exceeds its memory, with nothing held any longer."""
@@ -469,16 +471,7 @@ class Meter:
             "numbers": self.numbers,
             "settled_faint": self._settled[2],
         }
-        if self.clips:
-            scalars["clips"] = self.clips
-        if self.entries:
-            scalars["entries"] = self.entries
-        if self.remainders:
-            scalars["remainders"] = self.remainders
-        if self.features:
-            scalars["features"] = self.features
-        if self.mixed:
-            scalars["mixed"] = self.mixed
+        scalars |= {name: getattr(self, name) for name in _OPTIONAL if getattr(self, name)}
         if self.preparation or self.other_rank or self.other_variance:
             scalars |= {
                 "preparation": self.preparation,
@@ -487,6 +480,8 @@ class Meter:
                 "other_variance": self.other_variance,
             }
         arrays = {"settled_basis": self.basis, "settled_images": self.images}
+        if self.spread is not None:
+            arrays["spread"] = self.spread
         return Container(_KIND, _VERSION, scalars, arrays).to_bytes()
 
     @classmethod
@@ -497,6 +492,7 @@ class Meter:
             content: dict[str, Any] = dict(**container.scalars, **container.arrays)
             meter = cls(**content)
             valid = meter.basis.shape == meter.images.shape == (meter.d, meter.basis.shape[1])
+            valid = valid and (meter.spread is None or meter.spread.shape == (meter.d,))
         except (AttributeError, IndexError, TypeError):
             valid = False
         if not valid:

@@ -14,7 +14,7 @@ INDEPENDENT = 1e-10
 _ROUNDING = 1e-14
 _WELL_CONDITIONED = 1e-3
 _ORTHONORMAL = 1e-13
-_FIRM = 1e-8
+_FIRM, _FIRM_IN_UNITS = 1e-8, 1e-12
 _ORTHOGONAL = 1e-10
 _SURELY_COUNTED = 1e-12  # squared: an eigenvalue of a Gram matrix, above which nothing is removed
 
@@ -97,14 +97,37 @@ def find_hidden(outside: Array) -> Array | None:
     return part
 
 
-def complete_trace(basis: Array, images: Array) -> float:
-    """Return the trace of the best completion of images of an orthonormal basis."""
-    inner = basis.T @ images
+def complete_trace(basis: Array, images: Array, spread: Array | None = None) -> float:
+    """Return the trace of the best completion of images of an orthonormal basis.
+
+    Parameters
+    ----------
+    basis, images : ndarray of shape (d, r)
+    spread : ndarray of shape (d,) or None
+        Diagonal of the scatter. A direction of features that hardly vary has a tiny image, which
+        may tell as much as a large one: with it, directions are compared in standard deviations.
+
+    Examples
+    --------
+    >>> scatter = np.array([[1e-20, 1e-10], [1e-10, 1.0]])
+    >>> small = np.array([[1.0], [0.0]])
+    >>> round(complete_trace(small, scatter @ small, scatter.diagonal()), 12)
+    1.0
+    """
+    sided, onto, firmness = basis, images, _FIRM
+    if spread is not None:
+        varies = spread > 0.0
+        units = np.sqrt(spread[varies])[:, None]
+        sided, onto, firmness = basis[varies] * units, images[varies] / units, _FIRM_IN_UNITS
+    lengths = column_norms(sided)
+    kept = lengths > 0.0
+    sided, onto = sided[:, kept] / lengths[kept], onto[:, kept] / lengths[kept]
+    inner = sided.T @ onto
     values, vectors = np.linalg.eigh((inner + inner.T) / 2)
     # The image of a nearly repeated direction is a small difference of large numbers: rounding
     # errors divided by its tiny Ritz value would dominate, so such values are left out.
-    firm = values > _FIRM * max(float(values[-1]), 0.0)
-    factor = images @ (vectors[:, firm] / np.sqrt(values[firm]))
+    firm = values > firmness * max(float(np.max(values, initial=0.0)), 0.0)
+    factor = (images[:, kept] / lengths[kept]) @ (vectors[:, firm] / np.sqrt(values[firm]))
     return float(np.vdot(factor, factor))
 
 

@@ -51,6 +51,9 @@ class RevealedProducts(NamedTuple):
     selected : ndarray of int64 or None
         Positions of the d features, if they are a selection; `size` is then the number of all.
     size : int
+    spread : ndarray of shape (d,) or None
+        Diagonal of the scatter of the rows about their own mean, in their own units: 0 for a
+        feature that is constant up to rounding.
     """
 
     directions: Array
@@ -60,6 +63,7 @@ class RevealedProducts(NamedTuple):
     shift: Array | None = None
     selected: npt.NDArray[np.int64] | None = None
     size: int = 0
+    spread: Array | None = None
 
     @property
     def is_finite(self) -> bool:
@@ -97,11 +101,16 @@ class RevealedProducts(NamedTuple):
             images = images - np.outer(self.shift, self.shift @ directions)
         return self._embed(directions), self._embed(images)
 
+    @property
+    def whole_spread(self) -> Array | None:
+        """The spread of all features, 0 for those that are not selected."""
+        return None if self.spread is None else self._embed(self.spread)
+
     def _embed(self, values: Array) -> Array:
         """Return numbers about selected features as numbers about all, 0 for the others."""
         if self.selected is None:
             return values
-        whole = np.zeros((self.size, values.shape[1]))
+        whole = np.zeros((self.size, *values.shape[1:]))
         whole[self.selected] = values
         return whole
 

@@ -83,9 +83,10 @@ class Frame:
     mean, scale : ndarray of shape (d,)
     trace : float
         Total sum of squares of the centred and scaled rows.
-    raw_trace : float
-        Total sum of squares about the site's own mean, in the units of the rows: the total that
-        the leakage meter relates the revealed variance to.
+    spread : ndarray of shape (d,)
+        Sum of squares of each feature about the site's own mean, in the units of the rows, to whose
+        total the leakage meter relates the revealed variance; 0 for features constant up to
+        rounding.
     shift : ndarray of shape (d,)
         Square root of the weight times the difference of the site's own mean and the run's mean.
     near : bool
@@ -97,7 +98,7 @@ class Frame:
     mean: Array
     scale: Array
     trace: float
-    raw_trace: float
+    spread: Array
     shift: Array
     near: bool = False
     rest: Array | None = None
@@ -105,7 +106,8 @@ class Frame:
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
         scale = self.scale if self._is_scaled else None
-        return RevealedProducts(directions, images, self.raw_trace, scale, self.shift)
+        trace = float(self.spread.sum())
+        return RevealedProducts(directions, images, trace, scale, self.shift, spread=self.spread)
 
     @cached_property
     def _is_scaled(self) -> bool:

@@ -14,6 +14,7 @@ from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
+from eigenfed.protocol.exact.stages import bound_mean_error
 from eigenfed.protocol.operations import Frame, State
 
 
@@ -69,6 +70,9 @@ def _compute_frame(source: Source, state: State) -> Frame:
     inside = (raw + count * away**2) / divisor**2
     trace = float(inside.sum())
     near = n * float(np.sum((mean / divisor) ** 2)) <= trace
+    # About a mean in two parts, rows that do not vary have no sum of squares.
+    error = 0.0 if rest is not None else bound_mean_error(own_mean, source.n)
+    spread = np.where(raw > count * error**2, raw, 0.0)
     if near and rest is not None:
         mean, rest = own_mean, None
-    return Frame(mean, scale, trace, float(raw.sum()), np.sqrt(n) * away, near, rest)
+    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest)
