@@ -26,6 +26,8 @@ PRIVATE = Privacy(5.0, 1e-3, clip=20.0, colluders=1)
         {"method": "subspace"},
         {"privacy": PRIVATE},
         {"privacy": Privacy(5.0, 1e-3, clip=20.0, dropouts=1, count="private")},
+        {"privacy": Privacy(5.0, 1e-3, count="private", if_missing="drop", public_center=-1.5)},
+        {"privacy": Privacy(5.0, 1e-3, public_center=[-4.0] * 8, public_scale=0.5)},
         {"method": Power(local_steps=2, decay=False)},
         {"method": Covariance(precision="single")},
     ],

@@ -1,10 +1,12 @@
 """Commands and Python code that repeat a run."""
 
 import shlex
+from dataclasses import MISSING, fields
 from typing import Any
 
 import eigenfed
 from eigenfed.data.steps import as_steps, filters_variants
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.method import AUTO, all_methods, find_method
 from eigenfed.protocol.study import GENOTYPE
@@ -13,17 +15,16 @@ from eigenfed.report.page_elements import Code, PageTable, Part, Section
 
 _DEFAULTS = {"tol": 1e-4, "stop": "all", "max_rounds": 50, "certify": "auto"}
 _GENOTYPE_DEFAULTS = _DEFAULTS | {"tol": 0.05, "stop": "separated"}
-_TERMS = {
-    "relation": "replace_one",
-    "clip": None,
-    "trust": "secure_sum",
-    "colluders": 0,
-    "dropouts": 0,
-    "count": "public",
-    "shares": None,
-    "mode": "sound",
+_TERMS = {term.name: term.default for term in fields(Privacy) if term.default is not MISSING}
+"""Defaults of the terms of a guarantee."""
+_OPTIONS = {
+    name: f"--{name.replace('_', '-')}"
+    for name in (
+        *("clip", "trust", "colluders", "dropouts", "count"),
+        *("if_missing", "public_center", "public_scale"),
+    )
 }
-_OPTIONS = {name: f"--{name}" for name in ("clip", "trust", "colluders", "dropouts", "count")}
+"""The option for each term that has one."""
 
 
 def show_commands(report: Report) -> Section:
@@ -109,9 +110,8 @@ def write_command(facts: dict[str, Any]) -> str | None:
         words += ["--prepare", step]
     if terms is not None:
         words += ["--epsilon", f"{terms['epsilon']:g}", "--delta", f"{terms['delta']:g}"]
-        for name, option in _OPTIONS.items():
-            if terms[name] != _TERMS[name]:
-                words += [option, str(terms[name])]
+        for name, value in _list_changed(terms).items():
+            words += [_OPTIONS[name], _format_term(value)]
     words += [] if asked["tol"] == defaults["tol"] else ["--tol", f"{asked['tol']:g}"]
     if asked["certify"] != defaults["certify"]:
         words += ["--certify", asked["certify"] or "no"]
@@ -147,9 +147,23 @@ def _format_option(value: Any) -> str:
     return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
+def _list_changed(terms: dict[str, Any]) -> dict[str, Any]:
+    """Return the terms of a guarantee that differ from their defaults.
+
+    Results of earlier releases lack terms that were added since.
+    """
+    known = {name: terms.get(name, default) for name, default in _TERMS.items()}
+    return {name: value for name, value in known.items() if value != _TERMS[name]}
+
+
+def _format_term(value: Any) -> str:
+    """Return a term as typed on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
 def _needs_python(terms: dict[str, Any]) -> bool:
     """Return whether a term differs from its default that has no option."""
-    return any(terms[name] != _TERMS[name] for name in _TERMS if name not in _OPTIONS)
+    return not _list_changed(terms).keys() <= _OPTIONS.keys()
 
 
 def write_python(facts: dict[str, Any]) -> str:
