@@ -454,12 +454,6 @@ def test_leakage_is_worked_out_when_it_is_read_and_answers_are_not_kept() -> Non
     assert first != again.leakage_ == (1.0, 1.0)
 
 
-@pytest.mark.parametrize("seed", ["seed", -1, 10**400])
-def test_what_is_no_random_state_is_refused(seed: Any) -> None:
-    with pytest.raises(InputError, match=r"^random_state=.* must be None, an integer or a"):
-        FederatedPCA(2, random_state=seed).fit_sites(shifted_sites())
-
-
 @pytest.mark.parametrize(
     ("table", "message"),
     [

@@ -144,7 +144,7 @@ def test_every_random_state_of_scikit_learn_is_accepted(value: Any) -> None:
     assert settings(random_state=value) == settings()
 
 
-@pytest.mark.parametrize("value", ["seed", 1.5, -1, 2**32, object()])
+@pytest.mark.parametrize("value", ["seed", 1.5, -1, 2**32, 10**400, object()])
 def test_what_is_no_random_state_is_refused(value: Any) -> None:
     assert_refused(
         f"random_state={value!r} must be None, an integer or a numpy RandomState. "
