@@ -5,8 +5,10 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
+import numpy as np
+
 from eigenfed.arrays import Arrays
-from eigenfed.audit.hostile_coordinator import Check, Outcome, Step, observe, run_probed
+from eigenfed.audit.hostile_coordinator import Check, Copies, Outcome, Probe, Step, observe
 from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.privacy.leakage import Meter
@@ -14,10 +16,14 @@ from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.core import drive, plain_sum
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.operations import Request
+from eigenfed.protocol.pca import pca
+from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.study import Study, open_message
+from eigenfed.transport.local import Answering, LocalTransport
 
 RUN = "audit"
 COORDINATOR = Identity.from_bytes(bytes(range(32)))
@@ -112,16 +118,22 @@ def walk(
     policy: Policy | None = None,
 ) -> list[Step]:
     """Run a study honestly, with one site probed at every message."""
-    return run_probed(
+    makers = sites_of(tables, study, policy=policy)
+    probe = Probe(Copies(makers[target], check))
+    sites: dict[str, Answering] = {
+        name: probe if name == target else make() for name, make in makers.items()
+    }
+    transport = LocalTransport(sites, run=RUN, workers=1)
+    transport.open_with(open_message(RUN, study, study.method, COORDINATOR))
+    protocol = pca(
         study,
-        sites_of(tables, study, policy=policy),
-        target,
-        coordinator=COORDINATOR,
-        roster=roster_of(tables) if study.masked else None,
+        rng=np.random.default_rng(0),
+        total=SecureSum(roster_of(tables), run=RUN) if study.masked else plain_sum,
         rows=len(next(iter(tables.values()))) if study.split == "features" else None,
         loci=find_loci(as_source(tables[target]).X),
-        check=check,
     )
+    drive(protocol, transport)
+    return probe.steps
 
 
 def as_source(rows: Any) -> Source:

@@ -25,7 +25,7 @@ import numpy as np
 
 from eigenfed.audit.lies import generate_lies
 from eigenfed.audit.stand_in_rows import compare_guess, simulate_rows, take_some
-from eigenfed.data.loci import Loci, find_loci
+from eigenfed.data.loci import find_loci
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import EigenfedError, SiteRefused
@@ -153,45 +153,6 @@ class Probe:
         return self._site.answer(data)
 
 
-def run_probed(
-    study: Study,
-    makers: Mapping[str, Make],
-    target: str,
-    *,
-    coordinator: Identity,
-    roster: Roster | None = None,
-    rows: int | None = None,
-    loci: Loci | None = None,
-    check: Check | None = None,
-) -> list[Step]:
-    """Run a study with one site probed at every message.
-
-    Parameters
-    ----------
-    study : Study
-        With its method.
-    makers : mapping of str to callable
-        Functions that create each site, always in the same state.
-    target : str
-        The site that is probed.
-    coordinator : Identity
-    roster : Roster, optional
-        The sites, for secure aggregation.
-    rows : int, optional
-        Number of rows, if the features are split over the sites.
-    loci : Loci, optional
-        Where the variants of genotypes lie.
-    check : callable, optional
-        Called with the copy, the request and the reply if a lie was answered.
-    """
-    probe = Probe(Copies(makers[target], check))
-    sites: dict[str, Answering] = {
-        name: probe if name == target else make() for name, make in makers.items()
-    }
-    _run(study, study, sites, coordinator, roster, rows, loci)
-    return probe.steps
-
-
 def repeat_lies(steps: Iterable[Step], make: Make) -> Iterator[tuple[Step, Lie, Outcome]]:
     """Send the same lies, byte for byte, to another site, and yield what is observed."""
     copies = Copies(make)
@@ -199,23 +160,6 @@ def repeat_lies(steps: Iterable[Step], make: Make) -> Iterator[tuple[Step, Lie, 
         for lie in step.lies:
             yield step, lie, copies.try_lie(lie.data)
         copies.follow(step.data)
-
-
-def _run(
-    study: Study,
-    opened: Study,
-    sites: Mapping[str, Answering],
-    coordinator: Identity,
-    roster: Roster | None,
-    rows: int | None,
-    loci: Loci | None = None,
-) -> None:
-    """Run `study` at sites at which `opened` was opened, which may be another study."""
-    transport = LocalTransport(sites, run=_RUN, workers=1)
-    transport.open_with(open_message(_RUN, opened, opened.method, coordinator))
-    total = plain_sum if roster is None else SecureSum(roster, run=_RUN)
-    rng = np.random.default_rng(0)
-    drive(pca(study, rng=rng, total=total, rows=rows, loci=loci), transport)
 
 
 @dataclass(frozen=True)
@@ -387,9 +331,18 @@ class _Scene:
         return probe.steps
 
     def _run(self, study: Study, sites: Mapping[str, Answering], source: Source) -> None:
-        rows = source.n if self._study.split == "features" else None
-        loci = find_loci(source.X)
-        _run(study, self._study, sites, self._coordinator, self._roster, rows, loci)
+        """Run `study` at sites at which the scene's study is opened, which may be another one."""
+        opened = self._study
+        transport = LocalTransport(sites, run=_RUN, workers=1)
+        transport.open_with(open_message(_RUN, opened, opened.method, self._coordinator))
+        protocol = pca(
+            study,
+            rng=np.random.default_rng(0),
+            total=plain_sum if self._roster is None else SecureSum(self._roster, run=_RUN),
+            rows=source.n if opened.split == "features" else None,
+            loci=find_loci(source.X),
+        )
+        drive(protocol, transport)
 
     def _others(self, source: Source) -> dict[str, Answering]:
         names = [name for name in self._study.sites if name != self._site]
