@@ -150,21 +150,26 @@ def _show_ancestry(console: Console, out: Path, seed: int, force: bool) -> Comma
         "ancestry": explain_ancestry(cohorts, rows),
         "result": facts,
     }
+    return CommandResult(data, _format_ancestry(data, format_attrition(pca.preparation_.attrition)))
+
+
+def _format_ancestry(data: dict[str, Any], attrition: list[str]) -> str:
+    facts = data["result"]
     lines = [
         f"{len(facts['sites'])} cohorts, {facts['n']} people x {facts['d']} variants; no "
         "number about a person left a cohort",
         "",
-        *format_attrition(pca.preparation_.attrition),
+        *attrition,
         "",
-        f"components clear of noise     {clear} of {facts['k']}",
+        f"components clear of noise     {data['converged']} of {facts['k']}",
         f"largest angle to the pooled   {degrees(data['angle'])}",
         f"ancestry they explain         {data['ancestry']:.0%} of its variance",
         f"rounds, sent up               {facts['rounds']}, {size(facts['bytes_up'])}",
         "",
-        f"covariates: {out}/scores/<cohort>.eigenvec, for each cohort's own regression",
+        f"covariates: {data['folder']}/scores/<cohort>.eigenvec, for each cohort's own regression",
         f"report: {data['report']}",
     ]
-    return CommandResult(data, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def _format_page(data: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, study_size
-from eigenfed.report.wording import duration, size, things
+from eigenfed.report.wording import duration, name_method, size, things
 
 if TYPE_CHECKING:
     from eigenfed.privacy.privacy_terms import Privacy
@@ -227,12 +227,14 @@ def _format_page(found: "Forecast", verdict: str, digest: str | None) -> str:
     table = columns(list(zip(*_list_columns(found), strict=True)))
     notes = (fill(note, 90) for note in [*_write_notes(found), verdict])
     approve = [] if digest is None else [f"Digest to approve: {digest}"]
-    return "\n\n".join([f"{head}, by {_format_method(found.method)}", table, *notes, *approve])
-
-
-def _format_method(method: "Method") -> str:
-    given = ", ".join(f"{option} = {value}" for option, value in method.options.items())
-    return f"{method.name} with {given}" if given else method.name
+    return "\n\n".join(
+        [
+            f"{head}, by {name_method(found.method.name, found.method.options)}",
+            table,
+            *notes,
+            *approve,
+        ]
+    )
 
 
 def _list_columns(found: "Forecast") -> list[list[str]]:

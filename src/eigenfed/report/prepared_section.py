@@ -32,9 +32,9 @@ _FLAVORS = {
 
 _MATCHES = {
     "same": "the same alleles, the same one counted",
-    "swapped": "the same alleles, the other one counted: turned",
-    "flipped": "the alleles of the other strand: turned",
-    "flip_swapped": "the other strand and the other allele: turned twice",
+    "swapped": "the same alleles, the other one counted: c copies become 2 - c",
+    "flipped": "the alleles of the other strand: read as those of the manifest",
+    "flip_swapped": "the other strand and the other allele: both",
     "ambiguous": "A and T, or C and G, of which the strand is not known: left out",
     "other_alleles": "other alleles at the same position: left out",
     "duplicate": "several variants of a site match: left out",

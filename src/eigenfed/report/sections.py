@@ -30,6 +30,7 @@ from eigenfed.report.wording import (
     count,
     describe_basis,
     join_names,
+    name_method,
     number,
     percent,
     size,
@@ -254,9 +255,7 @@ def _describe_features(facts: dict[str, Any]) -> str:
 
 def _describe_method(facts: dict[str, Any]) -> str:
     """Return the method with its options, its summary, and why it was used."""
-    asked = facts["asked"]
-    given = [f"{option} = {value}" for option, value in asked["options"].items()]
-    named = f"{facts['method']} with {', '.join(given)}" if given else facts["method"]
+    named = name_method(facts["method"], facts["asked"]["options"])
     known = all_methods().get(facts["method"])
     summary = "" if known is None else f": {known.summary}"
     return f"{named}{summary} ({facts['reason']})"

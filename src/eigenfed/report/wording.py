@@ -1,6 +1,7 @@
 """Numbers, sizes and lists of names as text for people."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 MOSTLY, PARTLY = 0.5, 0.1
@@ -137,6 +138,18 @@ def shorten(name: str, most: int = 26) -> str:
         return name
     kept = (most - 1) // 2
     return f"{name[: most - 1 - kept]}…{name[-kept:]}"
+
+
+def name_method(name: str, options: Mapping[str, Any]) -> str:
+    """Return the name of a method with its options.
+
+    Examples
+    --------
+    >>> name_method("power", {"local_steps": 2}), name_method("krylov", {})
+    ('power with local_steps = 2', 'krylov')
+    """
+    given = ", ".join(f"{option} = {value}" for option, value in options.items())
+    return f"{name} with {given}" if given else name
 
 
 def describe_basis(failure: float | None) -> str:
