@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from eigenfed import FederatedPCA
-from eigenfed.cli.tables import fit_text, summary_text
+from eigenfed.cli.tables import fit_text, judge_facts, summary_text
 from eigenfed.report.wording import size
 from eigenfed.study.results.facts import describe_fit
 
@@ -62,6 +62,18 @@ def test_equal_rows_are_said_to_be_equal() -> None:
     sites = {"a": np.full((30, 4), 3.0), "b": np.full((20, 4), 3.0)}
     page = fit_text(describe_fit(FederatedPCA(2).fit_sites(sites), sites))
     assert page.startswith("NOT CERTIFIED: all rows are equal, so that no direction")
+
+
+def test_rows_without_variance_in_a_private_result_are_not_said_to_be_equal() -> None:
+    sites = {"a": X[:30], "b": X[30:50], "c": X[50:]}
+    facts = describe_fit(FederatedPCA(2).fit_sites(sites), sites)
+    terms = {"trust": "secure_sum", "text": "private", "epsilon": 0.1}
+    facts |= {"privacy": terms, "signal": [0.1, 0.0], "total_variance": 0.0}
+    facts |= {"eigenvalues": [0.0, 0.0], "ratios": [0.0, 0.0]}
+    facts["asked"] = facts["asked"] | {"privacy": {"count": "public"}}
+    page = fit_text(facts)
+    assert page.startswith("NOT CERTIFIED: noise hides the variance of every direction.\n")
+    assert "The variances of 2 components are lost in noise." in judge_facts(facts).text
 
 
 def test_an_angle_of_zero_is_written_as_such() -> None:

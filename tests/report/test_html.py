@@ -16,7 +16,7 @@ from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.html import make_shared_page, write_pages
 from eigenfed.report.model import read_report
 from eigenfed.report.page_elements import Facts, Notice, Page, PageTable, PageVerdict, Panels
-from eigenfed.report.wording import EQUAL_ROWS
+from eigenfed.report.wording import explain_no_variance
 from eigenfed.study.results.result_folder import write_result
 from eigenfed.study.scores import Projected
 from reports import ODD_NAMES, named, result, tables, without_pages
@@ -238,7 +238,10 @@ def test_a_page_about_equal_rows_says_so(tmp_path: Path) -> None:
     found = verdict(page, "Variance explained")
     assert (found.value, found.tone) == ("none", "look")
     assert found.words.startswith("All rows are equal")
-    assert verdict(page, "Accuracy").words == f"Not certified: {EQUAL_ROWS}"
+    assert (
+        verdict(page, "Accuracy").words
+        == f"Not certified: {explain_no_variance({'privacy': None})}"
+    )
     assert "is an identifier" not in write_pages(tmp_path / "r").shared.read_text()
 
 
@@ -283,6 +286,12 @@ def test_fractions_are_not_shown_as_all_of_a_variance_that_noise_hides(tmp_path:
     assert "Noise hides the variance outside the components" in words(page, "variance")
     report.facts["ratios"] = [0.7, 0.2]
     assert "Noise hides" not in words(make_shared_page(report), "variance")
+    report.facts.update(total_variance=0.0, eigenvalues=[0.0, 0.0], ratios=[0.0, 0.0])
+    report.facts["certificate"]["converged"] = [False, False]
+    page = make_shared_page(report)
+    for title in ("Variance explained", "Accuracy"):
+        assert "oise hides the variance of every direction." in verdict(page, title).words
+    assert words(page, "variance").startswith("Noise hides the variance of every direction.")
 
 
 def test_far_rows_and_missing_entries_are_on_the_sites_own_page_only(tmp_path: Path) -> None:

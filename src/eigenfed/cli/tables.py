@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from eigenfed.report.wording import (
-    EQUAL_ROWS,
     MOSTLY,
     PARTLY,
     describe_basis,
     describe_clear,
     explain_no_bound,
+    explain_no_variance,
     size,
     things,
 )
@@ -176,7 +176,7 @@ def _list_warnings(facts: dict[str, Any]) -> list[str]:
     """Return the first lines of a result whose accuracy is not certified."""
     grade = facts["certificate"]
     if facts["total_variance"] == 0.0:
-        return [f"NOT CERTIFIED: {EQUAL_ROWS}", ""]
+        return [f"NOT CERTIFIED: {explain_no_variance(facts)}", ""]
     clear = describe_clear(facts)
     if clear is not None:
         return [f"PARTLY CONVERGED: {clear}", ""]

@@ -22,13 +22,13 @@ from eigenfed.report.page_elements import (
 from eigenfed.report.prepared_section import describe_scale
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.wording import (
-    EQUAL_ROWS,
     MOSTLY,
     PARTLY,
     PLACES,
     angle,
     count,
     describe_basis,
+    explain_no_variance,
     join_names,
     name_method,
     number,
@@ -71,7 +71,8 @@ def judge_variance(report: Report) -> PageVerdict:
     """Return how much of the variance the components explain."""
     cumulative = report.components[-1].cumulative
     if report.facts["total_variance"] == 0.0:
-        return PageVerdict("Variance explained", "none", f"{EQUAL_ROWS.capitalize()}", "look")
+        reason = explain_no_variance(report.facts).capitalize()
+        return PageVerdict("Variance explained", "none", reason, "look")
     if _is_rest_hidden(report.facts):
         return PageVerdict("Variance explained", "unknown", _HIDDEN, "look")
     words = (
@@ -277,13 +278,14 @@ def _rows(rows: float | None, facts: dict[str, Any]) -> float | str:
 def show_variance(report: Report) -> Section:
     """Show the variances of the components."""
     total, k = report.facts["total_variance"], report.facts["k"]
-    first, last = report.components[0], report.components[-1]
-    which = "both" if k == 2 else f"all {k}"
-    together = f", {which} together {percent(last.cumulative)}" if k > 1 else ""
+    first, together = report.components[0], percent(report.components[-1].cumulative)
+    together = f", {'both' if k == 2 else f'all {k}'} together {together}" if k > 1 else ""
     words = [
         f"The total variance is {number(total)}. The first component explains "
         f"{percent(first.share)} of it{together}. Where the bars level off, further components are "
-        "hardly more than noise. If the last bar is still tall, request more components.",
+        "hardly more than noise. If the last bar is still tall, request more components."
+        if total
+        else explain_no_variance(report.facts).capitalize(),
         *describe_edge(report.facts),
     ]
     if report.facts["privacy"] is not None:

@@ -6,8 +6,6 @@ from typing import Any
 
 MOSTLY, PARTLY = 0.5, 0.1
 """Fractions from which a component is called "mostly" or "partly" an effect."""
-EQUAL_ROWS = "all rows are equal, so that no direction explains more variance than another."
-"""How rows without any variance are described."""
 
 
 def count(value: float) -> str:
@@ -197,6 +195,24 @@ def explain_no_bound(certificate: dict[str, Any] | None, k: int) -> str | None:
     )
 
 
+def explain_no_variance(facts: dict[str, Any]) -> str:
+    """Return why no direction of a result has any variance.
+
+    Parameters
+    ----------
+    facts : dict
+        As in ``result.json``.
+
+    Examples
+    --------
+    >>> explain_no_variance({"privacy": {"epsilon": 0.1}})
+    'noise hides the variance of every direction.'
+    """
+    if facts["privacy"] is not None:
+        return "noise hides the variance of every direction."
+    return "all rows are equal, so that no direction explains more variance than another."
+
+
 def describe_unconverged(facts: dict[str, Any]) -> str:
     """Return what it means that some components have not converged.
 
@@ -207,7 +223,7 @@ def describe_unconverged(facts: dict[str, Any]) -> str:
     """
     certificate = facts["certificate"]
     if facts["total_variance"] == 0.0:
-        return f"Not certified: {EQUAL_ROWS}"
+        return f"Not certified: {explain_no_variance(facts)}"
     k, missing = facts["k"], facts["k"] - sum(certificate["converged"])
     no_bound = "Not certified: there is no bound on the angle. "
     return (

@@ -68,7 +68,11 @@ def judge_noise(
         )
     elif known and min(known) <= 0.0:
         lost = sum(ratio <= 0.0 for ratio in known)
-        which = "The variance of 1 component is" if lost == 1 else f"The variances of {lost} are"
+        which = (
+            "The variance of 1 component is"
+            if lost == 1
+            else f"The variances of {lost} components are"
+        )
         problems.append(f"{which} lost in noise.")
     return NoiseVerdict(mostly, tuple(problems))
 
