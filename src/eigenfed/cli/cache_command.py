@@ -33,8 +33,9 @@ def cache(
 ) -> CommandResult:
     """Show the parsed copies of FILES, which need not exist any more, or remove them.
 
-    Files over 64 MB, other than .npy, are parsed once into a copy that later runs use. It holds the
-    same data as the file, in a folder that only its owner can read.
+    Files whose rows take over 64 MB, at 8 bytes an entry, are parsed once into a copy that later
+    runs use, except .npy. It holds the same data as the file, in a folder that only its owner can
+    read.
     """
     from eigenfed.data.cache import find_copies, forget_cache
 

@@ -85,7 +85,8 @@ _FILES = (
         "--cache",
         type=NEW,
         metavar="FOLDER",
-        help="Folder for the parsed copies of files over 64 MB.  [default: beside each file]",
+        help="Folder for the parsed copies of files whose rows take over 64 MB.  [default: beside "
+        "each file]",
     ),
     click.option(
         "--drop-cache", is_flag=True, help="Keep no parsed copies, and remove those of the files."

@@ -262,7 +262,9 @@ class SiteFile(TomlFile, title="site.toml"):
     cache: FilePath | None = Field(
         default=None, title="the path of a folder, in quotes", examples=["parsed"]
     )
-    """Folder for the parsed copy of a file over 64 MB. By default it is beside the file."""
+    """Folder for the parsed copy of a file whose rows take over 64 MB, at 8 bytes an entry. By
+    default it is beside the file.
+    """
     drop_cache: Flag = Field(default=False, examples=[True])
     """Whether to keep no parsed copy."""
     where: Conditions = Field(
