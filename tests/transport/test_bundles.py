@@ -90,6 +90,26 @@ def test_hostile_manifests_are_refused(line: bytes) -> None:
         Bundle.from_bytes(DATA[:START] + line + DATA[end:])
 
 
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("round", 3.0),
+        ("round", True),
+        ("size", float(len(MESSAGE))),
+        ("arrays", {"images": [4.0, 2]}),
+        ("from", 3),
+        ("to", ["site north"]),
+        ("answers", 0),
+    ],
+)
+def test_a_manifest_with_fields_of_other_types_is_refused(field: str, value: object) -> None:
+    end = DATA.index(b"\n", START)
+    known = json.loads(DATA[START:end])
+    line = json.dumps(known | {field: value}, sort_keys=True, separators=(",", ":")).encode()
+    with pytest.raises(DataError):
+        Bundle.from_bytes(DATA[:START] + line + DATA[end:])
+
+
 def test_a_manifest_is_not_made_of_something_else() -> None:
     with pytest.raises(DataError):
         Manifest.of(b"no message", sender="a", recipient="b")

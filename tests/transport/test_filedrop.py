@@ -1,6 +1,7 @@
 """Files that come late, twice, in another order, under another name, or altered."""
 
 import logging
+import os
 import threading
 from pathlib import Path
 
@@ -177,6 +178,29 @@ def test_a_forged_operation_leads_to_no_other_folder(tmp_path: Path, inbox: Drop
     (reply,) = from_site(tmp_path, "north").iterdir()
     assert Bundle.from_bytes(reply.read_bytes()).manifest.operation == "unsigned"
     assert not list(tmp_path.parent.glob("escape*"))
+
+
+def test_no_name_of_a_run_makes_a_file_that_a_folder_cannot_hold(
+    tmp_path: Path, inbox: DropInbox
+) -> None:
+    folder = to_site(tmp_path, "north")
+    (folder / "a.request").write_bytes(ask(0, run="\U0001d400" * 5000))
+    (folder / "b.request").write_bytes(ask(1))
+    assert inbox.answer_all() == 2
+    names = {path.name for path in from_site(tmp_path, "north").iterdir()}
+    assert names == {f"{'_' * 64}-00000-product.reply", "r1-00001-product.reply"}
+
+
+def test_a_pipe_in_the_folder_is_not_waited_for(tmp_path: Path, inbox: DropInbox) -> None:
+    here, there = to_site(tmp_path, "north"), from_site(tmp_path, "north")
+    os.mkfifo(here / "a.request")
+    os.mkfifo(there / "a.reply")
+    os.mkfifo(there / "r1-00000-product.reply")
+    coordinator = near(tmp_path)
+    with pytest.raises(ConnectionError):
+        coordinator.answer(ask(0))
+    assert inbox.answer_all() == 1
+    assert Bundle.from_bytes(coordinator.answer(ask(0))).manifest.kind == "reply"
 
 
 def test_what_is_no_bundle_is_not_carried(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ def digest_part(path: Path) -> str:
     OSError
         If it cannot be read or is not a regular file.
     """
-    with _open_part(path) as file:
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -123,15 +123,21 @@ def read_part(path: Path) -> bytes:
     Traceback (most recent call last):
     OSError: [Errno 22] Invalid argument: '/dev/zero'
     """
-    with _open_part(path) as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > LARGEST_PART:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), str(path))
         return file.read(size)
 
 
-def _open_part(path: Path) -> BufferedReader:
-    """Open a regular file, without waiting for the writer of a pipe."""
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file, without waiting for the writer of a pipe.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened or is not a regular file.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
     file = open(path, "rb", opener=lambda name, _: os.open(name, flags))  # noqa: SIM115
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

@@ -116,9 +116,18 @@ class Manifest:
         record["sender"], record["recipient"] = record.pop("from"), record.pop("to")
         record["arrays"] = {name: tuple(shape) for name, shape in record["arrays"].items()}
         found = cls(**record)
-        if found.to_bytes() != data:
+        if not found._has_types() or found.to_bytes() != data:
             raise ValueError
         return found
+
+    def _has_types(self) -> bool:
+        """Return whether all fields have their types: 3.0 and True equal integers, unlike texts."""
+        parties = self.sender, self.recipient, self.answers
+        texts = *parties, self.kind, self.run, self.operation, self.sha256
+        lengths = (length for shape in self.arrays.values() for length in shape)
+        return all(type(text) is str for text in texts) and all(
+            type(number) is int for number in (self.round, self.size, *lengths)
+        )
 
 
 @dataclass(frozen=True, repr=False)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from eigenfed.data.safe_files import write_at_once
+from eigenfed.data.safe_files import open_regular, write_at_once
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import MAX_BYTES
 from eigenfed.transport.bundles import MOST_START_BYTES, Bundle, Manifest, read_manifest, read_start
@@ -47,14 +47,15 @@ def name_bundle(manifest: Manifest) -> str:
     """Return the name of a bundle's file, without its suffix.
 
     It consists of the run's name, the round and the operation, and of nothing from the rows. Who
-    wrote the bundle is not known yet, so that no character may lead to another folder.
+    wrote the bundle is not known yet, so that no character may lead to another folder, and no name
+    may be longer than a folder can hold.
     """
     kind = manifest.operation if manifest.kind == "request" else manifest.kind
     return f"{_make_safe(manifest.run)}-{max(manifest.round, 0):05d}-{_make_safe(kind)}"
 
 
 def _make_safe(text: str) -> str:
-    return "".join(c if c.isalnum() or c in "-_" else "_" for c in text)[:64]
+    return "".join(c if c.isascii() and (c.isalnum() or c in "-_") else "_" for c in text[:64])
 
 
 class _Seen(NamedTuple):
@@ -128,8 +129,10 @@ def read_bounded(path: Path, largest: int) -> bytes:
     ------
     FileTooLong
         Before any of it is read.
+    OSError
+        If it is not a regular file: a pipe would be waited for without end.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size > largest:
             raise FileTooLong(
@@ -283,7 +286,7 @@ def _waits(reply: bytes) -> bool:
 def _answers(path: Path, asked: str) -> bool:
     """Return whether a file is an intact reply to a request; little of it is in memory."""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             manifest, start = read_start(file.read(MOST_START_BYTES))
             file.seek(start)
             whole = hashlib.file_digest(file, "sha256").hexdigest()
