@@ -12,7 +12,7 @@ from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.protocol.messages import Message
 from eigenfed.transport.bundles import COORDINATOR, Bundle, name_site, sign_bundle
 from eigenfed.transport.filedrop import DropConnection, DropInbox, from_site, to_site
-from eigenfed.transport.signed import SignedSite
+from eigenfed.transport.signed import SignedConnection, SignedSite
 
 MINE, THEIRS = Identity.generate(), Identity.generate()
 
@@ -178,6 +178,51 @@ def test_a_forged_operation_leads_to_no_other_folder(tmp_path: Path, inbox: Drop
     (reply,) = from_site(tmp_path, "north").iterdir()
     assert Bundle.from_bytes(reply.read_bytes()).manifest.operation == "unsigned"
     assert not list(tmp_path.parent.glob("escape*"))
+
+
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_another_signature_on_a_request_is_no_answer_to_it(
+    name: str, tmp_path: Path, inbox: DropInbox, site: Counter
+) -> None:
+    coordinator = SignedConnection(
+        near(tmp_path), site="north", identity=MINE, public=THEIRS.public
+    )
+    bundle = Bundle.from_bytes(ask(0))
+    with pytest.raises(ConnectionError):
+        coordinator.answer(bundle.message)
+    copy = to_site(tmp_path, "north") / f"{name}.request"
+    copy.write_bytes(Bundle(bundle.manifest, bytes(64), bundle.message).to_bytes())
+    assert inbox.answer_all() == (2 if name == "a" else 1)
+    assert inbox.answer_all() == 0
+    answer = coordinator.answer(bundle.message)
+    assert Message.from_bytes(answer, "reply", "refusal").kind == "reply"
+    assert site.answered == ["request 0"]
+
+
+def test_a_coordinator_with_another_key_is_told_so(tmp_path: Path, inbox: DropInbox) -> None:
+    stranger = Identity.generate()
+    coordinator = SignedConnection(
+        near(tmp_path), site="north", identity=stranger, public=THEIRS.public
+    )
+    message = Bundle.from_bytes(ask(0)).message
+    with pytest.raises(ConnectionError):
+        coordinator.answer(message)
+    assert inbox.answer_all() == 1
+    refused = Message.from_bytes(coordinator.answer(message), "reply", "refusal")
+    assert (refused.kind, refused.label) == ("refusal", "unsigned")
+
+
+def test_a_reply_that_cannot_be_written_holds_up_no_other(
+    tmp_path: Path, inbox: DropInbox, site: Counter
+) -> None:
+    folder = to_site(tmp_path, "north")
+    (folder / "a.request").write_bytes(ask(0))
+    (folder / "b.request").write_bytes(ask(1))
+    (from_site(tmp_path, "north") / "r1-00000-product.reply").mkdir()
+    with pytest.raises(IsADirectoryError):
+        inbox.answer_all()
+    assert site.answered == ["request 0", "request 1"]
+    assert (from_site(tmp_path, "north") / "r1-00001-product.reply").is_file()
 
 
 def test_no_name_of_a_run_makes_a_file_that_a_folder_cannot_hold(

@@ -65,7 +65,8 @@ class Manifest:
     sha256 : str
         Of the message.
     answers : str
-        SHA-256 of the request that a reply answers; otherwise empty.
+        SHA-256 of the request that a reply answers; otherwise empty. A refusal of a bundle because
+        of its signature has the `digest_start` of the bundle.
     """
 
     sender: str
@@ -229,6 +230,19 @@ def read_start(data: bytes) -> tuple[Manifest, int]:
         return Manifest.from_bytes(data[len(_MARK) : end]), end + 1 + _SIGNATURE_DIGITS + 1
     except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         raise DataError("The data are not a bundle of this release.") from None
+
+
+def digest_start(data: bytes) -> str:
+    """Return the SHA-256 of what comes before a bundle's message, its signature included.
+
+    Two bundles of one message have the same only if their signatures are the same too.
+
+    Raises
+    ------
+    DataError
+        If it cannot be read.
+    """
+    return hash_message(data[: read_start(data)[1]])
 
 
 def _find_end(data: bytes) -> int:

@@ -23,7 +23,14 @@ from typing import NamedTuple
 from eigenfed.data.safe_files import open_regular, write_at_once
 from eigenfed.errors import DataError
 from eigenfed.protocol.messages import MAX_BYTES
-from eigenfed.transport.bundles import MOST_START_BYTES, Bundle, Manifest, read_manifest, read_start
+from eigenfed.transport.bundles import (
+    MOST_START_BYTES,
+    Bundle,
+    Manifest,
+    digest_start,
+    read_manifest,
+    read_start,
+)
 from eigenfed.transport.local import Answering
 
 _log = logging.getLogger(__name__)
@@ -186,9 +193,10 @@ class DropConnection:
         path = self._out / f"{name_bundle(bundle.manifest)}{_REQUEST}"
         if not _holds(path, data):
             write_at_once(path, data)
+        answers = bundle.manifest.sha256, digest_start(data)
         while True:
             for found, reply in self._replies.read():
-                if reply.answers == bundle.manifest.sha256:
+                if reply.answers in answers:
                     return read_bounded(found, self._largest)
             if not self._wait or self._stop.wait(_POLL_S):
                 raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
@@ -229,6 +237,7 @@ class DropInbox:
         self._answer = answer
         self._largest = largest
         self._done: set[str] = set()
+        self._forged: dict[str, Manifest] = {}
         self._later: dict[str, float] = {}
 
     def answer_all(self) -> int:
@@ -238,21 +247,40 @@ class DropInbox:
         that the site cannot answer yet stays as it is, and is looked at again later.
         """
         waiting = sorted(self._requests.read(), key=lambda found: _order(found[1]))
-        count = 0
+        count, failed = 0, None
         for path, manifest in waiting:
-            reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
-            if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
-                continue
-            if time.monotonic() < self._later.get(manifest.sha256, 0.0):
-                continue
-            data = self._answer.answer(read_bounded(path, self._largest()))
-            if _waits(data):
-                self._later[manifest.sha256] = time.monotonic() + _AGAIN_S
-                continue
+            try:
+                count += self._answer_one(path, manifest)
+            except OSError as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+        return count
+
+    def _answer_one(self, path: Path, manifest: Manifest) -> bool:
+        """Answer a request, unless it has a reply or is to be looked at later."""
+        reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
+        if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
+            return False
+        if time.monotonic() < self._later.get(manifest.sha256, 0.0):
+            return False
+        if self._forged.get(path.name) is manifest:
+            return False
+        request = read_bounded(path, self._largest())
+        data = self._answer.answer(request)
+        if _waits(data):
+            self._later[manifest.sha256] = time.monotonic() + _AGAIN_S
+            return False
+        if _is_answered_by(data, manifest.sha256):
             write_at_once(reply, data)
             self._done.add(manifest.sha256)
-            count += 1
-        return count
+            return True
+        # Only this bundle is refused, since its signature is another's. The message may still come
+        # as the coordinator has signed it, and the reply to it is in another file.
+        mark = digest_start(request)[:16]
+        write_at_once(reply.with_name(f"{name_bundle(manifest)}-{mark}{_REPLY}"), data)
+        self._forged[path.name] = manifest
+        return True
 
     def serve(self, stop: threading.Event, note: Callable[[int], None] = lambda _: None) -> None:
         """Answer requests as they come, until `stop` is set."""
@@ -281,6 +309,14 @@ def _waits(reply: bytes) -> bool:
     except DataError:
         return False
     return (manifest.kind, manifest.operation) == ("refusal", "waiting")
+
+
+def _is_answered_by(reply: bytes, asked: str) -> bool:
+    """Return whether a reply is to a request, and not only to the bundle that brought it."""
+    try:
+        return read_manifest(reply).answers == asked
+    except DataError:
+        return False
 
 
 def _answers(path: Path, asked: str) -> bool:

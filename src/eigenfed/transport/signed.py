@@ -16,6 +16,8 @@ from eigenfed.protocol.messages import Message
 from eigenfed.transport.bundles import (
     COORDINATOR,
     Bundle,
+    Manifest,
+    digest_start,
     hash_message,
     name_site,
     sign_bundle,
@@ -66,7 +68,7 @@ class SignedConnection:
             raise self._forged("is not from it")
         if not bundle.is_signed_by(self._public):
             raise self._forged("is not signed by its key in the roster")
-        if manifest.answers != hash_message(data):
+        if manifest.answers != hash_message(data) and not _refuses(manifest, sent):
             raise self._forged("answers another request")
         return bundle.message
 
@@ -75,6 +77,12 @@ class SignedConnection:
             f"The answer from site {self._site!r} {why}. Compare its fingerprint with the people "
             "there: eigenfed network show."
         )
+
+
+def _refuses(manifest: Manifest, sent: bytes) -> bool:
+    """Return whether a site says that just this bundle, with its signature, is not signed."""
+    is_refusal = (manifest.kind, manifest.operation) == ("refusal", "unsigned")
+    return is_refusal and manifest.answers == digest_start(sent)
 
 
 class SignedSite:
@@ -119,13 +127,14 @@ class SignedSite:
             _log.warning("a message was refused: it is damaged, or of another release")
             return self._reply(Message("refusal", "", -1, "malformed", {}).to_bytes(), "")
         manifest = bundle.manifest
-        asked = hash_message(bundle.message)
         is_ours = (manifest.sender, manifest.recipient) == (COORDINATOR, self._here)
         if not is_ours or not bundle.is_signed_by(self._coordinator):
             _log.warning("a message was refused: it is not signed by the coordinator for this site")
             refused = Message("refusal", manifest.run, manifest.round, "unsigned", {}).to_bytes()
-            return self._reply(refused, asked)
-        return self._reply(self._site.answer(bundle.message), asked)
+            # Anybody can put another signature on a message of the coordinator. This refusal is no
+            # answer to the message, but to the bundle.
+            return self._reply(refused, digest_start(data))
+        return self._reply(self._site.answer(bundle.message), hash_message(bundle.message))
 
     def _reply(self, message: bytes, answers: str) -> bytes:
         return sign_bundle(
