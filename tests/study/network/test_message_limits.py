@@ -11,6 +11,7 @@ import pytest
 
 from eigenfed.errors import InputError, SiteLost
 from eigenfed.protocol.messages import Message
+from eigenfed.protocol.study import open_message
 from eigenfed.study.config import read_study
 from eigenfed.study.network.engines import FileCarrier, answer_once, open_carrier
 from eigenfed.study.network.key_files import read_identity
@@ -100,6 +101,24 @@ def test_a_result_longer_than_its_study_allows_is_refused_and_not_stored(tmp_pat
     assert refused.label == "length"
     assert not (tmp_path / "north" / "results").exists()
     assert network.sites["north"].ledger.recall_names("data"), "the run is still open"
+
+
+def test_no_result_is_taken_in_a_run_that_was_not_opened(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    coordinator = network.coordinator()
+    run = coordinator.run(NAMES)
+    write_result(tmp_path / "result", run.estimator, sites=run.sites, study="heart")
+    assert coordinator.finish(run, read_sent_files(tmp_path / "result")) == {}
+    study, identity = network.parties.study.study, network.coordinator()._identity
+    service = network.sites["north"].service
+    for name in ("x" * 300, "a\nb"):
+        opening = open_message(name, study, study.method, identity)
+        refused = Message.from_bytes(service.answer(opening), "refusal")
+        assert refused.label == "malformed"
+        close = close_message(name, read_sent_files(tmp_path / "result"))
+        assert Message.from_bytes(service.answer(close), "refusal").label == "closed"
+    assert len(list((tmp_path / "north" / "results").iterdir())) == 1
+    assert not service._runs, "nor are names kept"
 
 
 def test_a_file_that_is_too_long_is_not_read_by_the_site(

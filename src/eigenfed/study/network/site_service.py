@@ -173,7 +173,8 @@ class SiteService:
             except Refusal as refused:
                 return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
             reply = served.site.answer(data)
-            if message.kind == "open":
+            if message.kind == "open" and _is_reply(reply):
+                self._runs[message.run] = _read_digest(message)
                 self._end_superseded(message.run, served)
             return reply
 
@@ -209,8 +210,9 @@ class SiteService:
             chosen = self._releases.choose(served.study, message.run, ask.known)
             served.site.take_rows(Source(self._releases.open(chosen, served.study)))
             opened = served.site.answer(ask.opening)
-            if Message.from_bytes(opened, "reply", "refusal").kind == "refusal":
+            if not _is_reply(opened):
                 return opened
+            self._runs[message.run] = _read_asked_digest(message)
             for run in self._releases.list_others(chosen):
                 served.site.close_run(run)
             self._releases.record(chosen)
@@ -223,7 +225,11 @@ class SiteService:
         return served.site.answer(ask.request)
 
     def _find(self, message: Message, length: int) -> ServedStudy:
-        """Return the study of a message's run, if it is approved and has messages that long."""
+        """Return the study of a message's run, if it is approved and has messages that long.
+
+        Only runs that the gate has opened are noted: their names are short, and their number is
+        limited by the policy. A result is taken in no other.
+        """
         if message.kind == "open":
             digest = _read_digest(message)
         elif message.label == ASK:
@@ -234,12 +240,13 @@ class SiteService:
             known = self._ledger.recall(self._file.dataset, message.run)
             if known is None:
                 raise refusal("closed")
-            digest = _read_digest(Message.from_bytes(known.opening, "open"))
+            digest = self._runs[message.run] = _read_digest(
+                Message.from_bytes(known.opening, "open")
+            )
         study = find_approved(self._file, digest)
         if study is None:
             self._served.pop(digest, None)
             raise refusal("unapproved")
-        self._runs[message.run] = digest
         try:
             served = self._serve(digest, study)
         except (EigenfedError, OSError):
@@ -301,6 +308,11 @@ class SiteService:
         if message.arrays:
             self._on_result(folder)
         return Message("reply", message.run, message.round_, "close", {}).to_bytes()
+
+
+def _is_reply(data: bytes) -> bool:
+    """Return whether a gate has answered with a reply, and not with a refusal."""
+    return Message.from_bytes(data, "reply", "refusal").kind == "reply"
 
 
 def _read_digest(message: Message) -> str:
