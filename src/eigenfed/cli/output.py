@@ -174,7 +174,7 @@ class Console:
     def note(self, text: str) -> None:
         """Print a note that is not part of the result."""
         if not self.quiet:
-            click.echo(f"eigenfed: {text}", err=True)
+            click.echo(f"eigenfed: {escape_controls(text)}", err=True)
 
     def ask(self, question: str, missing: str) -> str:
         """Return what somebody types, or raise a usage error where nobody can be asked."""
@@ -187,7 +187,7 @@ class Console:
         """Show a page and go on if somebody agrees to it."""
         if not is_terminal():
             raise click.UsageError(missing)
-        click.echo(page, err=True)
+        click.echo(escape_controls(page), err=True)
         click.confirm(f"\n{question}", abort=True, err=True)
 
     @contextmanager
@@ -223,6 +223,33 @@ class Console:
         return not self.quiet and sys.stderr.isatty()
 
 
+def escape_controls(text: str, kept: str = "\n\t") -> str:
+    r"""Replace characters that would command a terminal, or hide or turn round what it shows.
+
+    A page or a message may hold a name that somebody else has chosen.
+
+    Parameters
+    ----------
+    text : str
+    kept : str, optional
+        Control characters that are left.
+
+    Examples
+    --------
+    >>> print(escape_controls("a name\x1b[2J of\u202e two\nlines"))
+    a name\x1b[2J of\u202e two
+    lines
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter in kept
+        else letter.encode("unicode_escape").decode("ascii")
+        for letter in text
+    )
+
+
 def is_terminal() -> bool:
     """Return whether somebody can be asked a question."""
     return sys.stdin.isatty()
@@ -253,7 +280,7 @@ def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
         if as_json:
             click.echo(_dump_json(result.data))
         elif result.text:
-            click.echo(result.text)
+            click.echo(escape_controls(result.text))
         click.get_current_context().exit(result.code)
 
     return run
@@ -261,7 +288,7 @@ def print_result(function: Callable[..., CommandResult]) -> Callable[..., None]:
 
 def print_failure(text: str, code: int, *, as_json: bool) -> None:
     """Print an error message, and with ``--json`` the object that has it."""
-    click.echo(f"eigenfed: {text}", err=True)
+    click.echo(f"eigenfed: {escape_controls(text)}", err=True)
     if as_json:
         click.echo(_dump_json({"error": text, "exit": code}))
 

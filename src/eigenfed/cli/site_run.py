@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.output import CommandResult, Console, escape_controls
 from eigenfed.cli.stop_signals import stop_at_signals
 
 if TYPE_CHECKING:
@@ -123,11 +123,23 @@ def note_warnings(console: Console) -> Iterator[None]:
         log.removeHandler(handler)
 
 
+class _LogFormatter(logging.Formatter):
+    """Writes each message on one line: it may hold a name that a coordinator has chosen."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line, without what comes from an exception."""
+        return escape_controls(super().formatMessage(record), kept="")
+
+    def formatException(self, ei: Any) -> str:
+        """Return the lines of a traceback."""
+        return escape_controls(super().formatException(ei))
+
+
 @contextmanager
 def _log_to_standard_error() -> Iterator[None]:
     """Log what happens at the site, to its own terminal or log file."""
     handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    handler.setFormatter(_LogFormatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     log: Any = logging.getLogger("eigenfed")
     before = log.level
     log.addHandler(handler)
