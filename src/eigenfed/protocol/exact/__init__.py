@@ -8,6 +8,7 @@
 - `variant_products`: sums of products of neighbouring variants, for their correlations.
 - `stages`: how requests bring those figures to the sites.
 - `frame`: requests about centred and scaled rows; the first brings the mean and the scale.
+- `frame_rows`: the rows of a site as these requests see them.
 - `frame_checks`: the mean and scale of a run as a site checks them.
 - `magnitude`: the magnitude of a site's numbers, for secure sums.
 - `products`: the scatter of all rows times a few directions, the primitive of most methods.
