@@ -25,6 +25,7 @@ from eigenfed import (
 from eigenfed.arrays import Array
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.privacy.ledger.ledger import Ledger
+from eigenfed.transport import Local
 
 EXACT = ("covariance", "factors", "krylov", "randomized", "subspace")
 METHODS = (*EXACT, "power", "merge")
@@ -524,6 +525,32 @@ def test_a_key_for_an_unknown_site_is_refused() -> None:
     tables = {name: pd.DataFrame(rows(9, 2), index=list("abcdefghi")) for name in ("x", "y")}
     with pytest.raises(InputError, match="keys names 'X', which are not sites"):
         FederatedPCA(2, split="features").fit_sites(tables, keys={"X": np.arange(9)})
+
+
+@pytest.mark.parametrize("method", ["covariance", "factors", "krylov"])
+@pytest.mark.parametrize("center", [True, "site"])
+def test_a_constant_feature_is_not_scaled_where_messages_are_narrow(
+    method: str, center: Any
+) -> None:
+    X, groups = rows(60, 4), np.arange(60) % 3
+    X[:, 2] = 37.1
+    narrow = FederatedPCA(
+        2, method=method, scale=True, center=center, transport=Local(wire="float32")
+    ).fit(X, groups=groups)
+    assert narrow.scale_[2] == 1.0
+    assert narrow.total_variance_ == pytest.approx(3.0 * 60 / 59, rel=1e-6)
+
+
+def test_a_constant_feature_is_not_prepared_as_if_it_varied_where_messages_are_narrow() -> None:
+    X = np.hstack([rows(60, 2) * 1e-9, np.full((60, 1), 37.1)])
+    for step in ("select:2", "standardize"):
+        pca = FederatedPCA(1, prepare=[step], transport=Local(wire="float32"))
+        known = pca.fit(X, groups=np.arange(60) % 3).preparation_
+        if step == "standardize":
+            assert known.spread is not None
+            assert known.spread[2] == 1.0
+        else:
+            np.testing.assert_array_equal(known.selected, [0, 1])
 
 
 @pytest.mark.parametrize("method", ["covariance", "factors", "krylov"])

@@ -206,7 +206,9 @@ def squares(
         mean, rest = split_own_mean(source) if by_own else (request.mean, None)
         found = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
     _, count, _ = source.totals() if state.totals is None else state.totals
-    varies = found > count * bound_mean_error(mean, source.n) ** 2
+    # The site's own mean crosses no wire.
+    narrow = terms.narrow and not by_own
+    varies = found > count * bound_mean_error(mean, source.n, narrow=narrow) ** 2
     reply = SquaresReply(squares=np.where(varies, found, 0.0))
     # Bounds of sums follow from these squares, so that they must hold for the rows too.
     constant = None if state.limits is None else ~varies
@@ -343,7 +345,8 @@ def collect_moments(
         if study.wire == "float32":
             # What is smaller than the least normal number of single precision loses digits.
             errors = errors + LEAST_SINGLE * len(study.sites)
-        scale = find_scale(mean, sums, first.count)
+        narrow = study.wire == "float32" and study.center is True
+        scale = find_scale(mean, sums, first.count, narrow=narrow)
         ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
         error = float(ratios.max())
     n = first.n

@@ -78,21 +78,22 @@ def collect_preparation(
         known = yield from collect_variants(total, study, loci)
         return known, {"selected": known.selected}
     known, figures = Preparation(study.prepare), Figures()
+    narrow = study.wire == "float32"
     while (step := known.missing) is not None:
         moments = yield from collect_stage(total, study, figures)
         if isinstance(step, SelectVariable):
-            known = known.with_selected(_choose_features(step, moments))
+            known = known.with_selected(_choose_features(step, moments, narrow=narrow))
             figures = {"selected": known.selected}
         elif isinstance(step, Standardize):
-            known = _standardize(known, step, moments)
+            known = _standardize(known, step, moments, narrow=narrow)
             figures = {"center": known.center, "spread": known.spread}
     return known, figures
 
 
-def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
+def _choose_features(step: SelectVariable, moments: StageMoments, *, narrow: bool) -> Integers:
     variance = moments.squares / np.where(moments.count > 0, moments.count, 1.0)
     # The rounding error of a constant feature must not be ranked as if the feature varied.
-    rounding = bound_mean_error(moments.mean, moments.count)
+    rounding = bound_mean_error(moments.mean, moments.count, narrow=narrow)
     varying = np.where(np.sqrt(variance) > rounding, variance, 0.0)
     try:
         return select_variable(moments.mean, varying, step.n_features, step.flavor)
@@ -100,6 +101,8 @@ def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
         raise ProtocolError(str(error)) from None
 
 
-def _standardize(known: Preparation, step: Standardize, moments: StageMoments) -> Preparation:
-    spread = find_scale(moments.mean, moments.squares, moments.count, step.ddof)
+def _standardize(
+    known: Preparation, step: Standardize, moments: StageMoments, *, narrow: bool
+) -> Preparation:
+    spread = find_scale(moments.mean, moments.squares, moments.count, step.ddof, narrow=narrow)
     return known.with_moments(moments.mean, spread)

@@ -25,6 +25,7 @@ Figures = dict[str, Any]
 
 _MOST_TILES = 1 << 20
 """More requests for products of variants than any site has tiles: it refuses those beyond."""
+_SINGLE_EPS = float(np.finfo(np.float32).eps)
 LEAST_SCALE = 1e-153
 """Least divisor of features: squares of smaller numbers would vanish."""
 
@@ -97,16 +98,21 @@ def check_subset(name: str, places: Integers, d: int) -> None:
         raise InputError(f"{name} must be distinct features in increasing order.")
 
 
-def bound_mean_error(mean: Array, n: npt.ArrayLike) -> Array:
+def bound_mean_error(mean: Array, n: npt.ArrayLike, *, narrow: bool = False) -> Array:
     """Bound the rounding error of means of `n` rows, which a spread must exceed.
 
     The error of a constant feature must not be mistaken for its spread. Equal numbers are rounded
-    alike, so that their errors add up. `StandardScaler` of scikit-learn has the same rule.
+    alike, so that their errors add up. `StandardScaler` of scikit-learn has the same rule. In
+    messages in single precision (`narrow`) totals are rounded, and the mean that is sent back.
     """
-    return np.maximum(n, 10.0) * np.finfo(float).eps * np.abs(mean)
+    relative = np.maximum(n, 10.0) * np.finfo(float).eps
+    error: Array = (relative + 2.0 * _SINGLE_EPS if narrow else relative) * np.abs(mean)
+    return error
 
 
-def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Array:
+def find_scale(
+    mean: Array, squares: Array, count: Array, ddof: int = 0, *, narrow: bool = False
+) -> Array:
     """Return standard deviations, and 1 for features that are constant up to rounding.
 
     So they are where they are too small to divide by.
@@ -117,6 +123,8 @@ def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Arra
         Means, sums of squares about them, and observed weights.
     ddof : {0, 1}
         Sums of squares are divided by the weight less this.
+    narrow : bool, default=False
+        Whether messages are in single precision.
 
     Examples
     --------
@@ -125,7 +133,7 @@ def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Arra
     """
     divisor = count - ddof
     scale = np.sqrt(squares / np.where(divisor > 0, divisor, 1.0))
-    least = np.maximum(bound_mean_error(mean, count), LEAST_SCALE)
+    least = np.maximum(bound_mean_error(mean, count, narrow=narrow), LEAST_SCALE)
     found: Array = np.where(scale > least, scale, 1.0)
     return found
 
