@@ -509,8 +509,10 @@ def test_a_finished_rehearsal_is_there_again_from_its_transcript(
     heart.write_study("[privacy]\nepsilon = 9.0\ndelta = 1e-6\n")
     call = heart.call("--transcript", tmp_path / "run.transcript")
     facts = answer(*call)
-    with pytest.warns(UserWarning, match="no site was asked"):
-        again = answer(*call)
+    run = eigenfed(*call, "--json")
+    again = json.loads(run.stdout)
+    assert "UserWarning" not in run.stderr
+    assert "eigenfed: All rounds come from the transcript" in run.stderr
     for name in ("eigenvalues", "rounds", "bytes_up", "leakage", "privacy", "ledgers"):
         assert again.get(name) == facts.get(name), name
     assert "'budget'" in refusal(heart, code=3)

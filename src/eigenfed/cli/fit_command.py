@@ -169,7 +169,7 @@ def fit(
         certify=certify if certify != "no" else False,
         random_state=seed,
     )
-    with _without_warning(), console.rounds(tol or _find_tol(sites)) as callback:
+    with _noting_warnings(console), console.rounds(tol or _find_tol(sites)) as callback:
         tables = _open_tables(sites, column, id_column, features, inputs)
         _note_tables(console, tables, prepared=bool(prepare))
         labels = {} if color_by is None else _read_labels(tables, color_by, plain)
@@ -303,14 +303,19 @@ def _note_tables(
 
 
 @contextmanager
-def _without_warning() -> Iterator[None]:
-    """Leave out the warning about a result that is mostly noise: the output has it anyway."""
+def _noting_warnings(console: Console) -> Iterator[None]:
+    """Print warnings as notes, without the lines of code that Python adds.
+
+    That a result is mostly noise is left out: the result itself says so.
+    """
     import warnings
 
     from eigenfed.errors import NoiseWarning
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NoiseWarning)
+        # Not recorded, as others would be shown only once the run has ended.
+        warnings.showwarning = lambda message, *_, **__: console.note(str(message))
         yield
 
 
@@ -352,7 +357,7 @@ def _rehearse(
     if rehearsal.absent:
         console.note(f"Quorum reached; absent sites: {', '.join(rehearsal.absent)}.")
     pca = rehearsal.estimator(**running)
-    with _without_warning(), console.rounds(rehearsal.study.tol) as callback:
+    with _noting_warnings(console), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     prepared = bool(rehearsal.study.prepare)
     _note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
