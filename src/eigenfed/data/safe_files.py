@@ -97,6 +97,35 @@ def write_at_once(path: Path, data: bytes) -> None:
         raise
 
 
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file that only its owner can read, or nothing.
+
+    Half of a key, after a crash or on a full disk, could neither be used nor be replaced.
+
+    Raises
+    ------
+    FileExistsError
+        If there is a file, which is left as it is.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_private(Path(folder, "key"), b"secret")
+    ...     [(path.read_bytes(), oct(path.stat().st_mode)) for path in Path(folder).iterdir()]
+    [(b'secret', '0o100600')]
+    """
+    new = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
+    try:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(new, path)  # a rename would replace a file that is there
+    finally:
+        new.unlink(missing_ok=True)
+
+
 def digest_part(path: Path) -> str:
     """Return the SHA-256 of a file of a result folder, of any size.
 

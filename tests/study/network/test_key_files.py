@@ -1,5 +1,7 @@
 """Private keys that only their owner can read, and fingerprints that people can type."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,23 @@ def test_a_key_is_not_overwritten(key: Path) -> None:
     with pytest.raises(InputError, match="exists, and a key is not overwritten"):
         create_identity(key)
     assert key.read_bytes() == before
+
+
+def test_a_full_disk_leaves_no_key_behind_and_does_not_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "network" / "site.key"
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fill_disk)
+        with pytest.raises(OSError, match="No space left"):
+            create_identity(path)
+    assert list(path.parent.iterdir()) == []
+    create_identity(path)
+    assert [file.name for file in path.parent.iterdir()] == ["site.key"]
+
+
+def fill_disk(_: int) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644, 0o666])

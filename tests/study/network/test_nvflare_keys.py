@@ -190,3 +190,26 @@ def test_documents_of_nvflare_must_have_certificates(tmp_path: Path, kits: FakeK
         rewrite(path, key, "-----BEGIN\n<script>")
         assert f"{key} is not valid" in refuse_any(path)
         path.write_bytes(original)
+
+
+@pytest.mark.parametrize("part", ["authority", "server_kit"])
+def test_a_folder_that_a_crash_left_half_made_is_made_again(
+    part: str, tmp_path: Path, kits: FakeKits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = Parties.start(tmp_path, NVFLARE)
+    home = parties.home / "coordinator" / "network"
+
+    def crash(*folders: Path, **_: Any) -> None:
+        folders[-1].mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kits, f"create_{part}", crash)
+        patch.setattr(shutil, "rmtree", lambda *_, **__: None)  # nobody cleans up after kill -9
+        with pytest.raises(KeyboardInterrupt):
+            parties.invite()
+    made = {path.name for path in home.iterdir()}
+    assert made & {"authority", "server"} == ({"authority"} if part == "server_kit" else set())
+    parties.join()
+    made = {path.name for path in home.iterdir() if path.is_dir()}
+    assert made == {"authority", "server", "members"}

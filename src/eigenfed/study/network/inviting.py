@@ -211,26 +211,29 @@ def _prepare_server(
         for certificate in (folder / MEMBERS).glob("*.pem"):
             certificate.unlink()
         shutil.rmtree(server, ignore_errors=True)
-        _make_folder(authority, lambda: kits.create_authority(authority, study=study.name))
+        _make_folder(authority, lambda new: kits.create_authority(new, study=study.name))
     if earlier is not None and earlier.address != address:
         shutil.rmtree(server, ignore_errors=True)
     if not server.exists():
         _make_folder(
             server,
-            lambda: kits.create_server_kit(
-                authority, server, study=study.name, host=address.host, port=address.port
+            lambda new: kits.create_server_kit(
+                authority, new, study=study.name, host=address.host, port=address.port
             ),
         )
     root: bytes = kits.root_certificate(authority)
     return root.decode("ascii")
 
 
-def _make_folder(folder: Path, make: Callable[[], None]) -> None:
-    """Call what makes a folder, and leave none behind that is not complete."""
+def _make_folder(folder: Path, make: Callable[[Path], None]) -> None:
+    """Call what makes a folder under another name, and rename it when it is complete."""
+    new = folder.with_name(f".{folder.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
     try:
-        make()
+        make(new)
+        new.rename(folder)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise
 
 

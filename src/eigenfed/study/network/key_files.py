@@ -7,6 +7,7 @@ import re
 import stat
 from pathlib import Path
 
+from eigenfed.data.safe_files import write_private
 from eigenfed.errors import DataError, InputError, PrivacyError
 from eigenfed.privacy.secagg.identity import Identity
 from eigenfed.privacy.secagg.masking import context
@@ -102,13 +103,9 @@ def create_identity(path: Path) -> Identity:
     create_private_folder(path.parent)
     identity = Identity.generate()
     try:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        write_private(path, f"{_HEADER}\n{identity.to_bytes().hex()}\n".encode("ascii"))
     except FileExistsError:
         raise InputError(f"{path} exists, and a key is not overwritten. Use it.") from None
-    with open(file, "w", encoding="ascii") as text:
-        text.write(f"{_HEADER}\n{identity.to_bytes().hex()}\n")
-        text.flush()
-        os.fsync(text.fileno())
     return identity
 
 

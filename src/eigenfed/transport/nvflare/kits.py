@@ -15,7 +15,6 @@ that FLARE expects. Keys are RSA, the only kind that it signs with.
 
 import hashlib
 import ipaddress
-import os
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -27,6 +26,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from eigenfed.data.safe_files import write_private
 from eigenfed.errors import DataError, InputError
 from eigenfed.transport.nvflare.hardening import (
     LEAD,
@@ -363,8 +363,7 @@ def _write_key(path: Path, key: rsa.RSAPrivateKey) -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
+    write_private(path, data)
 
 
 def _read_key(path: Path) -> rsa.RSAPrivateKey:
