@@ -261,18 +261,8 @@ def _describe_copy(path: Path, place: Path | None, cache: PathLike | None) -> tu
     )
 
 
-def open_source(
-    path: PathLike,
-    *,
-    columns: Sequence[str] | None = None,
-    id_column: str | None = None,
-    n_features: int | None = None,
-    where: Sequence[str] | None = None,
-    cache: PathLike | None = None,
-    keep: bool = True,
-    options: ReadOptions | None = None,
-) -> Source:
-    r"""Open a file of records as a source: `open_table` without row ids.
+def open_source(path: PathLike, **settings: Any) -> Source:
+    r"""Open a file of records as a source: `open_table`, with its arguments, without row ids.
 
     Examples
     --------
@@ -284,17 +274,7 @@ def open_source(
     [[0.5, 0.0, 2.0], [0.0, 1.0, 0.0]]
     >>> folder.cleanup()
     """
-    table = open_table(
-        path,
-        columns=columns,
-        id_column=id_column,
-        n_features=n_features,
-        where=where,
-        cache=cache,
-        keep=keep,
-        options=options,
-    )
-    return table.source
+    return open_table(path, **settings).source
 
 
 def read_labels(
