@@ -26,9 +26,11 @@ def table() -> Array:
     return np.random.default_rng(3).standard_normal((N, D))
 
 
-def start(k: int, policy: Policy | None = None, **options: Any) -> Lone:
-    method = find_method("subspace", {"orthonormalise": "each", **options})
-    lone = Lone.of(table(), Study(("a",), k, method, max_rounds=20), policy=policy)
+def start(k: int, policy: Policy | None = None, rows: Array | None = None) -> Lone:
+    method = find_method("subspace", {"orthonormalise": "each"})
+    lone = Lone.of(
+        table() if rows is None else rows, Study(("a",), k, method, max_rounds=20), policy=policy
+    )
     lone.open()
     lone.reply(MomentsRequest())
     return lone
@@ -42,6 +44,26 @@ def frame(far: float = 0.0) -> dict[str, Any]:
 
 def upper(entry: float) -> Array:
     return np.array([[1.0, entry], [0.0, 1.0]])
+
+
+def test_columns_that_cancel_are_not_what_rounding_left_of_them() -> None:
+    """Beside constant features a direction is rounded to their digits; another brings it out."""
+    rows = table()
+    rows[:, [0, 2]] = 1.0
+    mean = rows.mean(axis=0)
+    first, second = np.sort(np.abs(rows - mean)[:, 1])[:-3:-1]
+    root, step = np.sqrt(0.5), first + second
+    unit = np.spacing(root)
+    basis = np.zeros((D, 2))
+    basis[0], basis[2], basis[1, 0] = root, (root, -root), unit / step
+    mean[0] -= 1.0
+    lone = start(2, rows=rows)
+    opening: dict[str, Any] = {"basis": basis, "triangle": upper(1.0)}
+    lone.reply(GramRequest(**opening, mean=mean, scale=np.ones(D)))
+    lone.reply(GramRequest(triangle=np.diag([1.0, unit])))
+    seen = lone.reply(SidedProductRequest())["product"][3:, 1]
+    around = rows - rows.mean(axis=0)
+    np.testing.assert_allclose(seen, -(around.T @ around[:, 1])[3:] / step, rtol=1e-6)
 
 
 @pytest.mark.parametrize("how", ["triangle", "onto"])

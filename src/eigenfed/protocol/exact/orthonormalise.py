@@ -26,6 +26,7 @@ from eigenfed.errors import InputError, ProtocolError
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.site_vectors import (
     Sided,
     SidedRequest,
@@ -162,8 +163,9 @@ def sided_norm(
 ) -> Answer[NormReply]:
     """Make column i orthogonal to the earlier ones and return its squared norm."""
     state = update_sided(source, request, state, terms)
+    view, _, state = prepare_rows(source, state)
     own, i = get_sided(state), len(request.onto)
-    own = own.divide(request.change(own.rows.shape[1]))
+    own = own.divide(request.change(own.rows.shape[1]), view)
     last = own.rows[:, i : i + 1]
     norm = float((last.T @ apply_weights(source, last))[0, 0])
     return answer_and_count(source, NormReply(norm=norm), replace(state, own=own))

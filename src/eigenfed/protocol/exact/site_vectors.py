@@ -16,6 +16,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_finite, check_integer
@@ -24,61 +25,67 @@ _LARGEST_DRAW = 10.0
 """Bound on the normal numbers of a random start; exceeded with probability about 1e-23 each."""
 _LARGEST_ROOT = 1e154
 """Root of about the largest float64: norms of vectors are no larger."""
-_LARGEST_GROWTH = 2.0**20
-"""By how much intermediate numbers may exceed the columns that are divided by a triangle."""
+_EPS = float(np.finfo(float).eps)
+_LEAST_DIGITS = 2.0**-27
+"""Largest rounding error of a column relative to its norm, above which it is computed anew."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sided:
     """A site's rows of G.
 
-    Triangles are the coordinator's numbers. Between a division by one of them and by its inverse,
-    rows would be rounded to whatever digits the coordinator leaves, so that of a column only those
-    entries would remain that exceed a bound. So rows are divided once more only where that costs
-    few digits; otherwise they are computed again from G as it was at first.
+    Triangles are the coordinator's numbers. Where columns cancel, or between a division by a
+    triangle and by its inverse, G would be rounded to whatever digits the coordinator leaves, so
+    that of a column only those entries would remain that exceed a bound. So G is divided as long as
+    columns keep half of their digits, and otherwise computed again from the directions, or from
+    what was drawn.
 
     Attributes
     ----------
     rows : ndarray of shape (n, k)
-    start : ndarray of shape (n, k)
-        G as it was computed or drawn.
-    factor : ndarray of shape (k, k)
-        The matrix T with ``G T = start``.
-    since : ndarray of shape (k, k)
-        The part of T by which rows were divided since they were computed from `start`.
     behind : ndarray of shape (d, k), or None
         The directions H from which G was computed; None if it was drawn.
+    drawn : ndarray of shape (n, k), or None
+        G as it was drawn.
+    factor, change : ndarray of shape (k, k)
+        The matrix T with ``G T = D H``, and its inverse.
+    noise : ndarray of shape (k,)
+        Bounds on the rounding errors of the columns since they were computed.
     images : ndarray of shape (d, k), or None
-        The scatter times these, once it was computed.
+        The scatter times H, once it was computed.
     """
 
     rows: Array
-    start: Array
+    behind: Array | None
+    drawn: Array | None
     factor: Array
-    since: Array
-    behind: Array | None = None
+    change: Array
+    noise: Array
     images: Array | None = None
 
     @classmethod
     def begin(cls, rows: Array, behind: Array | None = None) -> "Sided":
         """Return rows of G that were computed from directions, or drawn."""
-        each = np.eye(rows.shape[1])
-        return cls(rows, rows, each, each, behind)
+        each, drawn = np.eye(rows.shape[1]), rows if behind is None else None
+        return cls(rows, behind, drawn, each, each, _EPS * column_norms(rows))
 
-    def divide(self, triangle: Array) -> "Sided":
-        """Return the new G, where the old G is the new one times `triangle`.
+    @property
+    def is_first(self) -> bool:
+        """Whether G is what was computed or drawn, and no triangle has changed it."""
+        return np.array_equal(self.change, np.eye(len(self.change)))
 
-        Examples
-        --------
-        >>> far, back = (np.array([[1.0, x], [0.0, 1.0]]) for x in (2.0**60, -(2.0**60)))
-        >>> Sided.begin(np.array([[1.0, 3.0]])).divide(far).divide(back).rows
-        array([[1., 3.]])
-        """
-        factor, since = triangle @ self.factor, triangle @ self.since
-        if _keeps_digits(since):
-            return replace(self, rows=_divide(self.rows, triangle), factor=factor, since=since)
-        each = np.eye(len(factor))
-        return replace(self, rows=_divide(self.start, factor), factor=factor, since=each)
+    def divide(self, triangle: Array, view: Prepared) -> "Sided":
+        """Return the new G, where the old G is the new one times `triangle`."""
+        factor, change = triangle @ self.factor, _divide(self.change, triangle)
+        rows, inverse = _divide(self.rows, triangle), np.abs(_divide(np.eye(len(factor)), triangle))
+        noise = (self.noise + _EPS * column_norms(self.rows)) @ inverse
+        if not (noise <= _LEAST_DIGITS * column_norms(rows)).all():
+            if self.behind is not None:
+                rows = view.multiply(self.behind @ change)
+            elif self.drawn is not None:
+                rows = self.drawn @ change
+            noise = _EPS * column_norms(rows)
+        return replace(self, rows=rows, factor=factor, change=change, noise=noise)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -154,7 +161,8 @@ def update_sided(source: Source, request: SidedRequest, state: State, terms: Ter
     if not isinstance(own, Sided):
         raise InputError("There are no row vectors yet.")
     if request.triangle is not None:
-        own = own.divide(request.triangle)
+        view, _, state = prepare_rows(source, state)
+        own = own.divide(request.triangle, view)
     return replace(state, own=own)
 
 
@@ -183,13 +191,6 @@ def _divide(columns: Array, upper: Array) -> Array:
     return quotient
 
 
-def _keeps_digits(triangle: Array) -> bool:
-    """Return whether columns lose few digits when they are divided by a triangle."""
-    upper = triangle + np.diag(triangle.diagonal() == 0.0)
-    inverse = solve_triangular(upper, np.eye(len(upper)))
-    return bool((np.abs(inverse) @ np.abs(upper)).max() <= _LARGEST_GROWTH)
-
-
 def apply_weights(source: Source, columns: Array) -> Array:
     """Multiply rows by their weights, if there are any."""
     return columns if source.weights is None else columns * source.weights[:, None]
@@ -205,12 +206,13 @@ def get_sided(state: State) -> Sided:
 def find_images(view: Prepared, state: State) -> State:
     """Return the state with the scatter times the directions from which G was computed, if any.
 
-    It follows from G as it was at first: triangles may leave nothing of it.
+    It does not follow from a G that was divided, as triangles may leave nothing of it.
     """
     own = get_sided(state)
     if own.behind is None or own.images is not None:
         return state
-    return replace(state, own=replace(own, images=view.adjoint(own.start)))
+    images = view.adjoint(own.rows) if own.is_first else view.product(own.behind)
+    return replace(state, own=replace(own, images=images))
 
 
 def answer_and_count(source: Source, reply: Any, state: State) -> Answer[Any]:
