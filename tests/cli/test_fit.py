@@ -177,10 +177,18 @@ def test_a_private_result_has_its_statement_and_no_scores(
 
 
 def test_privacy_options_reach_the_run(files: list[Path]) -> None:
-    call = ("fit", *files[:1], "-k", 1, "--epsilon", 2, "--delta", 1e-5, "--trust", "central")
-    said = answer(*call, "--clip", 80)["privacy"]
+    call = ("fit", *files[:1], "-k", 1, "--epsilon", 30, "--delta", 1e-5, "--trust", "central")
+    said = answer(*call, "--clip", 140)["privacy"]
     assert said["trust"] == "central"
-    assert "clipped to the public norm 80" in said["text"]
+    assert "clipped to the public norm 140" in said["text"]
+
+
+def test_a_public_clip_that_loses_the_mean_ends_with_a_code_of_its_own(files: list[Path]) -> None:
+    """The rows are about 120 long: clipped to 80, all are on one side of their mean."""
+    call = ("fit", *files[:1], "-k", 1, "--epsilon", 30, "--delta", 1e-5, "--trust", "central")
+    run = eigenfed(*call, "--clip", 80)
+    assert run.exit_code == 4
+    assert "a public clip that is longer than most rows" in run.stdout + run.stderr
 
 
 def test_options_of_the_method_reach_the_fit(files: list[Path]) -> None:

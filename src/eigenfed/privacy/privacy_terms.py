@@ -50,7 +50,8 @@ class Privacy:
         number of rows is public in both.
     clip : float or None
         Norm to which rows are clipped; it must be public, that is, known without the rows. None
-        finds one privately, at the expense of the budget.
+        finds one privately, at the expense of the budget. The mean is that of rows clipped about
+        the public centre, or 0: a clip that is shorter than most of them there loses it.
     trust : {"secure_sum", "local", "central"}
         Where the noise is added. "secure_sum": each site adds a part of it within secure
         aggregation (at least three sites), and nobody sees sums without noise. "local": each site

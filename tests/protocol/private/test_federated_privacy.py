@@ -21,6 +21,7 @@ from eigenfed import (
 )
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.errors import NoiseWarning
 from eigenfed.estimators.in_process import Conditions, federation
 from eigenfed.privacy.dp.discrete_gaussian import discrete_gaussian
 from eigenfed.privacy.ledger.ledger import Budget
@@ -340,6 +341,42 @@ def test_signal_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -
         told.append(run.signal_)
         true.append(np.sum(run.components_ * exact, axis=1) ** 2)
     np.testing.assert_allclose(np.mean(told, axis=0), np.mean(true, axis=0), atol=0.15)
+
+
+@pytest.mark.usefixtures("seeded_noise")
+@pytest.mark.parametrize("method", ["covariance", "power"])
+@pytest.mark.parametrize(("offset", "factor"), [(2.0, 0.3), (2.0, 0.7), (3.0, 0.05), (3.0, 0.7)])
+def test_signal_counts_a_mean_that_a_public_clip_has_lost(
+    offset: float, factor: float, method: str
+) -> None:
+    """Rows that are clipped on one side of their mean leave a component of nothing but that."""
+    rows = spiked(n=20_000, d=12, k=2) + offset
+    clip = float(np.median(np.linalg.norm(rows, axis=1)))
+    true = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False).Vh[0]
+
+    def fitted(part: float) -> FederatedPCA:
+        privacy = Privacy(10.0, 1e-6, trust="central", clip=part * clip)
+        return FederatedPCA(2, method=method, privacy=privacy).fit(rows)
+
+    with pytest.warns(NoiseWarning, match="a public clip that is longer than most rows"):
+        lost = fitted(factor)
+    assert lost.signal_ is not None
+    assert lost.signal_.max() < 0.5
+    assert (lost.components_[0] @ true) ** 2 < 0.5
+    for part in (1.0, 1.3):
+        found = fitted(part)
+        assert found.signal_ is not None
+        assert found.signal_[0] > 0.8
+        assert (found.components_[0] @ true) ** 2 > 0.8
+
+
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_short_clip_does_no_harm_to_rows_about_the_centre(method: str) -> None:
+    rows = spiked(n=5000, d=12, k=2)
+    privacy = Privacy(3.0, 1e-6, trust="central", clip=0.05)
+    run = FederatedPCA(2, method=method, privacy=privacy).fit(rows)
+    assert run.signal_ is not None
+    assert run.signal_[0] > 0.9
 
 
 def test_signal_is_there_with_noise_only() -> None:

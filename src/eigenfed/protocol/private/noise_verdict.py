@@ -59,7 +59,8 @@ def judge_noise(
         problems.append(
             "The result is mostly noise: no component keeps half of its signal (the best keeps "
             f"{max(signal):.0%}). Do not use it; eigenfed plan tells what would help, such as a "
-            "public centre, more rows or a larger epsilon."
+            "public centre, more rows, a larger epsilon, or a public clip that is longer than most "
+            "rows."
         )
     if d > 1 and known and known[0] >= 1.0 - 1e-9:
         problems.append(

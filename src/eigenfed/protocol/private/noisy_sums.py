@@ -257,6 +257,12 @@ class Norms:
         lost = float(held @ np.maximum(1.0 - radius / self.radii, 0.0))
         return max(lost / self.rows, 0.0)
 
+    def beyond(self, radius: float) -> float:
+        """Return the proportion of rows that are beyond a radius, as far as noise lets it show."""
+        place = min(int(np.searchsorted(self.radii, radius)), len(self.radii) - 1)
+        held = float(self.counts[place]) + _SURE_SDS * self.sd
+        return max(1.0 - held / self.rows, 0.0)
+
     def growth(self, clip: float, apart: float = 0.0) -> float:
         """Return the mean squared norm of the rows, relative to that of rows clipped to a radius.
 

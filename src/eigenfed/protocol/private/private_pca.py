@@ -80,6 +80,9 @@ _LEAST_CLIP = 1 / 16
 """Least radius of the covariance, relative to that of the mean. A radius that is too small does no
 harm (directions are kept), and one that is too large adds noise."""
 _MOST_SHORT = 0.8
+_MOVED = 2.0
+"""Squared error of a mean that a public clip has moved, relative to the variance in its direction:
+above 1, as hardly anything else is left in that direction."""
 _LEAST_SIGNAL = 3.0
 """A noisy variance below so many standard deviations of its noise is not used as a scale."""
 
@@ -107,6 +110,28 @@ class _Ball(NamedTuple):
     missed: float
     reach: float | None = None
     growth: float = 1.0
+
+    @property
+    def toward(self) -> Array:
+        """Direction of the mean, of length 1; 0 if the mean is 0."""
+        found: Array = self.mean / max(float(np.linalg.norm(self.mean)), np.finfo(float).tiny)
+        return found
+
+    def judged_by(self, variance: float) -> "_Ball":
+        """Return the ball with the error of a mean that a public clip has surely moved.
+
+        Numbers from -C to C with mean m have a variance of at most ``(C - m) (C + m)``. If that of
+        the rows in the direction of their mean is larger, most rows are longer than the clip.
+
+        Parameters
+        ----------
+        variance : float
+            Variance of the clipped rows in the direction of the mean.
+        """
+        most = self.clip**2 - max(float(self.mean @ self.mean) - self.missed, 0.0)
+        if self.reach is not None or variance <= most:
+            return self
+        return self._replace(missed=self.missed + _MOVED * variance)
 
 
 def private_pca(
@@ -261,6 +286,7 @@ def _decompose_covariance(
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     matrix, scales = unpack_symmetric(triangle * unit, d), np.ones(d)
     sd = spender.noise_sd(noise, fraction) * unit
+    ball = ball.judged_by(float(ball.toward @ matrix @ ball.toward))
     if study.scale:
         scales = _find_scales(matrix, sd)
         matrix = matrix / np.outer(scales, scales)
@@ -350,6 +376,7 @@ def _iterate_products(
     # Noise of standard deviation sd on d entries lifts a squared singular value by d sd^2.
     lifted = d * (spender.noise_sd(noise, fraction) * unit) ** 2
     cosines = np.maximum(1.0 - lifted / np.maximum(values**2, 1e-300), 0.0)
+    ball = ball.judged_by(float(values @ (ball.toward @ left[:, :k]) ** 2))
     return Decomposition(
         flip_signs(left[:, :k].T),
         values,
@@ -360,6 +387,21 @@ def _iterate_products(
         products=len(fractions),
         signal=cosines * estimate_cosines_beside(values, ball.missed, d),
     )
+
+
+def _discount_clipped(found: Decomposition, ball: _Ball, norms: Norms) -> Decomposition:
+    """Lower the signal by the error of a mean of rows that a public clip has shortened.
+
+    Rows that are farther from the mean than the clip and the mean together were surely longer than
+    the clip. Of these, what is summed is mostly their direction, about the mean as about 0, so that
+    the mean counts as part of their spread.
+    """
+    size = float(np.linalg.norm(ball.mean))
+    if found.signal is None or not size:
+        return found
+    shortened = norms.beyond(ball.clip + size) * size
+    beside = estimate_cosines_beside(found.variances, shortened**2, len(ball.mean))
+    return replace(found, signal=found.signal * beside)
 
 
 def _measure_variances(
@@ -375,6 +417,7 @@ def _measure_variances(
         norms = yield from _count_norms(spender, REACH_FRACTION * fraction, found.mean, ball.clip)
         reach = max(norms.reach(_REACH_QUANTILE), ball.clip)
         fraction *= 1 - REACH_FRACTION
+        found = _discount_clipped(found, ball, norms)
     request = ScreeRequest(center=found.mean, radius=reach, components=found.components)
     noise = noise_of_scree(spender.privacy.relation)
     parts = yield from spender.request_sum(request, noise, fraction, float(SCREE_UNIT))
