@@ -285,6 +285,21 @@ def test_a_file_that_cannot_be_written_is_named(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="needs a full disk")
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_output_that_cannot_be_written_is_an_error_in_words(flags: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        run = subprocess.run(
+            [sys.executable, "-m", "eigenfed", "stream", "-k", "1", *flags],
+            input=b"1 2\n3 5\n",
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    words = b"eigenfed: The output cannot be written: No space left on device.\n"
+    assert (run.returncode, run.stderr) == (1, words)
+
+
 def test_quiet_leaves_the_result_only(tmp_path: Path) -> None:
     table = rows(20)
     table[3, 2] = np.nan

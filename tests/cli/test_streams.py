@@ -1,6 +1,7 @@
 """``eigenfed stream`` and ``eigenfed merge``: rows into summaries, summaries into one."""
 
 import gzip
+import os
 import signal
 import subprocess
 import sys
@@ -362,6 +363,22 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert run.exit_code == 2
     run = eigenfed("stream", "-k", 1, "--every", 5, given="1 2\n")
     assert run.exit_code == 2
+
+
+def test_a_link_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
+    pipe, link, nowhere = (tmp_path / name for name in ("pipe", "link", "nowhere"))
+    os.mkfifo(pipe)
+    (tmp_path / "file").write_text("mine")
+    link.symlink_to(tmp_path / "file")
+    nowhere.symlink_to(tmp_path / "none")
+    for out in (pipe, link, nowhere):
+        for option in ("-o", "--loadings"):
+            run = eigenfed("stream", "-k", 1, option, out, "--force", given="1 2\n2 5\n")
+            assert (run.exit_code, "is a link, a device or a pipe" in run.stderr) == (2, True)
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    assert nowhere.is_symlink()
+    assert link.read_text() == "mine"
 
 
 def test_asking_for_more_directions_than_there_are_is_told(tmp_path: Path) -> None:

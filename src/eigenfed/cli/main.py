@@ -1,6 +1,7 @@
 """The program ``eigenfed``: its commands, its error output and its exit codes."""
 
 import gc
+import os
 import sys
 from typing import Any
 
@@ -52,6 +53,13 @@ class Program(click.Group):
             sys.exit(error.exit_code)
         except click.Abort:
             print_failure("Interrupted; nothing more was written.", FAILED, as_json=as_json)
+            sys.exit(FAILED)
+        except OSError as error:
+            # Commands report what they meet at files themselves: this is the output.
+            why = error.strerror or type(error).__name__
+            click.echo(f"eigenfed: The output cannot be written: {why}.", err=True)
+            # What was not written would be tried again, and fail, as the interpreter ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(FAILED)
 
     def _run(self, *args: Any, **settings: Any) -> Any:
