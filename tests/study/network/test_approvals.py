@@ -1,6 +1,9 @@
 """Approved studies: complete copies that cannot be swapped, and a log of who decided what."""
 
+import errno
 import os
+import resource
+import signal
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -108,6 +111,49 @@ def test_a_file_that_changes_while_it_is_approved_is_not_kept(parties: Parties) 
         approve_study(study, site)
     assert list_approved(site) == []
     assert read_log(site) == []
+
+
+def test_on_a_full_disk_nothing_is_approved_and_the_log_stays_whole(
+    parties: Parties, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, site, room = parties.study, parties.site("north"), [0]
+    other = rewritten(parties, STUDY.replace("components = 2", "components = 1") + FILES)
+    approve_study(other, site)
+    rewritten(parties, STUDY + FILES)
+    before, sync = read_log(site), os.fsync
+
+    def fill(file: int) -> None:
+        room[0] -= 1
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", fill)
+    for room[0] in (1, 2):
+        with pytest.raises(OSError, match="No space left"):
+            approve_study(study, site)
+        assert find_approved(site, study.study.digest) is None
+        assert read_log(site) == before
+        assert len(list((site.network / "approved").iterdir())) == 1
+    approve_study(study, site)
+    assert [event["action"] for event in read_log(site)] == ["approved", "approved"]
+
+
+def test_a_line_of_the_log_that_is_cut_short_is_taken_back(parties: Parties) -> None:
+    site = parties.site("north")
+    approve_study(parties.study, site)
+    before = (site.network / "approvals.jsonl").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, hard))
+        with pytest.raises(OSError, match="log"):
+            withdraw_study(site, parties.study.study.digest)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert (site.network / "approvals.jsonl").read_bytes() == before
+    assert list_approved(site) == []
 
 
 def test_only_those_who_own_the_folder_can_approve(parties: Parties) -> None:

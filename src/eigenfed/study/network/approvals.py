@@ -11,6 +11,7 @@ the run's study, which somebody at the site has put there.
     network/approvals.jsonl             who approved or withdrew which study, and when
 """
 
+import errno
 import json
 import os
 import re
@@ -120,12 +121,17 @@ def approve_study(study: StudyFile, site: SiteFile, *, by: str = "", clock: Cloc
     elif not isinstance(study.features, str):
         keys["features"] = list(study.features)
     lines = [f"{key} = {format_value(value)}\n" for key, value in keys.items()]
-    copy = folder / f"{digest}.toml"
-    write_at_once(copy, "".join(lines).encode())
-    if read_study(copy).study.digest != digest:
-        _remove(site, digest)
-        raise DataError(f"{study.path} has changed since it was read. Approve it again.")
-    _append(site, record | {"action": "approved", "study": study.name, "digest": digest}, clock)
+    copy, new = folder / f"{digest}.toml", folder / f".{digest}.new"
+    try:
+        write_at_once(new, "".join(lines).encode())
+        if read_study(new).study.digest != digest:
+            raise DataError(f"{study.path} has changed since it was read. Approve it again.")
+        # The log comes first: a study that is answered is in the log, whatever fails here.
+        _append(site, record | {"action": "approved", "study": study.name, "digest": digest}, clock)
+        new.replace(copy)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise
     return copy
 
 
@@ -241,8 +247,15 @@ def _describe_by(by: str) -> dict[str, str]:
 
 def _append(site: SiteFile, record: dict[str, str], clock: Clock) -> None:
     line = json.dumps({"time": clock().isoformat(timespec="seconds"), **record}) + "\n"
+    data = line.encode("ascii")
     file = os.open(site.network / LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    with open(file, "ab") as log:
-        log.write(line.encode("ascii"))
-        log.flush()
-        os.fsync(log.fileno())
+    with open(file, "ab", buffering=0) as log:
+        end = log.tell()
+        try:
+            if log.write(data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(site.network / LOG))
+            os.fsync(file)
+        except OSError:
+            # A line that a full disk has cut short would make all of the log unreadable.
+            os.truncate(file, end)
+            raise
