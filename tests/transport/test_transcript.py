@@ -1,5 +1,6 @@
 """A run that was interrupted goes on from its transcript as if nothing had been."""
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterator, Mapping
@@ -488,3 +489,16 @@ def test_any_outcome_comes_back_as_it_was(outcome: Replies | SiteLost, tmp_path:
         assert_same(record.replay(0, PRODUCT), outcome)
     with Transcript(path) as record:
         assert_same(record.replay(0, PRODUCT), outcome)
+
+
+def test_a_full_disk_begins_no_transcript(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fill)
+        with pytest.raises(OSError, match="No space left"):
+            Transcript(path, run="r1")
+    assert list(path.parent.iterdir()) == []
+    with Transcript(path, run="r1") as record:
+        assert record.run == "r1"

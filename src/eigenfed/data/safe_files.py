@@ -72,10 +72,17 @@ def _parse_int(digits: str) -> int:
 LARGEST_PART = 64 << 20
 
 
-def write_at_once(path: Path, data: bytes) -> None:
+def write_at_once(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file under a temporary name in the same folder, and rename it when it is complete.
 
     A reader of `path` finds either the old content or all of the new.
+
+    Parameters
+    ----------
+    path : Path
+    data : bytes
+    mode : int, optional
+        Who may read and write the file, within the process's mask.
 
     Examples
     --------
@@ -87,7 +94,7 @@ def write_at_once(path: Path, data: bytes) -> None:
     """
     new = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
     try:
-        with new.open("xb") as file:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Arrays, Container, Scalar
-from eigenfed.data.safe_files import parse_strict_json
+from eigenfed.data.safe_files import parse_strict_json, write_at_once
 from eigenfed.errors import DataError, ProtocolError, SiteLost
 from eigenfed.protocol.core import TOTAL, Call, Replies
 
@@ -97,21 +97,19 @@ class Transcript:
         about: Mapping[str, Any] | None = None,
     ) -> None:
         self._path = None if path is None else Path(path)
-        self._file: BinaryIO = (
-            io.BytesIO() if path is None else open(path, "r+b", opener=_open_private)  # noqa: SIM115
-        )
+        if self._path is None:
+            self._file: BinaryIO = io.BytesIO(_encode_first(run, about))
+        else:
+            if not self._path.exists() or self._path.stat().st_size == 0:
+                # All of it or nothing: a file cut short here could belong to another program.
+                write_at_once(self._path, _encode_first(run, about), mode=0o600)
+            self._file = open(self._path, "r+b")  # noqa: SIM115
         self._rounds: list[_Entry] = []
         self._end = 0
         self.account: Any = None
         try:
             size = self._file.seek(0, io.SEEK_END)
-            if size == 0:
-                self.run = uuid.uuid4().hex if run is None else run
-                self.about = dict(about or {})
-                arrays = {"about": _as_bytes(self.about)}
-                self._append(Container(_KIND, _VERSION, {"run": self.run}, arrays).to_bytes())
-            else:
-                self.run, self.about = self._read_through(size, run)
+            self.run, self.about = self._read_through(size, run)
         except BaseException:
             self._file.close()
             raise
@@ -270,6 +268,13 @@ class Transcript:
             os.fsync(self._file.fileno())
 
 
+def _encode_first(run: str | None, about: Mapping[str, Any] | None) -> bytes:
+    """Return the beginning of a new transcript."""
+    fields: dict[str, Scalar] = {"run": uuid.uuid4().hex if run is None else run}
+    data = Container(_KIND, _VERSION, fields, {"about": _as_bytes(dict(about or {}))}).to_bytes()
+    return _prefix(len(data)) + data
+
+
 def _encode_round(round_: int, call: Call[Any], outcome: Replies | SiteLost) -> Container:
     """Name arrays by the site's place in the list: a site's name may hold any character."""
     scalars: dict[str, Scalar] = {"round": round_, "op": call.op, "request": call.digest()}
@@ -323,7 +328,3 @@ def _as_bytes(values: Mapping[str, Any]) -> npt.NDArray[np.uint8]:
 def _prefix(length: int) -> bytes:
     size = length.to_bytes(8, "little")
     return size + hashlib.blake2b(size, digest_size=_PREFIX_BYTES - 8).digest()
-
-
-def _open_private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CREAT, 0o600)
