@@ -306,7 +306,7 @@ def _note_tables(
 def _noting_warnings(console: Console) -> Iterator[None]:
     """Print warnings as notes, without the lines of code that Python adds.
 
-    That a result is mostly noise is left out: the result itself says so.
+    That a result is mostly noise is left out, as the output has it anyway.
     """
     import warnings
 

@@ -58,7 +58,7 @@ def judge_noise(
     if signal is not None and mostly:
         problems.append(
             "The result is mostly noise: no component keeps half of its signal (the best keeps "
-            f"{max(signal):.0%}). Do not use it; eigenfed plan tells what would help, such as a "
+            f"{max(signal):.0%}). Do not use it; eigenfed plan shows what would help, such as a "
             "public centre, more rows, a larger epsilon, or a public clip that is longer than most "
             "rows."
         )
