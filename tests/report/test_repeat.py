@@ -12,6 +12,7 @@ from eigenfed import Covariance, Power, Privacy
 from eigenfed.protocol.published import DPdisPCA
 from eigenfed.report.model import read_report
 from eigenfed.report.repeat import write_command, write_python
+from eigenfed.transport import Local
 from reports import result, tables
 
 PRIVATE = Privacy(5.0, 1e-3, clip=20.0, colluders=1)
@@ -63,6 +64,7 @@ def test_the_command_repeats_the_run(tmp_path: Path, settings: dict[str, Any]) -
     [
         {"method": Power(local_steps=1), "max_rounds": 80},
         {"stop": "separated", "method": "krylov", "certify": False},
+        {"transport": Local(wire="float32")},
         {"privacy": Privacy(5.0, 1e-3, relation="zero_out", clip=20.0, shares={"scree": 0.2})},
         {"privacy": DPdisPCA(2.0, 1e-3)},
     ],

@@ -14,6 +14,7 @@ from eigenfed.report.model import Report
 from eigenfed.report.page_elements import Code, PageTable, Part, Section
 
 _DEFAULTS = {"tol": 1e-4, "stop": "all", "max_rounds": 50, "certify": "auto"}
+_WIRE = "float64"
 _GENOTYPE_DEFAULTS = _DEFAULTS | {"tol": 0.05, "stop": "separated"}
 _TERMS = {term.name: term.default for term in fields(Privacy) if term.default is not MISSING}
 """Defaults of the terms of a guarantee."""
@@ -86,7 +87,7 @@ def write_command(facts: dict[str, Any]) -> str | None:
     defaults, suffix = _find_defaults(facts)
     if any(asked[name] != defaults[name] for name in ("stop", "max_rounds")):
         return None
-    if facts["split"] != "samples":
+    if facts["split"] != "samples" or _find_wire(asked) != _WIRE:
         return None
     if terms is not None and (terms["name"] != "Privacy" or _needs_python(terms)):
         return None
@@ -117,6 +118,12 @@ def write_command(facts: dict[str, Any]) -> str | None:
         words += ["--certify", asked["certify"] or "no"]
     words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
     return shlex.join([*words, "-o", "result"])
+
+
+def _find_wire(asked: dict[str, Any]) -> str:
+    """Return the precision of messages, which results of earlier releases lack."""
+    wire: str = asked.get("wire", _WIRE)
+    return wire
 
 
 def _find_defaults(facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
@@ -209,6 +216,9 @@ def write_python(facts: dict[str, Any]) -> str:
     arguments += [
         f"{n}={asked[n]!r}" for n, value in _find_defaults(facts)[0].items() if asked[n] != value
     ]
+    if (wire := _find_wire(asked)) != _WIRE:
+        arguments.append(f'transport=Local(wire="{wire}")')
+        lines.append("from eigenfed.transport import Local")
     arguments += [] if facts["seed"] is None else [f"random_state={facts['seed']}"]
     sites = ", ".join(f"{_quote(site)}: ..." for site in facts["sites"])
     return "\n".join(

@@ -26,6 +26,7 @@ from eigenfed.privacy.release import Reveals
 from eigenfed.protocol.exact.by_site import compare_sites
 from eigenfed.protocol.method import Method, all_methods, as_method
 from eigenfed.study.results.json_types import to_json_types
+from eigenfed.transport.engine import as_engine
 
 FORMAT = 1
 _LEAST_FREEDOM = 8
@@ -73,6 +74,7 @@ def describe_fit(pca: PCAFit, sites: Iterable[str]) -> dict[str, Any]:
             **{name: pca.settings_[name] for name in ("tol", "stop")},
             "max_rounds": pca.max_rounds,
             "certify": "auto" if pca.certify is True else pca.certify,
+            "wire": as_engine(pca.transport).wire,
             "privacy": _describe_privacy(pca.privacy),
         },
         "named": hasattr(pca, "feature_names_in_"),
