@@ -402,6 +402,31 @@ class Crash(BaseException):
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        {"mean": np.full(5, 1e160)},
+        {"n": 1e200},
+        {"energy": 1e308, "lost": 1e307},
+        {"mean": np.full(5, 1e100), "n": 1e101},
+    ],
+    ids=["mean", "weight", "energy", "weighted mean"],
+)
+def test_a_summary_that_no_other_could_be_merged_with_is_refused_and_not_kept(
+    network: StreamNetwork, change: dict[str, Any]
+) -> None:
+    summary = summarise(network.rows["south"][:20])
+    path = network.parties.home / "south" / "rows.summary"
+    path.write_bytes(replace(summary, **change).to_bytes())
+    collection = network.collection()
+    for name in ("north", "island"):
+        take(collection, name)
+    with pytest.raises(ProtocolError, match="'south' holds numbers that are too large"):
+        collection.ask("south")
+    assert collection.merge()[2] == ("island", "north")
+    assert network.collection().sites == ("island", "north")
+
+
+@pytest.mark.parametrize(
     "step",
     [
         "study.network.stream_releases.write_at_once",

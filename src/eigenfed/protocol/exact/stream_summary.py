@@ -38,6 +38,8 @@ from eigenfed.protocol.study import Opening, Study, open_message
 # Working at twice the rank that is sent or kept makes intermediate truncation negligible without
 # any message: on the digits data with k = 10, 0.9999 of the variance is captured, else 0.9997.
 INSIDE = 2
+_LARGEST_SQUARE, _MOST_WEIGHT = 1e300, 1e100
+"""What sums of squares and weights of one site's rows may be."""
 _ROUNDING = 64.0 * float(np.finfo(float).eps)
 """Error of merged scatters by rounding, relative to their trace."""
 
@@ -200,7 +202,23 @@ def read_stream_summary(site: str, reply: SummaryReply, rank: int, d: int) -> Su
             f"The summary of site {site!r} does not match {d} features, or is not valid. Use the "
             "same release and features everywhere."
         )
+    if not _is_mergeable(summary):
+        raise ProtocolError(
+            f"The summary of site {site!r} holds numbers that are too large to be merged with "
+            "others. Have its features rescaled to below 1e100."
+        )
     return summary
+
+
+def _is_mergeable(summary: Summary) -> bool:
+    """Return whether squares of the summary can be added up over many sites.
+
+    Otherwise one site's summary, which is kept, would stop every merge from now on.
+    """
+    with np.errstate(over="ignore"):
+        square = float(summary.mean @ summary.mean)
+        offsets = square * max(summary.n, 1.0)
+    return summary.n <= _MOST_WEIGHT and max(offsets, summary.energy) <= _LARGEST_SQUARE
 
 
 def start_region(study: Study, d: int) -> Region:
