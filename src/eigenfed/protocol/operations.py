@@ -20,6 +20,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.loci import Loci
 from eigenfed.data.one_pass import OwnScatter
+from eigenfed.data.prepared import Prepared
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
@@ -93,6 +94,9 @@ class Frame:
         Whether the run's mean is no larger than the spread of the site's rows about it.
     rest : ndarray of shape (d,), or None
         What is subtracted after the mean, as in `eigenfed.data.prepared.Prepared`.
+    around : Prepared or None
+        The rows about the site's own mean, if the run's is so far from them that products about it
+        have lost the digits that the leakage meter needs.
     """
 
     mean: Array
@@ -102,12 +106,16 @@ class Frame:
     shift: Array
     near: bool = False
     rest: Array | None = None
+    around: Prepared | None = None
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
+        shift: Array | None = self.shift
+        if self.around is not None:
+            images, shift = self.around.product(directions), None
         scale = self.scale if self._is_scaled else None
         trace = float(self.spread.sum())
-        return RevealedProducts(directions, images, trace, scale, self.shift, spread=self.spread)
+        return RevealedProducts(directions, images, trace, scale, shift, spread=self.spread)
 
     @cached_property
     def _is_scaled(self) -> bool:

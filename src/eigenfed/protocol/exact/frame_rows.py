@@ -17,6 +17,9 @@ from eigenfed.data.source import Source
 from eigenfed.protocol.exact.stages import bound_mean_error
 from eigenfed.protocol.operations import Frame, State
 
+_DISTANT = 2.0**20
+"""Squared distance of the run's mean, relative to the spread of rows, that costs digits."""
+
 
 def view_site(source: Source, state: State) -> Prepared:
     """Return a site's rows, centred and scaled, for an operation that reveals all of them."""
@@ -39,6 +42,22 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
         single=state.single,
     )
     return view, frame, state
+
+
+def view_about_own_mean(source: Source, state: State) -> tuple[Prepared, Array]:
+    """Return rows about the site's own mean, scaled, and that mean about the run's.
+
+    Rows from which a distant mean is subtracted are rounded, so that those below and above a bound
+    become two numbers, and a scatter of these counts rows. What follows from rows about their own
+    mean depends on the run's mean in no other way. Missing entries are at the run's mean, so that
+    there is no such view of rows with some: the view is that of the run then.
+    """
+    if state.centers_itself or source.has_missing:
+        return prepare_rows(source, state)[0], np.zeros(source.d)
+    _, count, total = source.totals() if state.totals is None else state.totals
+    own_mean, divisor = total / np.where(count > 0, count, 1.0), find_divisor(state)
+    away: Array = (own_mean - state.sent_frame[0]) / divisor
+    return view_rows(source, own_mean, divisor, single=state.single), away
 
 
 def find_divisor(state: State) -> Array:
@@ -75,4 +94,7 @@ def _compute_frame(source: Source, state: State) -> Frame:
     spread = np.where(raw > count * error**2, raw, 0.0)
     if near and rest is not None:
         mean, rest = own_mean, None
-    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest)
+    around = None
+    if float((count * (away / divisor) ** 2).sum()) > _DISTANT * float((raw / divisor**2).sum()):
+        around = view_rows(source, about[0], divisor, rest=about[1], single=state.single)
+    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest, around)

@@ -31,7 +31,7 @@ from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.certificate import OPS as CERTIFICATE_OPS
 from eigenfed.protocol.exact.certificate import finish_with_product, make_products
 from eigenfed.protocol.exact.frame import FramedRequest
-from eigenfed.protocol.exact.frame_rows import prepare_rows
+from eigenfed.protocol.exact.frame_rows import prepare_rows, view_about_own_mean
 from eigenfed.protocol.exact.products import OPS as PRODUCT_OPS
 from eigenfed.protocol.exact.stream_summary import INSIDE, SummaryReply
 from eigenfed.protocol.exact.stream_summary import OPS as STREAM_OPS
@@ -77,8 +77,9 @@ def summarise(
     """Return the summary of the site's rows about their own mean, scaled as in the run."""
     view, frame, state = prepare_rows(source, state)
     rank = summary_rank(terms)
-    summary = view.summary(INSIDE * rank).truncate(rank)
-    reply = SummaryReply.of(summary, rank)
+    around, away = view_about_own_mean(source, state)
+    summary = around.summary(INSIDE * rank).truncate(rank)
+    reply = SummaryReply.of(replace(summary, mean=summary.mean + away), rank)
     if terms.study.centers_by_site:
         # Rows centred by the site's own mean have none but rounding, which stays.
         reply = replace(reply, mean=np.zeros(terms.d))
