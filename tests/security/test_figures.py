@@ -98,5 +98,5 @@ def test_rows_divided_by_other_totals_are_the_same_rows_in_other_units() -> None
     )
     lone = Lone.of(rows, one, policy=policy)
     assert ask(lone, "one", [], np.eye(D)[:, :1]).kind == "reply"
-    lone.open("two", other)
-    assert lone.request(MomentsRequest()).code == "leakage"
+    lone.study = other
+    assert ask(lone, "two", [], np.eye(D)[:, 1:2]).code == "leakage"

@@ -383,7 +383,7 @@ class Site:
         if not self._policy.limits_leakage:
             return request, state, 0
         self.meter = self.meter.settled()
-        meter, own = run.meter_of(self.meter), 0
+        meter, own = run.meter_of(self.meter, state, self._source), 0
         if meter.mixed and self._policy.max_variance_fraction < 1.0:
             raise refusal("leakage")
         if directions is not None:
@@ -428,7 +428,7 @@ class Site:
         self, run: OpenRun, op: Op[Any, Any], answer: Answer[Any], own: int
     ) -> None:
         """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
-        before, policy = run.meter_of(self.meter), self._policy
+        before, policy = run.meter_of(self.meter, answer.state, self._source), self._policy
         meter = before.count_clip(answer.state.preparation.bounds_digest)
         meter = meter.count_reply(op.release.reveals, embed_revealed(answer, before.d))
         if own:

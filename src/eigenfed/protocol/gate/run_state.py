@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -152,20 +153,31 @@ class OpenRun:
             raise refusal("invalid") from None
         return Charge(noise, mu, parties)
 
-    def meter_of(self, meter: Meter) -> Meter:
+    def meter_of(self, meter: Meter, state: State, source: Source) -> Meter:
         """Return the leakage meter of a data set for rows as this run prepares them."""
-        prepare, d = self.state.preparation, self.terms.d
-        if meter.d != d or prepare.missing is not None:
+        prepare, d, sent = state.preparation, self.terms.d, state.sent
+        if meter.d != d or prepare.missing is not None or not (sent or self.summary):
             return meter  # which rows the directions will be about is not known yet
         width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
         # Two summaries of a stream are of different rows, as two ways to prepare rows are.
-        return meter.about(prepare.key or self.summary, width, others=bool(self.summary))
+        key = prepare.key or self.summary
+        if sent is not None and _has_gaps(state, source):
+            # Missing entries are at the run's mean: with another mean these are other rows.
+            mean = b"own" if state.centers_itself else sent[0].tobytes()
+            key = f"{key} mean:{sha256(mean).hexdigest()}".strip()
+        return meter.about(key, width, others=bool(self.summary))
 
     def rows_at(self, state: State, source: Source) -> Source:
         """Return the rows as far as this state prepares them; they are kept for later requests."""
         if self._prepared is None or self._prepared[0] is not state.preparation:
             self._prepared = state.preparation, prepare_source(source, state.preparation)
         return self._prepared[1]
+
+
+def _has_gaps(state: State, source: Source) -> bool:
+    """Return whether entries are missing; complete rows are not read once more to tell."""
+    is_complete = state.totals is not None and bool((state.totals[1] == state.totals[0]).all())
+    return not is_complete and source.has_missing
 
 
 def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | RevealedEntries | None:
