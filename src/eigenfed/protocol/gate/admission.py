@@ -6,6 +6,7 @@ on how many rows there are and whether they have weights.
 
 from functools import lru_cache
 
+from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.data.summarized_rows import SummarizedRows
@@ -108,8 +109,10 @@ def check_study(
         raise refusal("not_a_stream")
     if not policy.allows_steps(step.name for step in study.prepare) or study.step_conflict:
         raise refusal("prepare")
-    if study.filters_variants:
-        _check_genotypes(study, source, policy)
+    if study.filters_variants and find_loci(source.X) is None:
+        raise refusal("prepare")
+    if isinstance(source.X, Genotypes) and study.privacy is None and not study.masked:
+        _check_people(source, policy)
     if source.n < policy.min_rows and not _hides_number(study, filtered):
         raise refusal("few_rows")
     if policy.secure_only and not study.masked:
@@ -152,12 +155,10 @@ def _merges_streams(study: Study) -> bool:
     return isinstance(study.method, Method) and study.method.merges_streams()
 
 
-def _check_genotypes(study: Study, source: Source, policy: Policy) -> None:
-    """Refuse to filter the variants of what are not genotypes, or of few people in the open."""
-    if find_loci(source.X) is None:
-        raise refusal("prepare")
+def _check_people(source: Source, policy: Policy) -> None:
+    """Refuse to send sums over the genotypes of few people in the open: totals are counts, too."""
     people = source.n if source.weights is None else int((source.weights > 0.0).sum())
-    if people < policy.min_counted and not study.masked:
+    if people < policy.min_counted:
         raise refusal("few_counted")
 
 
