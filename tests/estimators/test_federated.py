@@ -541,6 +541,19 @@ def test_a_constant_feature_is_not_scaled_where_messages_are_narrow(
     assert narrow.total_variance_ == pytest.approx(3.0 * 60 / 59, rel=1e-6)
 
 
+@pytest.mark.parametrize("method", ["covariance", "factors", "krylov", "merge"])
+def test_bounds_count_the_mean_of_narrow_messages_where_entries_are_missing(method: str) -> None:
+    X = rows(60, 3) * np.array([500.0, 1.0, 0.1]) + np.array([0.0, 1.3e6, 0.0])
+    X[X[:, 0] > np.median(X[:, 0]), 1] = np.nan
+    within = X.astype(np.longdouble)
+    within = np.nan_to_num(within - np.nanmean(within, axis=0))
+    exact = np.linalg.eigh((within.T @ within).astype(np.float64))[1][:, -1:].T
+    narrow = FederatedPCA(1, method=method, transport=Local(wire="float32"), random_state=0)
+    narrow.fit(X, groups=np.arange(60) % 3)
+    assert narrow.certificate_ is not None
+    assert sines(narrow.components_, exact)[0] <= narrow.certificate_.angle_bound < 2e-3
+
+
 def test_a_constant_feature_is_not_prepared_as_if_it_varied_where_messages_are_narrow() -> None:
     X = np.hstack([rows(60, 2) * 1e-9, np.full((60, 1), 37.1)])
     for step in ("select:2", "standardize"):

@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from eigenfed import FederatedPCA, Merge, Policy, Power, PrivacyError, SiteRefused, Subspace
+from eigenfed.linalg.orthonormal import sines
 from oracles import pooled, power_law
 from private_runs import in_parts
 
@@ -109,3 +110,22 @@ def test_entries_whose_squares_vanish_count_as_zero(method: str) -> None:
     for scale in (False, True):
         pca = FederatedPCA(2, method=method, scale=scale, secure=True).fit_sites(sites)
         assert 0.0 <= pca.total_variance_ < 1e-300
+
+
+@pytest.mark.parametrize("method", ["covariance", "krylov", "subspace"])
+@pytest.mark.parametrize("unit", [1e6, 1e9])
+def test_bounds_count_the_error_of_means_where_entries_are_missing(
+    method: str, unit: float
+) -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.standard_normal((60, 4)) @ rng.standard_normal((4, 4)) + rng.standard_normal(4)
+    rows[:, 0] *= unit
+    rows[rng.random((60, 4)) < 0.2] = np.nan
+    within = rows.astype(np.longdouble)
+    within = np.nan_to_num(within - np.nanmean(within, axis=0))
+    within /= np.sqrt((within**2).sum(axis=0) / (~np.isnan(rows)).sum(axis=0))
+    exact = np.linalg.eigh((within.T @ within).astype(np.float64))[1][:, :-3:-1].T
+    safe = FederatedPCA(2, method=method, scale=True, secure=True, random_state=0)
+    safe.fit_sites(in_parts(rows, 3))
+    assert safe.certificate_ is not None
+    assert sines(safe.components_, exact)[0] <= safe.certificate_.angle_bound < 1e-4

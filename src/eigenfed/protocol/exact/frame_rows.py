@@ -8,6 +8,7 @@ subtracts the mean in two parts.
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.data.own_center import split_own_mean
@@ -67,6 +68,18 @@ def find_divisor(state: State) -> Array:
     """
     _, scale = state.sent_frame
     return scale if state.constant is None else np.where(state.constant, np.inf, scale)
+
+
+def find_constant(source: Source, state: State) -> npt.NDArray[np.bool_]:
+    """Return which features are constant at the site, up to the rounding of its own mean, (d,)."""
+    if state.scatter is not None:
+        mean, squares = state.scatter.mean, state.scatter.squares(state.scatter.mean)
+    else:
+        mean, rest = split_own_mean(source)
+        squares = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
+    count = source.totals()[1] if state.totals is None else state.totals[1]
+    constant: npt.NDArray[np.bool_] = squares <= count * bound_mean_error(mean, source.n) ** 2
+    return constant
 
 
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:

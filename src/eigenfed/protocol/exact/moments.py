@@ -33,7 +33,7 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_checks import check_mean, check_reach, find_genotype_scale
-from eigenfed.protocol.exact.frame_rows import prepare_rows
+from eigenfed.protocol.exact.frame_rows import find_constant, prepare_rows
 from eigenfed.protocol.exact.magnitude import (
     LARGEST_POWER,
     NO_ENTRY,
@@ -42,7 +42,14 @@ from eigenfed.protocol.exact.magnitude import (
     compute_limits,
     magnitude,
 )
-from eigenfed.protocol.exact.stages import Figures, StageRequest, bound_mean_error, find_scale
+from eigenfed.protocol.exact.stages import (
+    LEAST_SINGLE,
+    Figures,
+    StageRequest,
+    bound_mean_error,
+    bound_sent_mean,
+    find_scale,
+)
 from eigenfed.protocol.operations import (
     Answer,
     Limits,
@@ -55,7 +62,6 @@ from eigenfed.protocol.operations import (
 )
 from eigenfed.protocol.study import GENOTYPE, Study
 
-LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 _FINE = 1e-13
 """Relative fixed-point error up to which sums of squares are not requested a second time."""
 _COARSEST = 40
@@ -206,9 +212,11 @@ def squares(
         mean, rest = split_own_mean(source) if by_own else (request.mean, None)
         found = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
     _, count, _ = source.totals() if state.totals is None else state.totals
-    # The site's own mean crosses no wire.
-    narrow = terms.narrow and not by_own
-    varies = found > count * bound_mean_error(mean, source.n, narrow=narrow) ** 2
+    varies = found > count * bound_mean_error(mean, source.n) ** 2
+    if terms.narrow and not by_own:
+        rounded = found <= count * bound_mean_error(mean, source.n, narrow=True) ** 2
+        if (varies & rounded).any():
+            varies &= ~(rounded & find_constant(source, state))
     reply = SquaresReply(squares=np.where(varies, found, 0.0))
     # Bounds of sums follow from these squares, so that they must hold for the rows too.
     constant = None if state.limits is None else ~varies
@@ -276,6 +284,8 @@ class Moments:
         Mean of all rows, also where rows are not centred; weight of the rows with each feature.
     scale_error : float
         Largest relative error of a squared scale, in fixed point or near the least numbers.
+    mean_error : ndarray of shape (d,), or None
+        Largest error of the mean, in fixed point or single precision; None for rounding alone.
     """
 
     n: float
@@ -288,6 +298,7 @@ class Moments:
     average: Array | None = None
     observed: Array | None = None
     scale_error: float = 0.0
+    mean_error: Array | None = None
 
     @property
     def divisor(self) -> float:
@@ -345,8 +356,7 @@ def collect_moments(
         if study.wire == "float32":
             # What is smaller than the least normal number of single precision loses digits.
             errors = errors + LEAST_SINGLE * len(study.sites)
-        narrow = study.wire == "float32" and study.center is True
-        scale = find_scale(mean, sums, first.count, narrow=narrow)
+        scale = find_scale(mean, sums, first.count)
         ratios = np.divide(errors, sums, out=np.zeros_like(sums), where=scale != 1.0)
         error = float(ratios.max())
     n = first.n
@@ -359,6 +369,7 @@ def collect_moments(
         average=mean,
         observed=first.count,
         scale_error=error,
+        mean_error=bound_sent_mean(mean, first.count, total, study),
     )
     if limits is None:
         return result

@@ -78,22 +78,21 @@ def collect_preparation(
         known = yield from collect_variants(total, study, loci)
         return known, {"selected": known.selected}
     known, figures = Preparation(study.prepare), Figures()
-    narrow = study.wire == "float32"
     while (step := known.missing) is not None:
         moments = yield from collect_stage(total, study, figures)
         if isinstance(step, SelectVariable):
-            known = known.with_selected(_choose_features(step, moments, narrow=narrow))
+            known = known.with_selected(_choose_features(step, moments))
             figures = {"selected": known.selected}
         elif isinstance(step, Standardize):
-            known = _standardize(known, step, moments, narrow=narrow)
+            known = _standardize(known, step, moments)
             figures = {"center": known.center, "spread": known.spread}
     return known, figures
 
 
-def _choose_features(step: SelectVariable, moments: StageMoments, *, narrow: bool) -> Integers:
+def _choose_features(step: SelectVariable, moments: StageMoments) -> Integers:
     variance = moments.squares / np.where(moments.count > 0, moments.count, 1.0)
     # The rounding error of a constant feature must not be ranked as if the feature varied.
-    rounding = bound_mean_error(moments.mean, moments.count, narrow=narrow)
+    rounding = bound_mean_error(moments.mean, moments.count)
     varying = np.where(np.sqrt(variance) > rounding, variance, 0.0)
     try:
         return select_variable(moments.mean, varying, step.n_features, step.flavor)
@@ -101,8 +100,6 @@ def _choose_features(step: SelectVariable, moments: StageMoments, *, narrow: boo
         raise ProtocolError(str(error)) from None
 
 
-def _standardize(
-    known: Preparation, step: Standardize, moments: StageMoments, *, narrow: bool
-) -> Preparation:
-    spread = find_scale(moments.mean, moments.squares, moments.count, step.ddof, narrow=narrow)
+def _standardize(known: Preparation, step: Standardize, moments: StageMoments) -> Preparation:
+    spread = find_scale(moments.mean, moments.squares, moments.count, step.ddof)
     return known.with_moments(moments.mean, spread)

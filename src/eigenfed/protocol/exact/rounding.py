@@ -11,10 +11,10 @@ import numpy as np
 
 from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.protocol.core import Total
-from eigenfed.protocol.exact.moments import LEAST_SINGLE, Moments
+from eigenfed.protocol.exact.moments import Moments
+from eigenfed.protocol.exact.stages import LEAST_SINGLE, SINGLE_ROUNDOFF
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
-_SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 _STEPS = 10.0
 _MARGIN = 4.0
 _TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
@@ -51,7 +51,27 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     error = steps * _ROUNDOFF * squares
     if moments.is_scaled:
         error = 2.0 * error + moments.scale_error * variance
+    error += _bound_centre(moments, variance)
     return error + (_bound_single(moments, variance) if moments.single else 0.0)
+
+
+def _bound_centre(moments: Moments, variance: float) -> float:
+    """Bound the error of the covariance due to a mean that messages have rounded.
+
+    About a mean that is off by e the scatter of complete rows exceeds theirs by ``n e e'``. Rows
+    that lack a feature, where e is not subtracted, leave a product of e with their sum as well. In
+    single precision the totals of sites are rounded, which lie about as far from zero as the mean
+    and the spread together.
+    """
+    if moments.mean_error is None or moments.observed is None:
+        return 0.0
+    error, narrow = moments.mean_error / moments.scale, moments.wire == "float32"
+    spread = SINGLE_ROUNDOFF * math.sqrt(max(variance, 0.0)) if narrow else 0.0
+    lacking = np.sqrt(np.maximum(moments.n - moments.observed, 0.0) / moments.divisor)
+    away = float(column_norms(error[:, None])[0]) + spread
+    across = float(column_norms((lacking * error)[:, None])[0]) + float(lacking.max()) * spread
+    squares = moments.n / moments.divisor + (variance if moments.is_scaled else 0.0)
+    return squares * away * away + 2.0 * math.sqrt(max(variance, 0.0)) * across
 
 
 def _bound_single(moments: Moments, variance: float) -> float:
@@ -68,7 +88,7 @@ def _bound_single(moments: Moments, variance: float) -> float:
     in_row = (variance + away * away) / moments.divisor
     terms = _TILE_TERMS + moments.n / _TERM_PEOPLE
     size = math.sqrt(max(variance, 0.0)) * (math.sqrt(2.0) + math.sqrt(in_row))
-    return _MARGIN * math.sqrt(terms) * _SINGLE_ROUNDOFF * size
+    return _MARGIN * math.sqrt(terms) * SINGLE_ROUNDOFF * size
 
 
 def bound_wire_error(moments: Moments, variance: float, directions: int) -> float:

@@ -16,6 +16,7 @@ from eigenfed.arrays import Array, Integers
 from eigenfed.data.steps import SelectVariable, Standardize, count_features
 from eigenfed.data.variant_steps import PruneLd, VariantStep
 from eigenfed.errors import InputError
+from eigenfed.protocol.core import Total
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import R, Request, State, Terms
 from eigenfed.protocol.study import Study
@@ -25,7 +26,8 @@ Figures = dict[str, Any]
 
 _MOST_TILES = 1 << 20
 """More requests for products of variants than any site has tiles: it refuses those beyond."""
-_SINGLE_EPS = float(np.finfo(np.float32).eps)
+SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
+LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 LEAST_SCALE = 1e-153
 """Least divisor of features: squares of smaller numbers would vanish."""
 
@@ -106,13 +108,35 @@ def bound_mean_error(mean: Array, n: npt.ArrayLike, *, narrow: bool = False) -> 
     messages in single precision (`narrow`) totals are rounded, and the mean that is sent back.
     """
     relative = np.maximum(n, 10.0) * np.finfo(float).eps
-    error: Array = (relative + 2.0 * _SINGLE_EPS if narrow else relative) * np.abs(mean)
+    error: Array = (relative + 4.0 * SINGLE_ROUNDOFF if narrow else relative) * np.abs(mean)
     return error
 
 
-def find_scale(
-    mean: Array, squares: Array, count: Array, ddof: int = 0, *, narrow: bool = False
-) -> Array:
+def bound_sent_mean(mean: Array, count: Array, total: Total, study: Study) -> Array | None:
+    """Bound the errors that messages leave in the mean that rows are centred at.
+
+    None is returned for a mean of 0, and where only arithmetic rounds.
+
+    Parameters
+    ----------
+    mean, count : ndarray of shape (d,)
+        Means and observed weights.
+    total : Total
+        How sums over sites are made.
+    study : Study
+    """
+    limits = total.limits
+    if study.center is not True or (limits is None and study.wire == "float64"):
+        return None
+    # That of totals, of weights, and of the mean that is sent.
+    error: Array = (3.0 * SINGLE_ROUNDOFF if study.wire == "float32" else 0.0) * np.abs(mean)
+    if limits is not None:
+        off = total.error(limits.weight * limits.entry) + np.abs(mean) * total.error(limits.weight)
+        error = error + off / np.where(count > 0, count, np.inf)
+    return error
+
+
+def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Array:
     """Return standard deviations, and 1 for features that are constant up to rounding.
 
     So they are where they are too small to divide by.
@@ -123,8 +147,6 @@ def find_scale(
         Means, sums of squares about them, and observed weights.
     ddof : {0, 1}
         Sums of squares are divided by the weight less this.
-    narrow : bool, default=False
-        Whether messages are in single precision.
 
     Examples
     --------
@@ -133,7 +155,7 @@ def find_scale(
     """
     divisor = count - ddof
     scale = np.sqrt(squares / np.where(divisor > 0, divisor, 1.0))
-    least = np.maximum(bound_mean_error(mean, count, narrow=narrow), LEAST_SCALE)
+    least = np.maximum(bound_mean_error(mean, count), LEAST_SCALE)
     found: Array = np.where(scale > least, scale, 1.0)
     return found
 
