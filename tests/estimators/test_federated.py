@@ -394,6 +394,15 @@ def test_features_split_over_sites_give_the_pooled_pca(scale: bool, as_sparse: b
     assert ours.leakage_.rank_fraction <= 1.0
 
 
+def test_features_whose_variance_is_near_the_least_numbers_have_no_bound() -> None:
+    X = 1e-142 + 1e-158 * np.arange(25.0)[:, None] * np.ones(2)
+    sites = {"a": X[:, :1], "b": X[:, 1:]}
+    keys = dict.fromkeys(sites, np.arange(25))
+    pca = FederatedPCA(1, split="features").fit_sites(sites, keys=keys)
+    assert pca.certificate_ is not None
+    assert pca.certificate_.basis == "none"
+
+
 def test_frames_of_features_are_matched_by_their_index() -> None:
     X = rows(60, 8)
     whole = pd.DataFrame(X, columns=list("abcdefgh"), index=[f"p{i}" for i in range(60)])

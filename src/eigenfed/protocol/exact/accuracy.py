@@ -140,20 +140,20 @@ def widen_certificate(grade: Certificate, factor: float, tol: float) -> Certific
     ----------
     grade : Certificate
     factor : float
-        q, at least 1.
+        q, at least 1. With an infinite one nothing is known.
     tol : float
         Largest angle of a converged component, in degrees.
     """
 
     def widen(angle: float) -> float:
-        sine = math.sin(angle) if math.isfinite(angle) else math.inf
+        sine = math.sin(angle) if math.isfinite(angle) and math.isfinite(factor) else math.inf
         return bound_angle(factor * sine, 1.0 - 2.0 * (factor - 1.0) * sine)
 
     angles = np.array([widen(angle) for angle in grade.angles])
     bound = widen(grade.angle_bound)
     return replace(
         grade,
-        residuals=factor * grade.residuals,
+        residuals=np.where(math.isfinite(factor), grade.residuals, 1.0) * factor,
         angles=angles,
         converged=angles <= math.radians(tol),
         angle_bound=bound,

@@ -11,6 +11,7 @@ of rows is a sum over sites; its leading eigenvectors are found as in `krylov`. 
 and scales its own columns, which it holds completely. Rows must be matched beforehand.
 """
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -265,7 +266,9 @@ def features_pca(
     if grade is not None and found.total_variance > 0.0:
         # The coordinator learns only now how far from zero the rows are.
         about_zero = bound_rounding(Moments(float(n), mean, scale), found.total_variance)
-        factor = about_zero / bound_rounding(products.moments, found.total_variance)
+        rounding = bound_rounding(products.moments, found.total_variance)
+        # Of a variance near the least numbers, the bound has not counted the rounding at all.
+        factor = about_zero / rounding if rounding > float(np.finfo(float).tiny) else math.inf
         grade = widen_certificate(grade, max(factor, 1.0), study.tol)
     return replace(
         found,
