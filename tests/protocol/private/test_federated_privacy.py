@@ -344,6 +344,18 @@ def test_signal_tells_what_noise_has_left(n: int, epsilon: float, scale: bool) -
 
 
 @pytest.mark.usefixtures("seeded_noise")
+def test_rows_as_far_from_zero_as_years_keep_their_mean_and_their_first_component() -> None:
+    """Relative to their distance their norms are all alike: clipped at some, half are shortened."""
+    rng = np.random.default_rng(0)
+    away = rng.standard_normal(20)
+    rows = rng.standard_normal((20_000, 20)) * 2.0 * 0.6 ** np.arange(20)
+    rows += 1000.0 * away / np.linalg.norm(away)
+    run = FederatedPCA(1, privacy=Privacy(3.0, 1e-6, trust="central")).fit(rows)
+    assert np.linalg.norm(run.mean_ - rows.mean(axis=0)) < 1.0
+    assert run.components_[0, 0] ** 2 > 0.9
+
+
+@pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize(("offset", "factor"), [(2.0, 0.3), (2.0, 0.7), (3.0, 0.05), (3.0, 0.7)])
 def test_signal_counts_a_mean_that_a_public_clip_has_lost(

@@ -17,7 +17,8 @@ five sums of a run with the default settings:
    both for rows far from the centre and for rows spread about it;
 2. *clip*: counts within radii about the first mean;
 3. *mean*: the mean of rows clipped about the first mean, to a radius within which a third of them
-   lie. Its noise is small relative to the spread of the rows, however far they lie from the centre;
+   lie, or nearly all of them if that is hardly larger. Its noise is small relative to the spread of
+   the rows, however far they lie from the centre;
 4. *covariance*: the second moment about that mean, of rows clipped to a radius that few of them lie
    within. Longer rows are shortened to it and keep their direction. A larger radius would add more
    noise than signal;
@@ -79,6 +80,7 @@ _RADIUS_QUANTILE, _MEAN_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.3, 0.
 _LEAST_CLIP = 1 / 16
 """Least radius of the covariance, relative to that of the mean. A radius that is too small does no
 harm (directions are kept), and one that is too large adds noise."""
+_SLIGHTLY = 1.25
 _MOST_SHORT = 0.8
 _MOVED = 2.0
 """Squared error of a mean that a public clip has moved, relative to the variance in its direction:
@@ -213,6 +215,11 @@ def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_B
     # Where counts are noisy, few rows cannot be told from none: then half of them are taken.
     part = min(max(_MEAN_QUANTILE, 2.0 * norms.sd / spender.n), _RADIUS_QUANTILE)
     wide = norms.quantile_or_end(part)
+    # Where rows lie far from the first mean, they are about equally far, and on one side of it: a
+    # slightly larger radius then holds nearly all of them, and shortening none is worth more noise.
+    nearly_all = norms.quantile_or_end(_REACH_QUANTILE)
+    if nearly_all <= _SLIGHTLY * wide:
+        wide = max(wide, nearly_all)
     fraction = (1 - FIRST_MEAN) * split["mean"]
     mean, noise = yield from _find_mean(spender, fraction, first, wide)
     # About the first mean, squared norms are larger by the squared distance of the two means, of
