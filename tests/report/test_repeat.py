@@ -26,6 +26,7 @@ PRIVATE = Privacy(5.0, 1e-3, clip=20.0, colluders=1)
         {"center": False, "secure": True},
         {"method": "subspace"},
         {"privacy": PRIVATE},
+        {"privacy": Privacy(16.0 / 3.0, 1.0 / 1023.0, clip=20.0), "tol": 1.0 / 7.0},
         {"privacy": Privacy(5.0, 1e-3, clip=20.0, dropouts=1, count="private")},
         {"privacy": Privacy(5.0, 1e-3, count="private", if_missing="drop", public_center=-1.5)},
         {"privacy": Privacy(5.0, 1e-3, public_center=[-4.0] * 8, public_scale=0.5)},

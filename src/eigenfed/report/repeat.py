@@ -110,10 +110,10 @@ def write_command(facts: dict[str, Any]) -> str | None:
     for step in _list_steps(facts):
         words += ["--prepare", step]
     if terms is not None:
-        words += ["--epsilon", f"{terms['epsilon']:g}", "--delta", f"{terms['delta']:g}"]
+        words += ["--epsilon", _exactly(terms["epsilon"]), "--delta", _exactly(terms["delta"])]
         for name, value in _list_changed(terms).items():
             words += [_OPTIONS[name], _format_term(value)]
-    words += [] if asked["tol"] == defaults["tol"] else ["--tol", f"{asked['tol']:g}"]
+    words += [] if asked["tol"] == defaults["tol"] else ["--tol", _exactly(asked["tol"])]
     if asked["certify"] != defaults["certify"]:
         words += ["--certify", asked["certify"] or "no"]
     words += [] if facts["seed"] is None else ["--seed", str(facts["seed"])]
@@ -124,6 +124,12 @@ def _find_wire(asked: dict[str, Any]) -> str:
     """Return the precision of messages, which results of earlier releases lack."""
     wire: str = asked.get("wire", _WIRE)
     return wire
+
+
+def _exactly(number: float) -> str:
+    """Return a number as short as it can be typed: a rounded epsilon may exceed a budget."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def _find_defaults(facts: dict[str, Any]) -> tuple[dict[str, Any], str]:
