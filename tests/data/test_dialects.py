@@ -155,6 +155,24 @@ def test_a_first_line_with_numbers_is_not_taken_for_names(tmp_path: Path, first:
         column_names(one)
 
 
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_a_line_of_names_that_is_taken_for_a_row_is_pointed_out(tmp_path: Path, kind: str) -> None:
+    paths = [tmp_path / f"{name}.{kind}" for name in ("one", "two")]
+    tables: list[list[list[Any]]] = [[["age", "bmi"], [1, 2], [4, 5]], [[1, 3], [4, 9]]]
+    for path, rows in zip(paths, tables, strict=True):
+        if kind == "xlsx":
+            write_xlsx(path, rows)
+        else:
+            path.write_text("".join(f"{a},{b}\n" for a, b in rows))
+    run = eigenfed("fit", *paths, "-k", 1, "--no-header")
+    assert run.exit_code == 2
+    assert run.stderr == (
+        f"eigenfed: Site 'one': {paths[0]} has only text in its first line, as a line of names "
+        "has, and --no-header takes it for a row. Remove that line, or add one to the files that "
+        "have none.\n"
+    )
+
+
 def test_files_without_names_are_read_by_position_on_request(tmp_path: Path) -> None:
     paths = [tmp_path / name for name in ("one.csv", "two.csv")]
     for path, part in zip(paths, np.array_split(X, 2), strict=True):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from eigenfed.data.dialect import looks_like_value
-from eigenfed.errors import DataError, InputError, Name, Pass
+from eigenfed.errors import Argument, DataError, InputError, Name, Pass
 
 _SHOWN = 5
 
@@ -146,6 +146,16 @@ def non_numeric_error(path: Path, columns: Sequence[str], count: int) -> InputEr
             *(Pass("exclude", [...]), " to leave them out, or "),
             *(Pass("id_column", ...), " for one that holds row ids."),
         ),
+    )
+
+
+def names_as_row_error(path: Path) -> InputError:
+    """Return the error for a line of names that ``header=False`` takes for a row."""
+    return InputError(
+        f"{path} has only text in its first line, as a line of names has, and ",
+        Argument("header", False),
+        " takes it for a row",
+        remedy="Remove that line, or add one to the files that have none.",
     )
 
 

@@ -20,6 +20,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from eigenfed.data.column_names import (
     name_columns,
+    names_as_row_error,
     non_numeric_error,
     quote_name,
     text_cell_error,
@@ -250,7 +251,7 @@ def _diagnose_file(
             )
             wrong = {name: text for name, text in zip(columns, found, strict=False) if text}
             if wrong:
-                return _text_error(path, wrong, before, count, header.dialect.decimal or ".")
+                return _text_error(path, wrong, before, count, header.dialect)
             before += batch.num_rows
     except EigenfedError as error:
         return error
@@ -294,13 +295,13 @@ def _find_text(cells: list[str | None], dialect: Dialect) -> _Text | None:
 
 
 def _text_error(
-    path: Path, wrong: dict[str, _Text], before: int, count: int, decimal: str
+    path: Path, wrong: dict[str, _Text], before: int, count: int, dialect: Dialect
 ) -> InputError:
     """Tell columns of text from columns of numbers with some text among them."""
     marked = [(text.place, name) for name, text in wrong.items() if text.has_other_mark]
     if marked:
         place, name = min(marked)
-        mark, other = ("point", ",") if decimal == "." else ("comma", ".")
+        mark, other = ("comma", ".") if dialect.decimal == "," else ("point", ",")
         return InputError(
             f"{path} has decimal {mark}s, and another decimal mark in row {before + place + 1} of "
             f"{quote_name(name)}",
@@ -310,6 +311,9 @@ def _text_error(
             ),
         )
     text = [name for name, first in wrong.items() if not (before or first.is_late)]
+    in_first = sum(wrong[name].place == 0 for name in text)
+    if dialect.header is False and in_first == count:
+        return names_as_row_error(path)
     if text:
         return non_numeric_error(path, text, count)
     name, first = min(wrong.items(), key=lambda item: item[1])

@@ -14,6 +14,7 @@ import numpy as np
 
 from eigenfed.data.column_names import (
     name_columns,
+    names_as_row_error,
     non_numeric_error,
     quote_names,
     text_cell_error,
@@ -132,6 +133,8 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
                 *(Pass("exclude", [...]), " to leave them out."),
             ),
         )
+    if header.dialect.header is False and sum(row == 0 for _, row in text) == len(features):
+        raise names_as_row_error(path)
     if text:
         raise non_numeric_error(path, [name for name, _ in text], len(features))
     if late:
