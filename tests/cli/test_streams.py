@@ -267,6 +267,10 @@ def test_a_line_without_an_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
         ("1,2\n\n3,x9371\n", "has something other than numbers in line 3"),
         ("a,b\n1,2\n\n3,x9371\n", "has something other than numbers in line 4"),
         ("1 2\n3 x9371\n", "has something other than numbers in line 2"),
+        (
+            "at,b\nx9371,2\ny9371,5\nz9371,1\n",
+            "has no numbers in column 1, 'at', in the lines 2 to 4. Correct them, or send the",
+        ),
         ("1,2\n3,4,9371\n", "has 3 cells in line 2 and 2 in the first line"),
         ("a,b,c\n9371,2\n", "has 2 cells in line 2 and 3 in the first line"),
         ("1,2\n9371,inf\n", "has an infinite number in line 2"),

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.data.column_names import find_repeated
+from eigenfed.data.column_names import find_repeated, quote_name
 from eigenfed.data.dialect import Dialect, complete_dialect, describe_dialect, looks_like_value
 from eigenfed.data.readers.csv_cells import (
     BROKEN,
@@ -125,6 +125,15 @@ class CsvStream:
             raise self._diagnose_lines(lines)
         return rows
 
+    def _is_text(self, place: int, lines: list[_Line]) -> bool:
+        """Return whether a column has no number in lines; a single line tells nothing."""
+        try:
+            rows = [_split_cells(self.name, line, self.dialect, self._by_blanks) for line in lines]
+        except DataError:
+            return False
+        cells = [row[place] for row in rows if len(row) == self.d]
+        return len(cells) > 1 and not any(map(self.dialect.holds_value, cells))
+
     def _diagnose_lines(self, lines: list[_Line]) -> DataError:
         """Find the first line that is not a row: pyarrow's own message quotes the cell."""
         for line in lines:
@@ -135,6 +144,16 @@ class CsvStream:
             if len(cells) != self.d:
                 return _wrong_count_error(self.name, line.number, len(cells), self.d)
             if not all(map(self.dialect.holds_value, cells)):
+                place = next(i for i, c in enumerate(cells) if not self.dialect.holds_value(c))
+                if self._is_text(place, lines):
+                    column = f"column {place + 1}"
+                    if self.names is not None:
+                        column = f"{column}, {quote_name(self.names[place])}"
+                    return DataError(
+                        f"{self.name} has no numbers in {column}, in the lines {lines[0].number} "
+                        f"to {lines[-1].number}. Correct them, or send the other columns only: a "
+                        "program such as cut leaves one out."
+                    )
                 return DataError(
                     f"{self.name} has something other than numbers in line {line.number}",
                     remedy=(
