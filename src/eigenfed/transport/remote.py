@@ -20,7 +20,8 @@ from typing import Any, cast
 
 from eigenfed.arrays import Arrays
 from eigenfed.data.safe_files import parse_strict_json
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, ProtocolError
+from eigenfed.linalg.checks import are_finite
 from eigenfed.privacy.release import Leaves, Release
 from eigenfed.protocol.core import Call
 from eigenfed.protocol.gate.records import Egress
@@ -221,6 +222,12 @@ class RemoteTransport(LocalTransport):
         self, name: str, round_: int, call: Call[Any], sent_bytes: int, data: bytes
     ) -> Arrays:
         arrays = super()._decode_reply(name, round_, call, sent_bytes, data)
+        # In a sum nobody could tell any more whose number it was.
+        if not all(are_finite(array) for array in arrays.values() if array.dtype.kind == "f"):
+            raise ProtocolError(
+                f"The reply of site {name!r} to {call.op!r} has a number that is not finite, which "
+                "no site of this release sends. Contact the site."
+            )
         release = self._releases.get(call.op)
         if release is None:
             raise DataError(f"The study has no operation {call.op!r}.")

@@ -292,13 +292,14 @@ def _read_summary(site: str, reply: SummaryReply, d: int) -> Summary:
     After messages in single precision the directions are orthonormal to 1e-7 only. That is enough:
     everything computed from them is decomposed again, in full precision.
     """
-    r, vt = len(reply.s), reply.vt
+    r, vt = reply.s.size, reply.vt
     shapes = (reply.mean.shape, reply.s.shape, vt.shape)
-    arrays = (reply.mean, reply.s, vt, np.array([reply.n, reply.energy, reply.lost]))
-    if shapes != ((d,), (r,), (r, d)) or not all(np.isfinite(array).all() for array in arrays):
+    are_finite = all(np.isfinite(array).all() for array in (reply.mean, reply.s, vt))
+    are_weights = all(0.0 <= number < math.inf for number in (reply.n, reply.energy, reply.lost))
+    if shapes != ((d,), (r,), (r, d)) or not are_finite or not are_weights:
         raise ProtocolError(
             f"The summary of site {site!r} has fields that do not match {d} features, or numbers "
-            "that are not finite. Use the same release and features everywhere."
+            "that are not finite or negative. Use the same release and features everywhere."
         )
     if np.abs(vt @ vt.T - np.eye(r)).max(initial=0.0) > _NEARLY_ORTHONORMAL:
         raise ProtocolError(

@@ -21,14 +21,14 @@ from threading import Thread
 
 import numpy as np
 
-from eigenfed.errors import InputError, SiteLost
+from eigenfed.errors import EigenfedError, InputError, ProtocolError, SiteLost
 from eigenfed.estimators.in_process import total_of
 from eigenfed.estimators.network_fit import take_outcome
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.estimators.resumable_run import RunOutcome
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.secagg.identity import Identity
-from eigenfed.protocol.core import drive
+from eigenfed.protocol.core import Protocol, drive
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.gate.records import Egress
 from eigenfed.protocol.pca import pca
@@ -204,7 +204,7 @@ class Coordinator:
         variants = self._file.read_variants()
         loci = None if variants is None else variants.loci
         protocol = pca(study, rng=rng, total=total, loci=loci)
-        found = drive(protocol, transport, record)
+        found = _drive_through(protocol, transport, record)
         found = replace(found, why=found.why or reason)
         left = journal.list_egress(sites)
         leakage = _estimate_leakage(found, left)
@@ -257,6 +257,22 @@ class Coordinator:
             Thread(target=send_close, args=(connection, message), daemon=True).start()
         (self._runs / f"{run}.transcript").unlink(missing_ok=True)
         (self._runs / f"{run}.jsonl").unlink(missing_ok=True)
+
+
+def _drive_through(
+    protocol: Protocol[Decomposition], transport: RemoteTransport, record: Transcript
+) -> Decomposition:
+    """Run a protocol on what sites reply, and say so if nothing can be computed from that."""
+    try:
+        return drive(protocol, transport, record)
+    except EigenfedError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ProtocolError(
+            "Nothing can be computed from what the sites have replied "
+            f"({type(error).__name__}): one has sent numbers that no rows have. Find out which, "
+            "and begin again without it: eigenfed coordinate --new."
+        ) from error
 
 
 def connect_members(
