@@ -10,7 +10,10 @@ from eigenfed.audit.hostile_coordinator import repeat_lies
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
+from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
+from eigenfed.privacy.release import Reveals
+from eigenfed.privacy.revealed_products import RevealedEntries
 from eigenfed.protocol.exact.moments import MomentsRequest
 from eigenfed.protocol.exact.variant_counts import VariantCountsRequest
 from eigenfed.protocol.exact.variant_products import VariantProductsRequest
@@ -155,6 +158,18 @@ def test_products_are_within_the_limits_of_the_policy() -> None:
     lone.reply(VariantCountsRequest())
     request = VariantProductsRequest(passed=np.arange(D), mean=np.ones(D))
     assert lone.request(request).code == "leakage"
+
+
+def test_products_of_variants_are_not_within_a_limit_on_the_variance() -> None:
+    """All entries of the scatter left, and the meter had no products to complete."""
+    wide, policy = study_of(prepare=["ld:40:0.5"]), Policy(max_variance_fraction=0.9)
+    asked = VariantProductsRequest(passed=np.arange(D), mean=np.ones(D))
+    lone = Lone.of(genotypes(0), wide, policy=policy)
+    lone.open()
+    lone.reply(VariantCountsRequest())
+    assert lone.request(asked).code == "leakage"
+    counted = Meter.empty(4).count_reply(Reveals.ENTRIES, RevealedEntries(10))
+    assert counted.rank_fraction == counted.variance_fraction == 1.0
 
 
 def test_counts_of_few_people_leave_within_secure_aggregation_only() -> None:

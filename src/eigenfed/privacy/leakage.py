@@ -269,7 +269,9 @@ class Meter:
 
         It is 1 if the basis has reached its memory limit or the scatter is determined otherwise.
         """
-        if self.whole or self.uncounted or self.mixed or self.remainder_rank:
+        of_entries = RevealedEntries(self.entries).worth(self.size)
+        is_whole = self.whole or of_entries == self.size
+        if is_whole or self.uncounted or self.mixed or self.remainder_rank:
             return 1.0
         if not (self.trace > 0 and self._own_rank):
             return self.other_variance
@@ -281,8 +283,7 @@ class Meter:
     def answered(self, answer: RevealedProducts) -> "Meter":
         """Return the meter after a reply ``images = M @ directions``.
 
-        The reply is only stored here, and merged into the basis when the meter is read: merging
-        all replies at once is cheaper.
+        It is merged into the basis when the meter is read: all replies at once cost less.
         """
         if not answer.is_finite:
             raise InputError("The requested directions must be finite. Pass unit vectors.")
@@ -318,10 +319,9 @@ class Meter:
         return units
 
     def count_clip(self, bounds: str) -> "Meter":
-        """Return the meter after a reply about entries that were clipped at some bounds.
+        """Return the meter after a reply about entries that were clipped at a coordinator's bounds.
 
-        Bounds come from the coordinator. Sums of entries that are clipped at many different bounds
-        would tell where single entries are.
+        Sums for many different bounds would tell where single entries are.
 
         Parameters
         ----------

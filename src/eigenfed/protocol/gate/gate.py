@@ -42,6 +42,7 @@ from eigenfed.protocol.gate.run_state import (
     check_overflow,
     count_directions,
     embed_revealed,
+    may_determine_all,
     rank_with_remainder,
 )
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
@@ -324,8 +325,7 @@ class Site:
                 reply = self._mask(run, admitted, place, state, reply, charge)
             # 9. Record reply and meter durably; only what is recorded may leave.
             kept = self._encode_kept(run, message, data, admitted, request)
-            release = admitted.op.release
-            sent = self._record(key, message, release, reply, kept, masked=bool(place))
+            sent = self._record(key, message, admitted.op.release, reply, kept, masked=bool(place))
         except Exception as error:
             # A full disk has nothing to do with the rows: the run goes on as after a restart.
             if run.secret and isinstance(error, Refusal) and error.code == "ledger":
@@ -384,7 +384,7 @@ class Site:
             return request, state, 0
         self.meter = self.meter.settled()
         meter, own = run.meter_of(self.meter, state, self._source), 0
-        if meter.mixed and self._policy.max_variance_fraction < 1.0:
+        if may_determine_all(meter, admitted.op.release.reveals, self._policy):
             raise refusal("leakage")
         if directions is not None:
             request, rank = count_directions(request, state, meter)

@@ -209,6 +209,14 @@ def count_directions(
     return request, meter.rank_with(counted, scale)
 
 
+def may_determine_all(meter: Meter, reveals: Reveals, policy: Policy) -> bool:
+    """Return whether nothing bounds what replies determine of the variance, which is limited.
+
+    Beside the diagonal, single entries of the scatter leave little of it open.
+    """
+    return policy.max_variance_fraction < 1.0 and (meter.mixed or reveals is Reveals.ENTRIES)
+
+
 def rank_with_remainder(meter: Meter, policy: Policy) -> float:
     """Return the rank fraction after a remainder; infinite if the variance may exceed its limit."""
     after = meter.count_reply(Reveals.REMAINDER, None)
