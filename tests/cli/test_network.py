@@ -184,6 +184,7 @@ def test_consent_is_asked_for_below_the_terms(
     no = eigenfed(*call, given="n\n")
     assert no.exit_code == 1
     assert "What leaves this site:" in no.stderr
+    assert (no.stdout, "Interrupted" in no.stderr) == ("Not approved.\n", False)
     assert not (parties.home / "north" / "network").exists()
     yes = eigenfed(*call, given="y\n")
     assert yes.exit_code == 0

@@ -183,12 +183,12 @@ class Console:
         typed: str = click.prompt(question, err=True)
         return typed
 
-    def confirm(self, page: str, question: str, missing: str) -> None:
-        """Show a page and go on if somebody agrees to it."""
+    def confirm(self, page: str, question: str, missing: str) -> bool:
+        """Show a page, and return whether somebody agrees to it."""
         if not is_terminal():
             raise click.UsageError(missing)
         click.echo(escape_controls(page), err=True)
-        click.confirm(f"\n{question}", abort=True, err=True)
+        return click.confirm(f"\n{question}", err=True)
 
     @contextmanager
     def progress(self, begin: str = "starting") -> Iterator[Callable[[str], None] | None]:

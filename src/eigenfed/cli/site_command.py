@@ -9,7 +9,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns
-from eigenfed.errors import REFUSED
+from eigenfed.errors import FAILED, REFUSED
 
 if TYPE_CHECKING:
     from eigenfed.study.config import SiteFile
@@ -118,11 +118,13 @@ def approve(
     if fingerprint is not None:
         check_fingerprint(fingerprint, terms.fingerprint, f"the study in {study}")
     elif not yes:
-        console.confirm(
+        agreed = console.confirm(
             page,
             "Approve this study?",
             "Nobody can be asked here. Pass --fingerprint or --yes to approve.",
         )
+        if not agreed:
+            return CommandResult(data, "Not approved.", FAILED)
         page = ""
     copy = approve_study(asked, own, by=by)
     if roster is None:
