@@ -1,6 +1,8 @@
 """``eigenfed init``: files that hold as they are, private where they must be, never overwritten."""
 
+import errno
 import json
+import os
 import shlex
 import stat
 from pathlib import Path
@@ -134,3 +136,18 @@ def test_the_steps_that_are_printed_lead_to_a_result(
     run = eigenfed(*command[1:])
     assert run.exit_code == 0, run.stderr
     assert json.loads((tmp_path / "result/result.json").read_text())["n"] == 120
+
+
+def test_a_full_disk_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", fill)
+        failed = eigenfed("init", tmp_path / "heart", "--sites", "a,b", "-k", "2")
+    assert failed.exit_code == 1
+    assert failed.stderr == "eigenfed: No space left on device. Make room.\n"
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert eigenfed("init", tmp_path / "heart", "--sites", "a,b", "-k", "2").exit_code == 0

@@ -188,3 +188,16 @@ def test_a_ledger_that_was_put_back_does_not_verify(file: Path) -> None:
     run = eigenfed("ledger", "verify", file)
     assert run.exit_code == 1
     assert "the head in the head file is not in the chain" in run.stdout
+
+
+def test_an_empty_file_that_a_full_disk_left_becomes_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "site.ledger"
+    path.touch()
+    assert eigenfed("ledger", "create", path).exit_code == 0
+    assert eigenfed("ledger", "verify", path).exit_code == 0
+    again = eigenfed("ledger", "create", path)
+    assert (again.exit_code, "is not overwritten" in again.stderr) == (2, True)
+    path.write_bytes(b"")
+    emptied = eigenfed("ledger", "create", path)
+    assert emptied.exit_code != 0, "its head file proves that there was one"
+    assert path.stat().st_size == 0

@@ -44,7 +44,8 @@ def create(console: Console, files: tuple[Path, ...]) -> CommandResult:
     from eigenfed.privacy.ledger.ledger import Ledger
 
     for file in files:
-        if file.exists():
+        # An empty file is what a full disk leaves of one that was being created.
+        if file.exists() and file.stat().st_size:
             raise InputError(f"{file} exists and is not overwritten. Name another file.")
         if not file.parent.is_dir():
             raise InputError(f"Folder {file.parent} does not exist. Create it first.")

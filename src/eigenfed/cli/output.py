@@ -15,6 +15,7 @@ code  meaning
 ====  =============================================================================
 """
 
+import errno
 import functools
 import sys
 import traceback
@@ -144,6 +145,7 @@ OPTIONS = OptionWording()
 
 
 DONE = 0
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -308,7 +310,8 @@ def _describe_failure(error: Exception) -> tuple[str, int]:
         code, text = error.exit_code, error.worded(OPTIONS)
     elif isinstance(error, OSError) and error.strerror:
         where = "" if error.filename is None else f"{error.filename}: "
-        text = f"{where}{error.strerror}. Check the path and its permissions."
+        remedy = "Make room" if error.errno in _FULL else "Check the path and its permissions"
+        text = f"{where}{error.strerror}. {remedy}."
     else:
         # The text of any other error may quote the data.
         text = f"Unexpected {type(error).__name__}. Run again with --debug to see where."

@@ -6,7 +6,6 @@
     sites/north/site.toml    for north only: its folder is sent to north and stays there
 """
 
-import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from eigenfed.data.safe_files import write_at_once
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.study.config.fields import NAME_PATTERN, Schema, TomlTable, get_example, get_schema
@@ -110,7 +110,8 @@ def start_study(
     for path, text in texts.items():
         is_private = path in own.values()
         path.parent.mkdir(mode=0o700 if is_private else 0o777, parents=True, exist_ok=True)
-        _write(path, text, 0o600 if is_private else 0o666, force)
+        # Half a file may be read as a whole one, with fewer limits than it was to have.
+        write_at_once(path, text.encode("utf-8"), mode=0o600 if is_private else 0o666)
     return Started(folder / "study.toml", own)
 
 
@@ -219,14 +220,3 @@ def _fill_checked(kind: str, values: Mapping[str, Any], examples: Mapping[str, A
     except DataError as error:
         raise InputError(str(error)) from None
     return text
-
-
-def _write(path: Path, text: str, mode: int, force: bool) -> None:
-    def open_private(name: str, flags: int) -> int:
-        return os.open(name, flags, mode)
-
-    with open(path, "w" if force else "x", encoding="utf-8", opener=open_private) as file:
-        if mode == 0o600:
-            # A file that is replaced keeps the mode it had.
-            os.fchmod(file.fileno(), mode)
-        file.write(text)
