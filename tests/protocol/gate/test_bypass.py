@@ -161,6 +161,17 @@ def test_a_site_of_few_rows_may_stay_out() -> None:
     assert Talk(gate("a", ROWS[:0]), study_of("a", 1)).opens() == "few_rows"
 
 
+def test_rows_without_weight_are_not_counted_as_rows_to_hide_among() -> None:
+    """Sums over a single row of weight above 0 are that row, however many others there are."""
+
+    def opens(weighted: int) -> str:
+        weights = (np.arange(len(ROWS)) < weighted).astype(np.float64)
+        site = gate("a", ROWS, weights=weights, policy=Policy(min_rows=5))
+        return Talk(site, study_of("a", 1)).opens()
+
+    assert [opens(weighted) for weighted in (1, 4, 5, 0)] == ["few_rows", "few_rows", "", ""]
+
+
 def test_requests_at_the_same_time_are_answered_one_after_the_other() -> None:
     site = gate("a", ROWS)
     talks = [begun(site, f"r{i}") for i in range(D)]

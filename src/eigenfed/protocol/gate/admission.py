@@ -113,7 +113,7 @@ def check_study(
         raise refusal("prepare")
     if isinstance(source.X, Genotypes) and study.privacy is None and not study.masked:
         _check_people(source, policy)
-    if source.n < policy.min_rows and not _hides_number(study, filtered):
+    if _has_few_rows(source, policy) and not _hides_number(study, filtered):
         raise refusal("few_rows")
     if policy.secure_only and not study.masked:
         raise refusal("unmasked")
@@ -157,9 +157,17 @@ def _merges_streams(study: Study) -> bool:
 
 def _check_people(source: Source, policy: Policy) -> None:
     """Refuse to send sums over the genotypes of few people in the open: totals are counts, too."""
-    people = source.n if source.weights is None else int((source.weights > 0.0).sum())
-    if people < policy.min_counted:
+    if _count_weighted(source) < policy.min_counted:
         raise refusal("few_counted")
+
+
+def _has_few_rows(source: Source, policy: Policy) -> bool:
+    """Return whether sums are over few rows; over none, for want of weight, nothing is told."""
+    return source.n < policy.min_rows or 0 < _count_weighted(source) < policy.min_rows
+
+
+def _count_weighted(source: Source) -> int:
+    return source.n if source.weights is None else int((source.weights > 0.0).sum())
 
 
 def _hides_number(study: Study, filtered: bool) -> bool:
