@@ -13,6 +13,7 @@ import pytest
 from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
+from eigenfed.data.steps import as_steps
 from eigenfed.errors import InputError, PrivacyError
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
@@ -33,8 +34,10 @@ from eigenfed.protocol.exact.moments import (
     SpreadRequest,
     SquaresRequest,
     collect_moments,
+    request_totals,
 )
 from eigenfed.protocol.exact.power_site import WalkRequest, WeightRequest
+from eigenfed.protocol.exact.preparation import collect_stage
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
 from eigenfed.protocol.gate.gate import Site
@@ -576,4 +579,28 @@ def test_5_how_single_numbers_are_rounded_does_not_show_in_their_sum() -> None:
     shown = drive(ask_about_steps(), transport)
     # Without noise each of them is 1.
     assert len(set(shown)) > 4
+    assert np.abs(shown).max() < 30
+
+
+def test_5_scales_of_a_standardisation_do_not_show_how_totals_are_rounded() -> None:
+    """With spreads as large, totals are as small as a step, and each bound told one of them."""
+    rng = np.random.default_rng(0)
+    tables = {name: rng.standard_normal((30, 60)) for name in SITES}
+    federation = secured(tables)
+    study = federation.study("krylov", K, prepare=as_steps(["standardize"]))
+    transport = federation.transport(study)
+    total = federation.total(transport)
+
+    def ask_about_steps() -> Any:
+        yield from collect_stage(total, study, {})
+        figures = {"center": np.zeros(60), "spread": np.full(60, 1e16)}
+        found, limits = yield from request_totals(total, study, figures)
+        assert limits is not None
+        step = 2.0 * fixed_point.error(limits.weight * limits.entry, len(SITES)) / len(SITES)
+        return found, found.total / step
+
+    found, shown = drive(ask_about_steps(), transport)
+    np.testing.assert_array_equal(found.count, np.full(60, 90.0))
+    # Without noise each of them is a sum of three numbers that are rounded to 0, 1 or -1.
+    assert len(set(np.rint(shown))) > 7
     assert np.abs(shown).max() < 30

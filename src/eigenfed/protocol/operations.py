@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_type_hint
 import numpy as np
 import numpy.typing as npt
 
-from eigenfed.arrays import Array
+from eigenfed.arrays import Array, Arrays
 from eigenfed.data.loci import Loci
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
@@ -321,11 +321,14 @@ class Request(Generic[R]):
     noisy : bool
         Whether secure aggregation adds noise before it rounds the reply, a class attribute: where
         the request decides how large the numbers are, how they are rounded would reveal them.
+    counts : frozenset of str
+        Arrays of the reply to which it adds none in any case: a class attribute.
     """
 
     op: ClassVar[str]
     reply: ClassVar[type[Any]]
     noisy: ClassVar[bool] = False
+    counts: ClassVar[frozenset[str]] = frozenset()
 
     def check(self, terms: Terms, state: State) -> None:
         """Check that the fields are valid for the run, without looking at the rows.
@@ -355,6 +358,10 @@ class Request(Generic[R]):
     def bounds(self, limits: Limits) -> Mapping[str, Bound]:
         """Return, for each array of the reply, the largest magnitude of one site's entries."""
         return {}
+
+    def list_noisy(self, reply: Arrays) -> frozenset[str]:
+        """Return which arrays of a reply secure aggregation adds noise to before it rounds them."""
+        return frozenset(reply) - self.counts if self.noisy else frozenset()
 
     def noise(self, terms: Terms, state: State) -> Noise | None:
         """Return the noise to add to the reply; None if it leaves without noise."""

@@ -93,6 +93,9 @@ class MomentsRequest(StageRequest[MomentsReply]):
 
     op = "moments"
     reply: ClassVar[type[Any]] = MomentsReply
+    # The scales of a standardisation decide how large totals are.
+    noisy: ClassVar[bool] = True
+    counts: ClassVar[frozenset[str]] = frozenset({"n", "count"})
 
     def begins_stage(self, terms: Terms, state: State) -> bool:
         """Return whether totals were sent before; with secure aggregation `magnitude` begins."""

@@ -67,6 +67,7 @@ class VariantCountsRequest(MomentsRequest):
 
     op = "variant_counts"
     reply: ClassVar[type[Any]] = VariantCountsReply
+    noisy: ClassVar[bool] = False
 
     def begins_stage(self, terms: Terms, state: State) -> bool:
         """Return whether figures are due: counts come before any."""

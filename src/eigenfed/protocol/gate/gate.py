@@ -463,7 +463,7 @@ class Site:
             least = len(run.terms.study.sites) - run.terms.study.privacy.dropouts
         digest = envelope.digest(request.op, pack(request), bounds)
         return self._participant.mask(
-            place, digest, reply, bounds, least=least, noisy=request.noisy
+            place, digest, reply, bounds, least=least, noisy=request.list_noisy(reply)
         )
 
     @staticmethod

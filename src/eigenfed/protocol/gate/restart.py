@@ -123,7 +123,7 @@ class Replay:
         bounds = None if is_noised or state.limits is None else request.bounds(state.limits)
         digest = envelope.digest(request.op, pack(request), bounds)
         if bounds is not None:
-            noisy = request.noisy
+            noisy = request.list_noisy(reply)
             return self._participant.mask(place, digest, reply, bounds, least=0, noisy=noisy)
         privacy, sites = run.terms.study.privacy, len(run.terms.study.sites)
         least = sites - privacy.dropouts if isinstance(privacy, Privacy) else 0

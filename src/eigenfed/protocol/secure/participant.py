@@ -24,7 +24,7 @@ Secrets are kept in memory. All of them follow from the keys that `draw_keys` gi
 from the messages of the run: a site that keeps both can be restarted, and replays the messages.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -236,7 +236,7 @@ class Participant:
         bounds: Mapping[str, Bound] | None,
         *,
         least: int,
-        noisy: bool = False,
+        noisy: Collection[str] = (),
     ) -> Arrays:
         """Turn a reply into words that are random unless summed over all sites.
 
@@ -253,8 +253,8 @@ class Participant:
             are.
         least : int
             Number of sites that must be in the sum before it is opened.
-        noisy : bool
-            Whether noise is added before numbers are rounded.
+        noisy : collection of str
+            Arrays to which noise is added before their numbers are rounded.
 
         Raises
         ------
@@ -356,7 +356,7 @@ class Participant:
         return names
 
     def _encode_reply(
-        self, reply: Arrays, bounds: Mapping[str, Bound] | None, *, noisy: bool
+        self, reply: Arrays, bounds: Mapping[str, Bound] | None, *, noisy: Collection[str]
     ) -> Arrays:
         """Return the reply in fixed point, with zeros that reveal masks that do not cancel.
 
@@ -368,7 +368,7 @@ class Participant:
         if bounds is None:
             return fields | {name: values.copy() for name, values in reply.items()}
         for name, values in reply.items():
-            key = self._rounding_key(name, values) if noisy else None
+            key = self._rounding_key(name, values) if name in noisy else None
             fields[name] = encode_fixed_point(values, bounds[name], len(self.roster), key)
         return fields
 
