@@ -66,6 +66,18 @@ def test_with_many_features_the_bound_holds() -> None:
         FederatedPCA(0.9).partial_fit(wide)
 
 
+@pytest.mark.parametrize("method", ["auto", "covariance", "factors", "krylov", "merge"])
+@pytest.mark.parametrize("d", [6, 700])
+def test_rows_of_lower_rank_than_the_components_are_accepted(method: str, d: int) -> None:
+    rows = np.arange(d) % 7.0 * np.array([[1.0], [3.0], [1.0], [1.0], [3.0]])
+    pca = FederatedPCA(4, method=method).partial_fit(rows)
+    exact = rows - rows.mean(axis=0)
+    np.testing.assert_allclose(
+        pca.explained_variance_, [np.sum(exact**2) / 4, 0.0, 0.0, 0.0], atol=1e-12 * d
+    )
+    np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(4), atol=1e-12)
+
+
 def test_weights_and_sparse_rows_and_other_batches_change_nothing() -> None:
     weights = np.arange(240) % 3 + 0.5
     whole = FederatedPCA(2).fit(X, groups=SITES, sample_weight=weights)

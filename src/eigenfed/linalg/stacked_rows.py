@@ -10,7 +10,7 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
-from eigenfed.linalg.orthonormal import flip_signs, orthonormalise_rows
+from eigenfed.linalg.orthonormal import complete_rows, flip_signs, orthonormalise_rows
 
 _WELL_ABOVE = 1e-8
 """Ratio of eigenvalues down to which inner products of rows determine a component well."""
@@ -86,7 +86,7 @@ def leading_pairs(rows: StackedRows, inner: Array, k: int, further: int) -> tupl
     inner : ndarray of shape (m, m)
         `StackedRows.square_shorter_side`, m = min(n, d).
     k : int
-        At most m.
+        At most d. Beyond m, further directions complete the basis, with eigenvalue 0.
     further : int
         How many eigenvalues that follow are wanted, if there are so many.
 
@@ -109,9 +109,11 @@ def leading_pairs(rows: StackedRows, inner: Array, k: int, further: int) -> tupl
     values = np.maximum(values, 0.0)
     if n >= d:
         return values, flip_signs(vectors[:, :k].T)
+    values = np.pad(values, (0, max(k - len(values), 0)))
     if values[k - 1] > _WELL_ABOVE * values[0]:
         vt = orthonormalise_rows(rows.adjoint(vectors[:, :k] / np.sqrt(values[:k])).T)
     else:
         s, vt = np.linalg.svd(np.concatenate(rows.parts), full_matrices=False)[1:]
-        values, vt = s[: len(values)] ** 2, vt[:k]
+        values[: len(s)] = s[: len(values)] ** 2
+        vt = complete_rows(vt[:k], k)
     return values, flip_signs(vt)
