@@ -70,16 +70,32 @@ def find_divisor(state: State) -> Array:
     return scale if state.constant is None else np.where(state.constant, np.inf, scale)
 
 
-def find_constant(source: Source, state: State) -> npt.NDArray[np.bool_]:
-    """Return which features are constant at the site, up to the rounding of its own mean, (d,)."""
+def sum_squares(source: Source, state: State, mean: Array | None) -> tuple[Array, Array]:
+    """Return a mean and the sums of squares about it, (d,) each; None is the site's own mean."""
     if state.scatter is not None:
-        mean, squares = state.scatter.mean, state.scatter.squares(state.scatter.mean)
-    else:
-        mean, rest = split_own_mean(source)
-        squares = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
-    count = source.totals()[1] if state.totals is None else state.totals[1]
-    constant: npt.NDArray[np.bool_] = squares <= count * bound_mean_error(mean, source.n) ** 2
-    return constant
+        mean = state.scatter.mean if mean is None else mean
+        return mean, state.scatter.squares(mean)
+    mean, rest = split_own_mean(source) if mean is None else (mean, None)
+    return mean, view_rows(source, mean, np.ones(source.d), rest=rest).squares()
+
+
+def find_varying(
+    source: Source, state: State, mean: Array, squares: Array, *, narrow: bool
+) -> npt.NDArray[np.bool_]:
+    """Return which features vary at the site by more than the rounding of their mean, (d,).
+
+    A mean that was sent in single precision is rounded by more: whether a feature varies by less
+    than that is seen from the site's own mean.
+    """
+    _, count, _ = source.totals() if state.totals is None else state.totals
+    varies = squares > count * bound_mean_error(mean, source.n) ** 2
+    if narrow and mean.any():
+        rounded = squares <= count * bound_mean_error(mean, source.n, narrow=True) ** 2
+        if (varies & rounded).any():
+            own, about = sum_squares(source, state, None)
+            varies &= ~rounded | (about > count * bound_mean_error(own, source.n) ** 2)
+    found: npt.NDArray[np.bool_] = varies
+    return found
 
 
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:

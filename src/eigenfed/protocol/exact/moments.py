@@ -22,8 +22,6 @@ import numpy as np
 
 from eigenfed.arrays import Array
 from eigenfed.data.one_pass import OwnScatter
-from eigenfed.data.own_center import split_own_mean
-from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
 from eigenfed.linalg.orthonormal import column_norms
@@ -33,7 +31,7 @@ from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total, call_each
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_checks import check_mean, check_reach, find_genotype_scale
-from eigenfed.protocol.exact.frame_rows import find_constant, prepare_rows
+from eigenfed.protocol.exact.frame_rows import find_varying, prepare_rows, sum_squares
 from eigenfed.protocol.exact.magnitude import (
     LARGEST_POWER,
     NO_ENTRY,
@@ -46,7 +44,6 @@ from eigenfed.protocol.exact.stages import (
     LEAST_SINGLE,
     Figures,
     StageRequest,
-    bound_mean_error,
     bound_sent_mean,
     find_scale,
 )
@@ -207,19 +204,9 @@ def squares(
     source: Source, request: SquaresRequest, state: State, terms: Terms
 ) -> Answer[SquaresReply]:
     """Return weighted sums of squares about the mean, 0 for features constant up to rounding."""
-    by_own = terms.study.centers_by_site
-    if state.scatter is not None:
-        mean = state.scatter.mean if by_own else request.mean
-        found = state.scatter.squares(mean)
-    else:
-        mean, rest = split_own_mean(source) if by_own else (request.mean, None)
-        found = view_rows(source, mean, np.ones(source.d), rest=rest).squares()
-    _, count, _ = source.totals() if state.totals is None else state.totals
-    varies = found > count * bound_mean_error(mean, source.n) ** 2
-    if terms.narrow and not by_own:
-        rounded = found <= count * bound_mean_error(mean, source.n, narrow=True) ** 2
-        if (varies & rounded).any():
-            varies &= ~(rounded & find_constant(source, state))
+    mean = None if terms.study.centers_by_site else request.mean
+    mean, found = sum_squares(source, state, mean)
+    varies = find_varying(source, state, mean, found, narrow=terms.narrow)
     reply = SquaresReply(squares=np.where(varies, found, 0.0))
     # Bounds of sums follow from these squares, so that they must hold for the rows too.
     constant = None if state.limits is None else ~varies
