@@ -383,6 +383,9 @@ def _describe_privacy(question: "Question") -> str:
     privacy = question.privacy
     center = "0" if privacy is None or privacy.public_center is None else "the public centre"
     missing = "mean" if privacy is None else privacy.if_missing
+    clip = ""
+    if privacy is not None and privacy.clip is not None:
+        clip = " The public clip is assumed to be hardly longer than nearly all rows."
     fate = {
         "mean": "replaced by the private mean",
         "public": "replaced by the public centre",
@@ -392,5 +395,5 @@ def _describe_privacy(question: "Question") -> str:
         "The mean of the rows is found with noise. It is assumed to be "
         f"{assume_offset(privacy, question.offset):g} times their spread away from {center}, where "
         "the search begins: pass --offset if you know better, or a rough public centre to lose "
-        f"less. Missing entries would be {fate[missing]}."
+        f"less.{clip} Missing entries would be {fate[missing]}."
     )

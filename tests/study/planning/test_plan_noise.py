@@ -114,6 +114,23 @@ def test_more_rows_and_less_noise_bring_more() -> None:
     assert shares[0] < easy  # type: ignore[operator]
 
 
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_a_public_clip_is_in_the_units_of_rows_that_a_forecast_does_not_know(method: str) -> None:
+    """Eigenvalues are relative: a clip of 1000 says nothing of how much longer than rows it is."""
+    spectrum, rows = make_geometric_spectrum(0.7, 20, 20), {"a": 4000, "b": 4000, "c": 4000}
+
+    def kept(clip: float | None, offset: float) -> float:
+        study = Study(tuple(rows), 2, method, privacy=Privacy(1.0, 1e-6, clip=clip))
+        found = forecast_noise(study, rows, spectrum, offset=offset).captured
+        assert found is not None
+        return found
+
+    for offset in (0.0, 4.0):
+        assert kept(1e-3, offset) == kept(1.0, offset) == kept(1e3, offset)
+    assert kept(1.0, 0.0) > 0.9 > kept(1.0, 8.0)
+    assert kept(1.0, 8.0) < kept(None, 8.0)
+
+
 def test_a_run_that_would_end_early_is_told_with_its_reason() -> None:
     rows, privacy = {"a": 30, "b": 40, "c": 50}, Privacy(1.0, 1e-6)
     found = told(privacy, rows, 0.9, 30, 2, "covariance")

@@ -55,6 +55,9 @@ _MATRIX_FEATURES, _PRODUCT_FEATURES = 1000, 20_000
 _DRAWN_NUMBERS, _PRODUCT_NUMBERS = 400_000, 2_000_000
 _RUNS, _FEW_RUN_FEATURES = 8, 300
 _LEAST_SIGNAL = 3.0
+_CLIP_LENGTH = 1.25
+"""Assumed length of a public clip, relative to the root mean square of the norms of the rows:
+nearly all of them are shorter."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,11 @@ def forecast_noise(
     k, privacy = study.k, require_privacy(study)
     offset = assume_offset(privacy, offset)
     privacy = replace(privacy, public_center=None, public_scale=None, if_missing="mean")
+    if privacy.clip is not None:
+        # Eigenvalues are relative to the largest, and a clip in the units of the rows is not.
+        distance = offset if study.center else 0.0
+        clip = _CLIP_LENGTH * math.sqrt(spectrum.trace * (1.0 + distance**2))
+        privacy = replace(privacy, clip=clip)
     if privacy.trust == "central":
         # A trusted coordinator adds the noise once, like a single site with local noise.
         privacy, rows = replace(privacy, trust="local"), {"all": sum(rows.values())}
