@@ -479,6 +479,8 @@ def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> 
     own = (out / "sites" / "north.html").read_text()
     assert 'data-site="zebra"' in own
     assert 'data-site="quokka"' in own
+    assert '<label for="points-site">Label</label>' in own
+    assert '<label for="points-site">Site</label>' not in own
     assert 'id="feature-means-table"' in own
     for shared in ("report.html", "run.json", "result.json", "run.jsonl", "loadings.csv"):
         text = (out / shared).read_text()

@@ -72,6 +72,10 @@ def rounds(angles: list[float | None]) -> list[Round]:
 def test_angles_fall_on_a_scale_of_digits() -> None:
     drawn = draw_angles(rounds([None, 1e-2, 1e-4]), 1e-8, 1e-6)
     assert drawn is not None
+    assert drawn.caption == (
+        "The largest angle was 0.01 degrees after 1 round, and 1e-08 after 3; the tolerance is "
+        "1e-06."
+    )
     first, second, last = numbers(drawn.svg, "circle", "cy")
     assert last - second == pytest.approx(2 * (second - first), abs=0.2)
     assert "tolerance 1e-06" in drawn.svg

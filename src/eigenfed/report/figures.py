@@ -312,14 +312,13 @@ def draw_angles(rounds: Sequence[Round], final: float | None, tol: float) -> Dra
             cy=y,
             r=4,
             class_="dot mark",
-            data_tip=f"after {things(place, 'round')}: {value:.2e} degrees",
+            data_tip=f"after {things(place, 'round')}: {value:.3g} degrees",
         )
         for (x, y), (place, value) in zip(places, known, strict=True)
     ]
     caption = (
-        f"The largest angle fell from {known[0][1]:.2e} degrees after "
-        f"{things(known[0][0], 'round')} to {known[-1][1]:.2e} after {known[-1][0]}; the tolerance "
-        f"is {tol:g}."
+        f"The largest angle was {known[0][1]:.3g} degrees after {things(known[0][0], 'round')}, "
+        f"and {known[-1][1]:.3g} after {known[-1][0]}; the tolerance is {tol:g}."
     )
     return make_drawing("angles", 276, title="Angle by round", caption=caption, parts=parts)
 

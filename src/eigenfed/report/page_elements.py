@@ -46,13 +46,14 @@ class Panels:
 
 @dataclass(frozen=True)
 class Points:
-    """A figure of rows as points, with a choice of components and sites."""
+    """A figure of rows as points, with a choice of components, and of sites or labels."""
 
     kind: ClassVar[str] = "points"
     figure: Figure
     axes: tuple[str, ...]
     sites: tuple[str, ...]
     coloured: bool
+    by: str
 
 
 @dataclass(frozen=True)

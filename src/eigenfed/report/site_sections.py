@@ -183,7 +183,8 @@ def show_own_rows(site: str, scores: SiteScores) -> Section:
             "the features. Where they lie apart, a component follows the label, or something that "
             "goes along with it.",
         )
-    parts = (*_draw_rows(scores.groups or {site: scores}), _list_far_rows(scores))
+    drawn = _draw_rows(scores.groups, by="label") if scores.groups else _draw_rows({site: scores})
+    parts = (*drawn, _list_far_rows(scores))
     return Section("rows", "Rows on the components", words, parts)
 
 
@@ -241,13 +242,13 @@ def show_missing(site: str, scores: SiteScores) -> tuple[Section, ...]:
     return (Section("missing", "Missing entries", (words,), (table,)),)
 
 
-def _draw_rows(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:
+def _draw_rows(shown: Mapping[str, SiteScores], by: str = "site") -> tuple[Part, ...]:
     drawn = thin_points(shown)
     width = next(iter(drawn.values())).shape[1]
     table = PageTable(
         "points-table",
         "Mean and standard deviation of the scores",
-        ("site", "rows", "drawn", "component", "mean", "standard deviation"),
+        (by, "rows", "drawn", "component", "mean", "standard deviation"),
         tuple(
             (site, found.rows, len(drawn[site]), f"PC{place}", mean, sd)
             for site, found in shown.items()
@@ -263,7 +264,7 @@ def _draw_rows(shown: Mapping[str, SiteScores]) -> tuple[Part, ...]:
     caption = f"{count(number)} of {things(sum(counts), 'row')}, initially on PC1 and PC2."
     figure = Figure(draw_points(drawn, title="Rows as points", caption=caption), (table,))
     axes = tuple(f"PC{p}" for p in range(1, width + 1))
-    parts: list[Part] = [Points(figure, axes, tuple(drawn), len(drawn) <= COLOURS)]
+    parts: list[Part] = [Points(figure, axes, tuple(drawn), len(drawn) <= COLOURS, by)]
     if number < sum(counts):
         parts.append(
             Notice(
