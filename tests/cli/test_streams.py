@@ -293,6 +293,13 @@ def test_bad_lines_are_told_by_number_and_never_quoted(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_file_of_another_kind_is_no_stream(tmp_path: Path) -> None:
+    for name in ("a.parquet", "a.xlsx", "a.npy"):
+        (tmp_path / name).write_bytes(b"PK")
+        run = eigenfed("stream", tmp_path / name, "-k", 1)
+        assert (run.exit_code, "is no text, and a stream is csv" in run.stderr) == (2, True)
+
+
 def test_what_is_no_text_is_refused() -> None:
     run = eigenfed("stream", "-k", 1, given=b"1 2\n\xff\xfe\n")
     assert run.exit_code == 1
@@ -445,6 +452,12 @@ def test_rows_are_projected_onto_a_summary_by_name(tmp_path: Path) -> None:
         [row[np.abs(row).argmax()] for row in pooled.components_]
     )
     np.testing.assert_allclose(found["scores"], wanted, atol=1e-8)
+    alone = as_csv(tmp_path / "one.csv", table[:1])
+    run = eigenfed("project", tmp_path / "all.summary", alone, "-k", 1, "-o", tmp_path / "one.npy")
+    assert run.stdout == f"1 record x 1 score written to {tmp_path / 'one.npy'}\n"
+    run = eigenfed("project", tmp_path / "all.summary", mixed, "--id-column", FEATURES[0])
+    assert run.exit_code == 2
+    assert f"--id-column {FEATURES[0]} is a feature of the components." in run.stderr
     run = eigenfed("project", tmp_path / "all.summary", mixed, "-k", 99)
     assert run.exit_code == 2
     assert "the number of directions that the summary holds" in run.stderr

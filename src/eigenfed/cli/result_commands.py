@@ -10,6 +10,7 @@ from eigenfed.cli.input_options import Inputs, file_options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import check_annotated
+from eigenfed.report.wording import things
 
 if TYPE_CHECKING:
     from eigenfed.data.files import FileTable
@@ -90,17 +91,18 @@ def project(
 
         write_into(file, pca, scores)
         if out is None:
-            text = f"{shape['n']} records x {shape['k']} scores written to {file}"
-            return CommandResult(shape | {"file": str(file)}, text)
+            return CommandResult(shape | {"file": str(file)}, _describe_saved(shape, file))
     if out is None:
         from eigenfed.study.results.csv_tables import format_scores
 
         data = shape | {"ids": projected.row_ids, "scores": scores}
         return CommandResult(data, format_scores(projected).rstrip("\n"))
     _save(out, projected)
-    return CommandResult(
-        shape | {"file": str(out)}, f"{shape['n']} records x {shape['k']} scores written to {out}"
-    )
+    return CommandResult(shape | {"file": str(out)}, _describe_saved(shape, out))
+
+
+def _describe_saved(shape: dict[str, Any], path: Path) -> str:
+    return f"{things(shape['n'], 'record')} x {things(shape['k'], 'score')} written to {path}"
 
 
 def _describe_new_people(console: Console, pca: "PCAFit", table: "FileTable") -> dict[str, Any]:

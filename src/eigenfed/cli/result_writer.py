@@ -280,7 +280,7 @@ def check_annotated(files: Iterable[Path], *, force: bool) -> None:
     for path in files:
         if path.suffix.lower() != ".h5ad":
             raise click.UsageError(
-                f"--write-back requires .h5ad files, and {path} is not one. Drop it; with -o "
-                "scores go to a folder."
+                f"--write-back requires .h5ad files, and {path} is not one. Drop it, and write "
+                "the scores with -o."
             )
         check_slots_free(path, force=force)

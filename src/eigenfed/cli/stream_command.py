@@ -17,6 +17,7 @@ from eigenfed.cli.input_options import dialect_options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import DONE, CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
+from eigenfed.data.file_kinds import KINDS, TEXT_KINDS
 from eigenfed.errors import FAILED
 from eigenfed.report.wording import size, things
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from eigenfed.linalg.summary import Summary
 
 _LARGEST = 1e150
+_OTHER_KINDS = tuple(kind for kind in KINDS if kind not in (*TEXT_KINDS, ".svm"))
 
 
 @click.command(
@@ -98,8 +100,13 @@ def stream(
     from eigenfed.data.readers.csv_stream import open_csv_stream
     from eigenfed.errors import DataError
 
-    start = None if resume is None else options.read_summary(resume)
     name = _get_name(file)
+    if name.lower().endswith(_OTHER_KINDS):
+        raise click.UsageError(
+            f"{name} is no text, and a stream is csv, plain or .gz. Convert it, or pass it to "
+            "eigenfed fit."
+        )
+    start = None if resume is None else options.read_summary(resume)
     state: _State | None = None
     with _Interrupt() as interrupt, console.progress() as show:
         plain = _decompress(file) if name.lower().endswith(".gz") else file

@@ -248,8 +248,15 @@ def open_fitted(pca: PCAFit, records: Rows) -> FileTable:
             f"The components {one} names of features and {path} {other} names, and features are "
             "never matched by position then. Pass a file of the kind that was fitted."
         )
+    features = None if names is None else [str(name) for name in names]
+    if features is not None and records.id_column in features:
+        raise InputError(
+            Argument("id_column", records.id_column),
+            " is a feature of the components",
+            remedy="Name another column.",
+        )
     table = records.table(
-        columns=None if names is None else [str(name) for name in names],
+        columns=features,
         n_features=pca.n_features_in_ if path.suffix.lower() == ".svm" else None,
     )
     if table.source.d != pca.n_features_in_:
