@@ -209,3 +209,57 @@ def test_labels_that_are_damaged_or_have_no_file_of_their_kind_are_refused(
     ):
         run = eigenfed("fit", file_, "-k", 1, "--color-by", "x0", "-o", tmp_path / "r")
         assert (run.exit_code, wrong in run.stderr) == (2, True)
+
+
+def write_own(path: Path) -> h5py.File:
+    """Begin a file with the names of five rows and three features, and without X."""
+    file = h5py.File(path, "w")
+    for name, count in (("obs", 5), ("var", 3)):
+        frame = file.create_group(name)
+        frame.attrs["_index"] = "_index"
+        names = [f"{name}{place}" for place in range(count)]
+        frame.create_dataset("_index", data=names, dtype=h5py.string_dtype())
+    return file
+
+
+@pytest.mark.parametrize("how", ["a link", "a table", "raw bytes", "names"])
+def test_a_file_with_parts_in_other_files_is_refused(tmp_path: Path, how: str) -> None:
+    path, other = tmp_path / "a.h5ad", tmp_path / "other.h5"
+    with write_own(other) as file:
+        file["X"] = np.ones((5, 3))
+    (tmp_path / "raw").write_bytes(np.ones((5, 3)).tobytes())
+    with write_own(path) as file:
+        if how == "a link":
+            file["X"] = h5py.ExternalLink(str(other), "/X")
+        elif how == "a table":
+            layout = h5py.VirtualLayout((5, 3), "f8")
+            layout[:] = h5py.VirtualSource(str(other), "X", shape=(5, 3))
+            file.create_virtual_dataset("X", layout)
+        elif how == "raw bytes":
+            file.create_dataset("X", (5, 3), "f8", external=[(str(tmp_path / "raw"), 0, 120)])
+        else:
+            file["X"] = np.ones((5, 3))
+            del file["obs"]
+            file["obs"] = h5py.ExternalLink(str(other), "/obs")
+    with pytest.raises(DataError, match="keeps a part of itself in other files"):
+        open_source(path)
+
+
+def test_links_within_a_file_are_followed(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5ad"
+    with write_own(path) as file:
+        file["layers/counts"] = np.ones((5, 3))
+        file["X"] = h5py.SoftLink("/layers/counts")
+        file["uns/self"] = file["layers"]
+        file["uns/nothing"] = h5py.SoftLink("/nowhere")
+    assert open_source(path).X.shape == (5, 3)
+
+
+def test_more_names_than_there_is_memory_for_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5ad"
+    with write_own(path) as file:
+        file["X"] = np.ones((5, 3))
+        del file["var/_index"]
+        file["var"].create_dataset("_index", (1 << 46,), h5py.string_dtype(), chunks=(1 << 16,))
+    with pytest.raises(DataError, match="is not a complete"):
+        open_source(path)

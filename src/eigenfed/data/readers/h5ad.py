@@ -32,7 +32,7 @@ from eigenfed.data.source import BLOCK_BYTES, Block, guard_blocks, read_csr_rows
 from eigenfed.errors import DataError, EigenfedError, InputError
 
 _SMALL_BYTES = 64 << 20
-_BROKEN = (OSError, KeyError, ValueError, TypeError, RuntimeError)
+_BROKEN = (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError)
 
 
 class H5adHeader(NamedTuple):
@@ -60,6 +60,7 @@ def read_h5ad_header(path: Path, highly_variable: bool = False) -> H5adHeader:
     names = None
     try:
         with _open_h5ad(path) as file:
+            _check_own(path, file)
             names = tuple(_open_index(file["var"])[:])
             if highly_variable:
                 marked = _read_marks(path, file["var"])
@@ -316,6 +317,24 @@ def _open_index(frame: Any) -> Any:
 
 def _open_h5ad(path: Path) -> Any:
     return _import_h5py(path).File(path, "r")
+
+
+def _check_own(path: Path, file: Any) -> None:
+    """Refuse a file whose parts lie in other files: it could have any file of the site read."""
+    h5py = _import_h5py(path)
+
+    def is_foreign(name: str, link: Any) -> bool | None:
+        if isinstance(link, h5py.ExternalLink):
+            return True
+        found = file[name] if isinstance(link, h5py.HardLink) else None
+        is_data = isinstance(found, h5py.Dataset)
+        return True if is_data and (found.is_virtual or found.external is not None) else None
+
+    if file.visititems_links(is_foreign):
+        raise DataError(
+            f"{path} keeps a part of itself in other files. Read it with anndata, and write it "
+            "again as one file."
+        )
 
 
 def _import_h5py(path: Path) -> Any:
