@@ -2,6 +2,7 @@
 
 import datetime
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
@@ -20,7 +21,7 @@ from eigenfed.data.column_names import describe_differences
 from eigenfed.data.dialect import Dialect
 from eigenfed.data.files import column_names, open_source, open_table
 from eigenfed.data.read_options import ReadOptions
-from eigenfed.data.readers import csv_stream, xlsx
+from eigenfed.data.readers import csv_stream, xlsx, xlsx_extent
 from eigenfed.errors import DataError, EigenfedError, InputError
 from table_files import write_h5ad
 
@@ -273,6 +274,64 @@ def test_a_workbook_is_a_table_too(tmp_path: Path) -> None:
         open_source(path)
     path.write_bytes(b"PK no workbook")
     with pytest.raises(DataError, match=r"is not a complete \.xlsx workbook"):
+        open_source(path)
+
+
+def rewrite_sheet(path: Path, change: Callable[[str], str]) -> None:
+    with zipfile.ZipFile(path) as archive:
+        parts = {name: archive.read(name).decode() for name in archive.namelist()}
+    parts["xl/worksheets/sheet1.xml"] = change(parts["xl/worksheets/sheet1.xml"])
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in parts.items():
+            archive.writestr(name, text)
+
+
+def put_last(rows: str) -> Callable[[str], str]:
+    return lambda text: text.replace("</sheetData>", rows)
+
+
+@pytest.mark.parametrize("place", ["XFD1048576", "XFD20000", "A99999999999"])
+def test_a_cell_far_from_the_table_is_refused_before_it_takes_all_memory(
+    tmp_path: Path, place: str
+) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", [["a", "b"], [1, 2], [3, 5]])
+    far = f'<row r="{place.lstrip("AEDFX")}"><c r="{place}"><v>{CANARY}</v></c></row></sheetData>'
+    rewrite_sheet(path, put_last(far))
+    with pytest.raises(DataError, match=r"one lies far from the table") as caught:
+        open_source(path)
+    assert CANARY not in str(caught.value)
+
+
+def test_formats_may_reach_far_from_the_table(tmp_path: Path) -> None:
+    far = '<row r="1048576"><c r="A1048576" s="1"/><c r="XFD1048576" s="1"></c></row></sheetData>'
+    blanks = " " * (1 << 20)
+    for space in (blanks, blanks[:-3], blanks[:-10], blanks[:-100]):
+        path = write_xlsx(tmp_path / "a.xlsx", [["a", "b"], [1, 2], [3, 5]])
+        moved = far.replace("<row", f"{space}<row")
+        rewrite_sheet(path, put_last(moved))
+        np.testing.assert_array_equal(open_source(path).X, [[1.0, 2.0], [3.0, 5.0]])
+
+
+@pytest.mark.parametrize("size", [7, 64, 1 << 20])
+def test_cells_are_found_wherever_the_text_of_a_sheet_is_split(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    rows: list[list[Any]] = [["a", "b"], *([i, ""] for i in range(200)), ["", ""], [1, 7]]
+    path = write_xlsx(tmp_path / "a.xlsx", rows)
+    monkeypatch.setattr(xlsx_extent, "_PART_BYTES", size)
+    monkeypatch.setattr(xlsx_extent, "_MOST_SPARSE", 10)
+    with zipfile.ZipFile(path) as archive:
+        found = xlsx_extent._measure(archive, xlsx_extent._find_first_sheet(archive))
+    assert found == (203, 2, 204)
+
+
+def test_a_workbook_of_many_gigabytes_is_not_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_xlsx(tmp_path / "a.xlsx", [["a", "b"], [1, 2], [3, 5]])
+    rewrite_sheet(path, put_last(" " * 100_000 + "</sheetData>"))
+    monkeypatch.setattr(xlsx_extent, "_MOST_UNPACKED", 50_000)
+    with pytest.raises(DataError, match=r"Save the table as csv"):
         open_source(path)
 
 

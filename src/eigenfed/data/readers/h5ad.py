@@ -326,7 +326,7 @@ def _check_own(path: Path, file: Any) -> None:
     def is_foreign(name: str, link: Any) -> bool | None:
         if isinstance(link, h5py.ExternalLink):
             return True
-        found = file[name] if isinstance(link, h5py.HardLink) else None
+        found: Any = file[name] if isinstance(link, h5py.HardLink) else None
         is_data = isinstance(found, h5py.Dataset)
         return True if is_data and (found.is_virtual or found.external is not None) else None
 

@@ -21,6 +21,7 @@ from eigenfed.data.column_names import (
 )
 from eigenfed.data.dialect import Dialect, check_first_line
 from eigenfed.data.readers.npy import count_block_rows
+from eigenfed.data.readers.xlsx_extent import check_extent
 from eigenfed.data.source import Block
 from eigenfed.errors import DataError, InputError, Pass
 
@@ -164,6 +165,7 @@ def _read_rows(path: Path) -> list[list[Any]]:
             f"{path} needs the package python-calamine, which is not installed. "
             "Run pip install 'eigenfed[excel]'."
         ) from None
+    check_extent(path)
     rows: list[list[Any]] | None = None
     try:
         with CalamineWorkbook.from_path(str(path)) as workbook:
