@@ -313,6 +313,7 @@ def _noting_warnings(console: Console) -> Iterator[None]:
     from eigenfed.errors import NoiseWarning
 
     with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
         warnings.simplefilter("ignore", NoiseWarning)
         # Not recorded, as others would be shown only once the run has ended.
         warnings.showwarning = lambda message, *_, **__: console.note(str(message))
