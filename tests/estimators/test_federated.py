@@ -1,5 +1,6 @@
 """FederatedPCA against the PCA of all rows in one place."""
 
+import math
 import pickle
 from typing import Any
 
@@ -392,6 +393,19 @@ def test_features_split_over_sites_give_the_pooled_pca(scale: bool, as_sparse: b
     )
     assert ours.n_samples_ == 80
     assert ours.leakage_.rank_fraction <= 1.0
+
+
+@pytest.mark.parametrize("method", ["covariance", "factors", "krylov"])
+def test_bounds_hold_where_products_lose_digits_near_the_least_numbers(method: str) -> None:
+    for seed in range(6):
+        X = np.random.default_rng(seed).standard_normal((12, 3)) * np.array([1.0, 0.6, 0.3])
+        exact = np.linalg.svd(X)[2][:1]
+        for size in (1e-157, 1e-159, 3e-161):
+            pca = FederatedPCA(1, method=method, center=False, random_state=0)
+            pca.fit(size * X, groups=np.arange(12) % 3)
+            assert pca.certificate_ is not None
+            bound = pca.certificate_.angle_bound
+            assert math.isinf(bound) or sines(pca.components_, exact)[0] <= bound + 1e-15
 
 
 def test_features_whose_variance_is_near_the_least_numbers_have_no_bound() -> None:

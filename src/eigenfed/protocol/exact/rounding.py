@@ -15,6 +15,7 @@ from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.stages import LEAST_SINGLE, SINGLE_ROUNDOFF
 
 _ROUNDOFF = float(np.finfo(float).eps) / 2
+_LEAST = float(np.finfo(float).smallest_subnormal)
 _STEPS = 10.0
 _MARGIN = 4.0
 _TILE_TERMS, _TERM_PEOPLE = 256.0, 32.0
@@ -49,6 +50,8 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     squares = variance + moments.n / moments.divisor * moments.distance * moments.distance
     steps = _STEPS + math.sqrt(moments.n)
     error = steps * _ROUNDOFF * squares
+    # Each of n products may lose half of the least number, and so may their sum when it is divided.
+    error += len(moments.mean) * (moments.n / moments.divisor + 1.0) * _LEAST
     if moments.is_scaled:
         error = 2.0 * error + moments.scale_error * variance
     error += _bound_centre(moments, variance)
