@@ -5,5 +5,6 @@
 - `csv_cells`: what both of them share.
 - `parquet_rows`: rows that stay in a parquet file as long as one pass over them is enough.
 - `plink`: genotypes in ``.bed``, ``.bim`` and ``.fam`` files.
+- `xlsx_extent`: how far the cells of a workbook reach, before it is read.
 - `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """

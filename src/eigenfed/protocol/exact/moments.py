@@ -372,7 +372,13 @@ def compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
     """Return the means over observed entries."""
     if not first.n > 0.0:
         raise ProtocolError("All sites together have no rows of positive weight. Bring some rows.")
-    mean: Array = first.total / np.where(first.count > 0, first.count, 1.0)
+    sums = first.total
+    if limits is not None:
+        # Zeros leave the noise of rounding: it must not make a count negative.
+        bound = limits.weight * limits.entry
+        error = fixed_point.error(bound, limits.parties, noisy=True)
+        sums = np.where(np.abs(sums) > error, sums, 0.0)
+    mean: Array = sums / np.where(first.count > 0, first.count, 1.0)
     if limits is not None:
         # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
         mean = np.clip(mean, -limits.entry / REACH, limits.entry / REACH)
