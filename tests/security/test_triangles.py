@@ -61,9 +61,8 @@ def test_columns_that_cancel_are_not_what_rounding_left_of_them() -> None:
     opening: dict[str, Any] = {"basis": basis, "triangle": upper(1.0)}
     lone.reply(GramRequest(**opening, mean=mean, scale=np.ones(D)))
     lone.reply(GramRequest(triangle=np.diag([1.0, unit])))
-    seen = lone.reply(SidedProductRequest())["product"][3:, 1]
-    around = rows - rows.mean(axis=0)
-    np.testing.assert_allclose(seen, -(around.T @ around[:, 1])[3:] / step, rtol=1e-6)
+    # What two directions of constant features leave is rounding, and none of it leaves the site.
+    assert not lone.reply(SidedProductRequest())["product"][:, 1].any()
 
 
 @pytest.mark.parametrize("how", ["triangle", "onto"])

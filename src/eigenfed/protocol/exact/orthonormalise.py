@@ -163,9 +163,9 @@ def sided_norm(
 ) -> Answer[NormReply]:
     """Make column i orthogonal to the earlier ones and return its squared norm."""
     state = update_sided(source, request, state, terms)
-    view, _, state = prepare_rows(source, state)
+    view, frame, state = prepare_rows(source, state)
     own, i = get_sided(state), len(request.onto)
-    own = own.divide(request.change(own.rows.shape[1]), view)
+    own = own.divide(request.change(own.rows.shape[1]), view, frame.trace)
     last = own.rows[:, i : i + 1]
     norm = float((last.T @ apply_weights(source, last))[0, 0])
     return answer_and_count(source, NormReply(norm=norm), replace(state, own=own))

@@ -6,6 +6,7 @@ Every reply about G is metered with the directions H from which it was computed.
 """
 
 import hashlib
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +29,8 @@ _LARGEST_ROOT = 1e154
 _EPS = float(np.finfo(float).eps)
 _LEAST_DIGITS = 2.0**-27
 """Largest rounding error of a column relative to its norm, above which it is computed anew."""
+_LARGEST_ERROR = 4.0
+"""Rounding error of a column that is computed anew, relative to the norms of its factors."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,9 +39,9 @@ class Sided:
 
     Triangles are the coordinator's numbers. Where columns cancel, or between a division by a
     triangle and by its inverse, G would be rounded to whatever digits the coordinator leaves, so
-    that of a column only those entries would remain that exceed a bound. So G is divided as long as
-    columns keep half of their digits, and otherwise computed again from the directions, or from
-    what was drawn.
+    that of a column only those entries would remain that exceed a bound. So columns are divided as
+    long as they keep half of their digits, and otherwise computed again from the directions, or
+    from what was drawn.
 
     Attributes
     ----------
@@ -74,17 +77,26 @@ class Sided:
         """Whether G is what was computed or drawn, and no triangle has changed it."""
         return np.array_equal(self.change, np.eye(len(self.change)))
 
-    def divide(self, triangle: Array, view: Prepared) -> "Sided":
-        """Return the new G, where the old G is the new one times `triangle`."""
+    def divide(self, triangle: Array, view: Prepared, trace: float) -> "Sided":
+        """Return the new G, where the old G is the new one times `triangle`.
+
+        Columns of which nothing but rounding is left become 0.
+        """
+        size = math.sqrt(trace) if self.drawn is None else float(np.linalg.norm(self.drawn))
         factor, change = triangle @ self.factor, _divide(self.change, triangle)
         rows, inverse = _divide(self.rows, triangle), np.abs(_divide(np.eye(len(factor)), triangle))
         noise = (self.noise + _EPS * column_norms(self.rows)) @ inverse
-        if not (noise <= _LEAST_DIGITS * column_norms(rows)).all():
+        worn = np.flatnonzero(~(noise <= _LEAST_DIGITS * column_norms(rows)))
+        if len(worn):
+            by = change[:, worn]
             if self.behind is not None:
-                rows = view.multiply(self.behind @ change)
-            elif self.drawn is not None:
-                rows = self.drawn @ change
-            noise = _EPS * column_norms(rows)
+                by = self.behind @ by
+            found = view.multiply(by) if self.drawn is None else self.drawn @ by
+            lengths = column_norms(found)
+            # What is no longer than rounding errors would not be the same when computed again.
+            found[:, lengths <= _EPS * _LARGEST_ERROR * size * column_norms(by)] = 0.0
+            change[:, worn[~found.any(axis=0)]] = 0.0
+            rows[:, worn], noise[worn] = found, _EPS * lengths
         return replace(self, rows=rows, factor=factor, change=change, noise=noise)
 
 
@@ -161,8 +173,8 @@ def update_sided(source: Source, request: SidedRequest, state: State, terms: Ter
     if not isinstance(own, Sided):
         raise InputError("There are no row vectors yet.")
     if request.triangle is not None:
-        view, _, state = prepare_rows(source, state)
-        own = own.divide(request.triangle, view)
+        view, frame, state = prepare_rows(source, state)
+        own = own.divide(request.triangle, view, frame.trace)
     return replace(state, own=own)
 
 
