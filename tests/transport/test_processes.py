@@ -329,6 +329,28 @@ def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyP
         ProcessTransport(setups({"a": Source.of(np.eye(3))}))
 
 
+def test_a_child_is_born_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def start(_: object) -> None:
+        seen.append(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))
+        raise OSError
+
+    monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", start)
+    with pytest.raises(ProtocolError, match="did not start"):
+        ProcessTransport(setups({"a": Source.of(np.eye(3))}))
+    assert seen == [True]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_a_parent_that_ends_within_a_message_ends_the_child_without_an_error() -> None:
+    near, far = multiprocessing.Pipe()
+    os.write(near.fileno(), (1000).to_bytes(4, "big") + b"a part of it")
+    near.close()
+    with pytest.raises(EOFError), far:
+        receive_source(far)
+
+
 def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(InputError, match=r"^wire='float16' must be 'float64' or 'float32'\."):
         ProcessTransport(setups(mixed()), wire="float16")

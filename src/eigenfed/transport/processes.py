@@ -16,9 +16,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -192,7 +193,8 @@ class _Child:
             target=_serve, args=(far, threads), name=f"eigenfed site {name}", daemon=True
         )
         try:
-            self._process.start()
+            with _holding_interrupts():
+                self._process.start()
         except (OSError, RuntimeError, AssertionError) as error:
             # multiprocessing reports by an assertion that a daemon may not have children.
             self._pipe.close()
@@ -244,17 +246,37 @@ class _Child:
         )
 
 
+@contextmanager
+def _holding_interrupts() -> Iterator[None]:
+    """Let a child be born with interrupts blocked: until `_serve` it would print a traceback."""
+    # Started with the first child, it would unblock them for that one.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _serve(pipe: Connection, threads: int) -> None:
     """Be a site until the parent ends it, or is gone."""
-    threadpool_limits(limits=threads, user_api="blas")
     # An interrupt from the keyboard reaches the whole group; the parent is the one to act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threadpool_limits(limits=threads, user_api="blas")
     with one_blas_thread, suppress(EOFError, ConnectionError):
         site = _receive_site(pipe)
         pipe.send_bytes(_READY)
-        while (data := pipe.recv_bytes()) != _END:
+        while (data := _receive(pipe)) != _END:
             pipe.send_bytes(site.answer(data))
         pipe.send_bytes(_encode_account(site))
+
+
+def _receive(pipe: Connection) -> bytes:
+    """Return the next message; EOFError also where the parent ended within one."""
+    try:
+        return pipe.recv_bytes()
+    except OSError as error:
+        raise EOFError from error
 
 
 def _encode_setup(setup: SiteSetup, wire: str) -> bytes:
@@ -285,7 +307,7 @@ def _encode_setup(setup: SiteSetup, wire: str) -> bytes:
 
 
 def _receive_site(pipe: Connection) -> Site:
-    arrays = Container.from_bytes(pipe.recv_bytes(), kind="site", version=_VERSION).arrays
+    arrays = Container.from_bytes(_receive(pipe), kind="site", version=_VERSION).arrays
     settings = json.loads(arrays["settings"].tobytes())
     fields, roster, files = settings["policy"], settings["roster"], settings["ledger"]
     budget = fields["budget"] and Budget(**fields["budget"])
@@ -359,14 +381,14 @@ def send_source(pipe: Connection, source: Source) -> None:
 
 def receive_source(pipe: Connection) -> Source:
     """Put together what `send_source` sent."""
-    header = Container.from_bytes(pipe.recv_bytes(), kind="source", version=_VERSION)
+    header = Container.from_bytes(_receive(pipe), kind="source", version=_VERSION)
     described = json.loads(header.arrays["described"].tobytes())
     arrays = {}
     for name, dtype, shape in described["arrays"]:
         arrays[name] = array = np.empty(shape, dtype)
         start = 0
         while start < len(array):
-            part = Container.from_bytes(pipe.recv_bytes(), kind="part", version=_VERSION)
+            part = Container.from_bytes(_receive(pipe), kind="part", version=_VERSION)
             rows = part.arrays["part"]
             array[start : start + len(rows)] = rows
             start += len(rows)
