@@ -464,6 +464,29 @@ def test_the_command_in_the_report_runs_and_has_no_path_of_the_machine(
         assert str(tmp_path) not in (tmp_path / name / "report.html").read_text()
 
 
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        (("--no-center",), ["--center", "none"]),
+        (("--center", "site"), ["--center", "site"]),
+        (("--no-secure", "--scale"), ["--no-secure", "--scale"]),
+        (("--header",), ["--header"]),
+        (
+            ("--public-center", "1,2,3,4,5,6", "--epsilon", "9", "--delta", "1e-4"),
+            ["--epsilon", "9.0", "--delta", "0.0001", "--public-center", "1.0,2.0,3.0,4.0,5.0,6.0"],
+        ),
+    ],
+)
+def test_the_command_in_the_report_has_flags_and_lists_as_they_are_typed(
+    tables: list[Path], tmp_path: Path, given: tuple[str, ...], written: list[str]
+) -> None:
+    out = tmp_path / "r"
+    eigenfed("fit", *tables, "-k", 1, "-o", out, *given)
+    command = json.loads((out / "result.json").read_text())["command"]
+    names = [path.name for path in tables]
+    assert command == ["eigenfed", "fit", *names, "-k", "1", "-o", "r", *written]
+
+
 def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> None:
     rng, files = np.random.default_rng(3), []
     for site, n in (("north", 40), ("south", 30)):

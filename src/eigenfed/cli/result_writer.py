@@ -42,8 +42,8 @@ def list_arguments(context: click.Context) -> list[str]:
     for parameter, values in given:
         if isinstance(parameter, click.Argument):
             words += map(shorten, values)
-        elif values[0] is True:
-            words += [parameter.opts[0]]
+        elif isinstance(values[0], bool):
+            words += parameter.opts[:1] if values[0] else parameter.secondary_opts[:1]
         else:
             words += [word for value in values for word in (parameter.opts[0], shorten(value))]
     return words
@@ -52,13 +52,18 @@ def list_arguments(context: click.Context) -> list[str]:
 def _list_given(context: click.Context) -> list[tuple[click.Parameter, list[Any]]]:
     """Return the parameters that differ from their defaults, each with its values."""
     default = click.core.ParameterSource.DEFAULT
-    given = []
+    given: dict[str, tuple[click.Parameter, list[Any]]] = {}
     for parameter in context.command.params:
         name = parameter.name or ""
-        if name not in _NOT_RECORDED and context.get_parameter_source(name) is not default:
-            value = context.params[name]
-            given.append((parameter, list(value) if isinstance(value, tuple) else [value]))
-    return given
+        # Of two options for one value, such as --center and --no-center, the first can say it.
+        if name in (*_NOT_RECORDED, *given) or context.get_parameter_source(name) is default:
+            continue
+        value = context.params[name]
+        is_list = isinstance(value, tuple)
+        if is_list and not (parameter.multiple or parameter.nargs == -1):
+            value, is_list = ",".join(map(str, value)), False
+        given[name] = parameter, list(value) if is_list else [value]
+    return list(given.values())
 
 
 def _choose_paths(values: list[Any]) -> Callable[[Any], str]:
