@@ -178,9 +178,9 @@ def test_a_private_result_has_its_statement_and_no_scores(
 
 def test_privacy_options_reach_the_run(files: list[Path]) -> None:
     call = ("fit", *files[:1], "-k", 1, "--epsilon", 30, "--delta", 1e-5, "--trust", "central")
-    said = answer(*call, "--clip", 140)["privacy"]
+    said = answer(*call, "--public-center", 50, "--clip", 60)["privacy"]
     assert said["trust"] == "central"
-    assert "clipped to the public norm 140" in said["text"]
+    assert "clipped to the public norm 60" in said["text"]
 
 
 def test_a_public_clip_that_loses_the_mean_ends_with_a_code_of_its_own(files: list[Path]) -> None:
