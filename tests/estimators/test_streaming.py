@@ -501,3 +501,10 @@ def test_the_bound_on_the_angle_holds(memory: str) -> None:
     truth = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False)[2][:3]
     sine = np.linalg.norm(pca.components_ - pca.components_ @ truth.T @ truth, 2)
     assert sine <= pca.sine_bound_ < (0.1 if memory == "low_rank" else 1e-11)
+
+
+def test_more_directions_than_features_need_no_more_memory() -> None:
+    X = np.random.default_rng(0).standard_normal((50, 5))
+    many = StreamingPCA(2, oversample=10**12, memory="low_rank").fit(X)
+    whole = StreamingPCA(2, oversample=3, memory="low_rank").fit(X)
+    np.testing.assert_allclose(many.components_, whole.components_, atol=1e-12)

@@ -152,7 +152,8 @@ class Stream:
         else:
             rank = settings.tracked(settings.k)
             self._core = Summary.empty(d, rank, centered=settings.centered)
-            self._chunk = chunk_rows(rank)
+            # There are no more directions than features, however many may be tracked.
+            self._chunk = chunk_rows(min(rank, d))
         self._observed: Observed | None = None
         self._rows = np.empty((0, d))
         self._weights: Array | None = None
