@@ -318,6 +318,7 @@ SLOW: dict[str, tuple[str, ...]] = {
     "tests/study/config/test_toml_text.py": ("test_any_value_is_read_back_as_it_was_written",),
     "tests/study/network/test_coordinated_runs.py": (),
     "tests/study/network/test_faults.py": (),
+    "tests/study/network/test_hostile_sites.py": (),
     "tests/study/network/test_message_limits.py": (),
     "tests/study/network/test_network_genotypes.py": (),
     "tests/study/planning/test_plan.py": (
@@ -402,6 +403,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
         "test_a_trusted_coordinator_is_told_without_a_guarantee_against_it",
     ),
     "tests/study/network/test_coordinated_runs.py": (),
+    "tests/study/network/test_hostile_sites.py": (),
     "tests/study/network/test_message_limits.py": (),
     "tests/study/network/test_network_genotypes.py": (),
     "tests/study/planning/test_plan.py": (),

@@ -496,6 +496,32 @@ def test_a_study_whose_rows_cannot_be_opened_is_refused_and_others_are_not(tmp_p
     assert (refused.value.site, refused.value.code) == ("south", "unready")
 
 
+@pytest.mark.parametrize("fault", ["changed", "no study", "open to others"])
+def test_a_damaged_approval_is_refused_and_the_site_stays_up(fault: str, tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    (copy,) = (tmp_path / "north" / "network" / "approved").glob("*.toml")
+    text = copy.read_text()
+    if fault == "open to others":
+        copy.parent.chmod(0o777)
+    else:
+        copy.write_text("[" if fault == "no study" else text.replace("= 2", "= 3"))
+    with pytest.raises(SiteRefused) as refused:
+        network.run()
+    assert (refused.value.site, refused.value.code) == ("north", "unready")
+    copy.parent.chmod(0o700)
+    copy.write_text(text)
+    assert network.run().resumed
+
+
+def test_a_damaged_ledger_is_refused_also_at_the_end_of_a_run(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    coordinator = network.coordinator()
+    run = coordinator.run(NAMES)
+    ledger = tmp_path / "north" / "north.ledger"
+    ledger.write_bytes(b"x" * ledger.stat().st_size)
+    assert list(coordinator.finish(run, {})) == ["north"]
+
+
 def test_two_studies_on_the_same_rows_share_one_leakage_meter(tmp_path: Path) -> None:
     network = Network(tmp_path, method="krylov", study="certify = false\n")
     first = network.run()

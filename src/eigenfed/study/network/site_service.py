@@ -171,7 +171,10 @@ class SiteService:
                     # Its runs are opened by the request for a summary, and have no other.
                     raise refusal("script")
             except Refusal as refused:
-                return Message("refusal", message.run, message.round_, refused.code, {}).to_bytes()
+                return _write_refusal(message, refused.code)
+            except Broken:
+                _log.exception("the ledger is not the one last written")
+                return _write_refusal(message, "stopped")
             reply = served.site.answer(data)
             if message.kind == "open" and _is_reply(reply):
                 self._runs[message.run] = _read_digest(message)
@@ -243,7 +246,12 @@ class SiteService:
             digest = self._runs[message.run] = _read_digest(
                 Message.from_bytes(known.opening, "open")
             )
-        study = find_approved(self._file, digest)
+        try:
+            study = find_approved(self._file, digest)
+        except (EigenfedError, OSError):
+            # Studies whose copies are whole are answered all the same.
+            _log.exception("the approved study %s cannot be read", digest)
+            raise refusal("unready") from None
         if study is None:
             self._served.pop(digest, None)
             raise refusal("unapproved")
@@ -308,6 +316,10 @@ class SiteService:
         if message.arrays:
             self._on_result(folder)
         return Message("reply", message.run, message.round_, "close", {}).to_bytes()
+
+
+def _write_refusal(message: Message, code: str) -> bytes:
+    return Message("refusal", message.run, message.round_, code, {}).to_bytes()
 
 
 def _is_reply(data: bytes) -> bool:
