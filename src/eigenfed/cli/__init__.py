@@ -17,6 +17,7 @@
 - `audit_command`: ``eigenfed audit``: attack a configuration.
 - `demo_command`: ``eigenfed demo``: a complete study on generated data.
 - `options`, `input_options`: options that several commands share.
+- `option_types`: types of their values.
 - `output`: results, notes, error messages and exit codes.
 - `progress`: progress on a terminal.
 - `stop_signals`: commands that stay up until they are stopped.

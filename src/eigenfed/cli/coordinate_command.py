@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.option_types import Real
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import format_run, write_run
@@ -46,7 +47,7 @@ _DELIVERY_S = 20.0
 @click.option(
     "--patience",
     "patience_s",
-    type=options.Real(min=0.0),
+    type=Real(min=0.0),
     default=120.0,
     show_default=True,
     help="Seconds to wait for sites beyond the quorum before a run starts.",

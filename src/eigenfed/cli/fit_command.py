@@ -9,6 +9,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.input_options import Inputs, file_options, note_counts, note_ids
+from eigenfed.cli.option_types import ComponentCount
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import ResultWriter
@@ -42,7 +43,7 @@ _ALLOWED_WITH_STUDY = (
 @click.option(
     "-k",
     "k",
-    type=options.ComponentCount(),
+    type=ComponentCount(),
     help="Number of components; a fraction of the variance such as 0.95; all; or auto, for those "
     "that stand out from noise. Required without --study.",
 )

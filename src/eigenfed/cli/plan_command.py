@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.option_types import ComponentCount, Real
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns, study_size
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "-k",
     "k",
-    type=options.ComponentCount(),
+    type=ComponentCount(),
     help="Number of components; a fraction of the variance, all or auto, for the number that the "
     "expected eigenvalues give.",
 )
@@ -49,23 +50,23 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--decay",
-    type=options.Real(0.0, 1.0, min_open=True),
+    type=Real(0.0, 1.0, min_open=True),
     help="Expected ratio of each eigenvalue to the one before.",
 )
 @click.option(
     "--offset",
-    type=options.Real(min=0.0),
+    type=Real(min=0.0),
     help="With --epsilon: expected distance of the mean of the rows from the public centre, or "
     "from 0, relative to their spread.  [default: 1 with a public centre, otherwise 5]",
 )
 @click.option(
     "--latency-ms",
-    type=options.Real(min=0.0),
+    type=Real(min=0.0),
     help="Round-trip time between the coordinator and a site, in milliseconds.",
 )
 @click.option(
     "--bandwidth-mbps",
-    type=options.Real(min=0.0, min_open=True),
+    type=Real(min=0.0, min_open=True),
     help="Bandwidth of the coordinator's link, shared by all sites, in megabits per second.",
 )
 @print_result

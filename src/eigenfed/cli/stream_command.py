@@ -14,6 +14,7 @@ import click
 
 from eigenfed.cli import options
 from eigenfed.cli.input_options import dialect_options
+from eigenfed.cli.option_types import Real
 from eigenfed.cli.options import example
 from eigenfed.cli.output import DONE, CommandResult, Console, print_result
 from eigenfed.cli.tables import summary_text
@@ -53,7 +54,7 @@ _OTHER_KINDS = tuple(kind for kind in KINDS if kind not in (*TEXT_KINDS, ".svm")
 )
 @click.option(
     "--forgetting",
-    type=options.Real(0.0, 1.0, min_open=True),
+    type=Real(0.0, 1.0, min_open=True),
     default=1.0,
     show_default=True,
     help="Weight of a row that is t rows old: this to the power of t.",
