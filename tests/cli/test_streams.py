@@ -115,7 +115,7 @@ def test_a_damaged_gzip_is_said_to_be_so(tmp_path: Path) -> None:
     assert "a.csv.gz is damaged or incomplete" in run.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_pipe_is_read_as_rows_arrive_and_what_was_read_is_written(
     tmp_path: Path, number: signal.Signals
 ) -> None:

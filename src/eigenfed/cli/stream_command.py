@@ -90,7 +90,8 @@ def stream(
 
     The summary has the mean, the leading directions, a bound on the variance it dropped, and the
     names of the features if the first line has them. Summaries of several streams can be merged:
-    see eigenfed merge. Interrupted by Ctrl-C or SIGTERM, the command writes what it has read.
+    see eigenfed merge. At Ctrl-C, SIGTERM or the end of its terminal, the command writes what it
+    has read.
     """
     if out is None and (every is not None or (force and loadings is None)):
         raise click.UsageError("--every and --force require -o. Name the file to write.")
@@ -253,7 +254,7 @@ class _State:
 
 
 class _Interrupt:
-    """Ends a stream at Ctrl-C and SIGTERM: at once while it waits for rows, or else after them.
+    """Ends a stream at Ctrl-C, SIGTERM and SIGHUP: at once while it waits, or else after its rows.
 
     The state is never left with half a batch.
     """
@@ -264,8 +265,10 @@ class _Interrupt:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._stop)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            # nohup has the end of a terminal ignored, and that stays.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._stop)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -427,6 +427,7 @@ def test_full_participation_does_not_go_on_without_a_site() -> None:
     ("arguments", "message"),
     [
         ({"local_steps": 0}, "local_steps=0 must be an integer of at least 1."),
+        ({"local_steps": 10**12}, "local_steps=1000000000000 must be at most 1000: a site"),
         ({"local_steps": 2.5}, "local_steps=2.5 must be an integer"),
         ({"align": "opt"}, "align='opt' must be one of procrustes, sign, none. Choose one."),
         ({"decay": 0.5}, "decay=0.5 must be True or False."),

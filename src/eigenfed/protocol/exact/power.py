@@ -29,7 +29,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.errors import InputError, Parts, SiteLost
+from eigenfed.errors import Argument, InputError, Parts, SiteLost
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.orthonormal import sines
 from eigenfed.protocol.core import Call, Protocol, call_each
@@ -60,6 +60,7 @@ _EXTRA_DIRECTIONS = 5
 _ALIGN = ("procrustes", "sign", "none")
 _PARTICIPATION = ("full", "scheme1", "scheme2")
 _USUAL_ROUNDS = 30
+_MOST_STEPS = 1000
 _REPEATS = 4
 """A site answers up to so many times the planned rounds, since rounds repeat if sites are lost."""
 
@@ -108,6 +109,12 @@ class Power(Method):
 
     def __post_init__(self) -> None:
         check_count("local_steps", self.local_steps, "Pass 1 to average after each step.")
+        if self.local_steps > _MOST_STEPS:
+            raise InputError(
+                Argument("local_steps", self.local_steps),
+                f" must be at most {_MOST_STEPS}: a site computes all of them for one answer",
+                remedy="Average more often.",
+            )
         _check_choice("align", self.align, _ALIGN)
         _check_choice("participation", self.participation, _PARTICIPATION)
         if not isinstance(self.decay, bool):
