@@ -8,13 +8,12 @@
 - `variant_steps`: the steps that filter the variants of genotypes, as values.
 - `prepared_rows`: rows after those steps, block by block or sparse.
 - `prepared`: products with rows that are centred and scaled on the way.
-- `own_center`: the mean of a site's own rows, in two parts.
+- `own_center`: the mean of a site's own rows, in two parts, for rows far from zero.
 - `genotypes`: packed genotypes as a table that is decoded where it is used.
 - `genotype_filters`: lists of people and variants to use.
 - `loci`, `long_range_ld`: where variants lie, and regions that are left out.
 - `harmonise`: a site's variants matched to the manifest of a study.
 - `variant_filters`: which variants the steps keep, from counts over all sites.
-- `own_center`: the mean of a site's rows in two parts, for rows far from zero.
 - `packed_rows`: products with genotypes, tile by tile.
 - `summarized_rows`: a summary of rows in place of the rows.
 - `one_pass`: the whole scatter matrix in one pass over the rows.
