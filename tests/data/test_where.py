@@ -215,6 +215,8 @@ def test_no_row_left_is_said(tmp_path: Path, name: str) -> None:
     WRITERS[name](tmp_path / name, {"age": AGE})
     with pytest.raises(InputError, match=r"^No row of .* fulfils where"):
         open_table(tmp_path / name, columns=["x0"], where=["age > 200"])
+    empty = open_table(tmp_path / name, columns=["x0"], where=["age > 200"], may_be_empty=True)
+    assert (empty.source.n, empty.source.d) == (0, 1)
 
 
 def test_ids_need_to_differ_only_among_rows_that_are_taken(tmp_path: Path) -> None:

@@ -352,6 +352,17 @@ def test_a_filtered_site_wants_its_number_of_rows_private(heart: Consortium) -> 
     assert "the number of rows was released with noise" in facts["privacy"]["text"]
 
 
+def test_whether_a_filter_leaves_rows_does_not_show_where_their_number_is_private(
+    heart: Consortium,
+) -> None:
+    """A refusal would tell no row from one row, without noise."""
+    private(heart)
+    heart.write_site("north", f'ledger = "n.ledger"\nwhere = ["age > 900"]\n{BUDGET}')
+    heart.study.write_text(heart.study.read_text() + 'count = "private"\n')
+    facts = answer(*heart.call())
+    assert facts["n"] < 600
+
+
 def test_a_site_can_want_noise_that_outlasts_colluders(heart: Consortium) -> None:
     private(heart)
     heart.write_site("north", f'ledger = "n.ledger"\n[policy]\ncolluders = 1\n{BUDGET}')

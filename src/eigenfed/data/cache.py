@@ -216,7 +216,12 @@ def is_small(size: int) -> bool:
 
 
 def store_blocks(
-    blocks: Iterable[Block], slot: CacheSlot, names: Sequence[str] | None, *, keep: bool = True
+    blocks: Iterable[Block],
+    slot: CacheSlot,
+    names: Sequence[str] | None,
+    *,
+    keep: bool = True,
+    may_be_empty: bool = False,
 ) -> StoredRows:
     """Join blocks in memory, or beyond 64 MB in the slot's folder.
 
@@ -229,6 +234,8 @@ def store_blocks(
         Names of the columns, for messages.
     keep : bool, default=True
         Whether a copy on disk stays there.
+    may_be_empty : bool, default=False
+        Whether there may be no rows, but only a block that has none.
 
     Raises
     ------
@@ -237,7 +244,7 @@ def store_blocks(
     """
     checked = _check_blocks(blocks, slot.path, names)
     held, is_small = _take_blocks(checked, _SMALL_BYTES)
-    if not held:
+    if not held or not (held[0].rows.shape[0] or may_be_empty):
         raise DataError(f"{slot.path} has no rows. Pass a file with records.")
     if is_small:
         return _join(held)
@@ -365,7 +372,7 @@ def check_unique(blocks: Iterable[Block], path: Path, column: str) -> Iterator[B
 def _check_blocks(
     blocks: Iterable[Block], path: Path, names: Sequence[str] | None
 ) -> Iterator[Block]:
-    before = 0
+    before, empty = 0, None
     for block in blocks:
         rows = block.rows
         if rows.dtype != np.float64:
@@ -383,6 +390,10 @@ def _check_blocks(
         before += rows.shape[0]
         if rows.shape[0]:
             yield Block(rows, block.ids)
+        else:
+            empty = Block(rows, block.ids)
+    if not before and empty is not None:
+        yield empty
 
 
 def _find_infinity(rows: Any) -> tuple[int, int] | None:

@@ -124,6 +124,7 @@ def open_table(
     cache: PathLike | None = None,
     keep: bool = True,
     options: ReadOptions | None = None,
+    may_be_empty: bool = False,
 ) -> FileTable:
     r"""Open a file of records.
 
@@ -149,6 +150,9 @@ def open_table(
         of an earlier time is deleted too.
     options : ReadOptions, optional
         Dialect of text, columns to leave out, new names, units, missing codes.
+    may_be_empty : bool, default=False
+        Whether a table without rows is returned if no row fulfils `where`: where the number of rows
+        is private, a refusal would reveal it.
 
     Returns
     -------
@@ -208,7 +212,8 @@ def open_table(
         else:
             blocks = _read_named(path, header, features, id_column, conditions, options)
         fault = DataError(f"{path} cannot be read to its end. Check the disk that it is on.")
-        return store_blocks(guard_blocks(blocks, (OSError,), fault), slot, features, keep=keep)
+        checked = guard_blocks(blocks, (OSError,), fault)
+        return store_blocks(checked, slot, features, keep=keep, may_be_empty=bool(conditions))
 
     # Whoever names a folder wants a copy now; whoever keeps none must not leave one later.
     if stored is None and plain and keep and cache is None and isinstance(header, ParquetHeader):
@@ -216,6 +221,8 @@ def open_table(
         if rows is not None:
             return FileTable(Source(rows, None, features), path, None, None)
     stored = stored or store()
+    if conditions and not (stored.X.shape[0] or may_be_empty):
+        raise InputError(f"No row of {path} fulfils where. Check its conditions, or loosen them.")
     if not keep:
         stored = take_copy(slot, stored)
     note = getattr(header, "note", None)

@@ -95,7 +95,6 @@ def check_columns(
 
 def filter_blocks(
     blocks: Iterable[Block],
-    path: Path,
     conditions: Sequence[Condition],
     entries: Callable[[Block, int, str], npt.NDArray[Any]],
 ) -> Iterator[Block]:
@@ -104,19 +103,12 @@ def filter_blocks(
     Parameters
     ----------
     blocks : iterable of Block
-    path : Path
-        For messages.
     conditions : sequence of Condition
     entries : callable
         ``entries(block, start, column)`` returns the entries of a column for the rows of a block,
         the first of which is row `start` of the file, counted from 0.
-
-    Raises
-    ------
-    InputError
-        If no row fulfils them.
     """
-    before, is_empty = 0, True
+    before = 0
     for block in blocks:
         count = block.rows.shape[0]
         holds = np.ones(count, dtype=bool)
@@ -125,10 +117,7 @@ def filter_blocks(
         places = np.flatnonzero(holds)
         ids = None if block.ids is None else [block.ids[place] for place in places.tolist()]
         yield Block(block.rows[places], ids, before + places)
-        is_empty = is_empty and not len(places)
         before += count
-    if before and is_empty:
-        raise InputError(f"No row of {path} fulfils where. Check its conditions, or loosen them.")
 
 
 def read_filtered(
@@ -154,9 +143,7 @@ def read_filtered(
     columns = [*features, *others]
     places = {name: place for place, name in enumerate(columns)}
     blocks = _read_or_blame(read, path, columns, id_column, tuple(others))
-    chosen = filter_blocks(
-        blocks, path, conditions, lambda block, _, name: block.rows[:, places[name]]
-    )
+    chosen = filter_blocks(blocks, conditions, lambda block, _, name: block.rows[:, places[name]])
     for block in chosen:
         yield Block(block.rows[:, : len(features)], block.ids, block.places)
 

@@ -21,6 +21,7 @@ from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.linalg.orthonormal import flip_signs
 from eigenfed.linalg.spiked import estimate_shrinkage
 from eigenfed.linalg.summary import Summary
+from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.protocol.exact.vertical import compute_own_moments
 from eigenfed.protocol.study import BY_SITE
 from eigenfed.study.config import SiteFile, StudyFile
@@ -46,6 +47,8 @@ class Rows:
         Folder for the parsed copy of a large file.
     keep : bool
         Whether that copy stays.
+    may_be_empty : bool
+        Whether no row need fulfil the conditions, as where the number of rows is private.
     """
 
     path: Path
@@ -54,6 +57,7 @@ class Rows:
     options: ReadOptions = field(default_factory=ReadOptions)
     cache: Path | None = None
     keep: bool = True
+    may_be_empty: bool = False
 
     @classmethod
     def of_site(cls, site: SiteFile, study: StudyFile | None = None) -> "Rows":
@@ -62,7 +66,12 @@ class Rows:
         if study is not None and study.matches_variants:
             filters = replace(options.filters, manifest=study.manifest, ambiguous=study.ambiguous)
             options = replace(options, filters=filters)
-        return cls(site.data, site.id_column, site.where, options, site.cache, not site.drop_cache)
+        privacy = None if study is None else study.study.privacy
+        return cls(
+            *(site.data, site.id_column, site.where, options, site.cache),
+            keep=not site.drop_cache,
+            may_be_empty=isinstance(privacy, Privacy) and privacy.count == "private",
+        )
 
     def table(
         self, columns: Sequence[str] | None = None, n_features: int | None = None
@@ -77,6 +86,7 @@ class Rows:
             cache=self.cache,
             keep=self.keep,
             options=self.options,
+            may_be_empty=self.may_be_empty,
         )
 
 

@@ -197,7 +197,7 @@ def _read_chosen(
         def entries(block: Block, start: int, column: str) -> npt.NDArray[Any]:
             return readers[column](start, start + block.rows.shape[0])
 
-        yield from filter_blocks(blocks, path, conditions, entries)
+        yield from filter_blocks(blocks, conditions, entries)
 
 
 def _make_reader(path: Path, obs: Any, name: str) -> Callable[[int, int], npt.NDArray[np.float64]]:
