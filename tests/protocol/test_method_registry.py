@@ -74,7 +74,8 @@ def test_blocks_are_narrow_where_rows_are_sparse_and_rounds_are_cheap() -> None:
     assert block(at) == block(at, certify=False) == 4
     assert block(shape(559, 32_786, density=0.02)) == 4
     assert block(shape(559, 32_786, k=3, density=0.02)) is None
-    assert block(shape(20_000, 20_000, k=20)) is None
+    assert block(shape(20_000, 20_000, k=20)) == 8
+    assert block(shape(20_000, 20_000, k=8)) is None
     assert block(at, stop="separated") is None
     assert block(at, split="features") is None
     assert block(replace(at, secure=True), secure=True) is None

@@ -70,9 +70,10 @@ _USUAL_ROUNDS, _FEWER_ROUNDS = 10, 6
 """Rounds until a block has converged, and until half of one has: values beyond it are far below.
 Not so with sparse rows, whose variances usually decay slowly."""
 _NARROWEST = 3
-_NARROW, _NARROW_DENSE = 4, 10
-"""Least size of a block that "auto" chooses for sparse rows, and for dense ones, which take as long
-to read for a block as to multiply by some directions."""
+_DENSE_STEP = 8
+"""Directions that dense rows are multiplied by at once: one more costs as much as eight."""
+_MANY_FEATURES, _MANY_COMPONENTS = 2000, 40
+"""Numbers from which "auto" chooses narrow blocks for dense rows: either is enough."""
 _PATIENCE = 4
 """Rounds that narrow blocks may take beyond convergence to set the components apart."""
 _SLOWEST = 0.99
@@ -142,15 +143,18 @@ class Krylov(Method):
         return type(method) is type(self)
 
     def fit_to(self, shape: Shape) -> Method:
-        """Return blocks of a quarter of the components where rows are sparse or components many.
+        """Return blocks of a quarter of the components, and of as many as are multiplied at once.
 
-        With sparse rows, blocks fill the vectors that their products are made of.
+        They take a few more rounds, and fewer directions in all. Dense rows of few features take as
+        long to read for a few directions as to multiply by all.
         """
-        narrow = max(shape.components // 4, _NARROW)
-        if shape.density < 1.0:
-            narrow -= narrow % LANES[0]
-        is_small = shape.density == 1.0 and narrow < _NARROW_DENSE
-        return self if is_small or narrow >= shape.components else Krylov(block=narrow)
+        is_sparse, k = shape.density < 1.0, shape.components
+        if not is_sparse and shape.features < _MANY_FEATURES and k < _MANY_COMPONENTS:
+            return self
+        step = LANES[0] if is_sparse else _DENSE_STEP
+        # Beside products, rounds cost more where rows are dense: hence the nearest multiple there.
+        narrow = max((k // 4 + (0 if is_sparse else step // 2)) // step, 1) * step
+        return Krylov(block=narrow) if narrow < k else self
 
     def run(self, run: Run) -> Protocol[Decomposition]:
         """Request products until the residuals are within the tolerance."""
