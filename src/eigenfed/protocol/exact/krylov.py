@@ -71,7 +71,7 @@ _USUAL_ROUNDS, _FEWER_ROUNDS = 10, 6
 Not so with sparse rows, whose variances usually decay slowly."""
 _NARROWEST = 3
 _DENSE_STEP = 8
-"""Directions that dense rows are multiplied by at once: one more costs as much as eight."""
+"""Directions that dense rows are multiplied by at once: five take as long, ten a fifth longer."""
 _MANY_FEATURES, _MANY_COMPONENTS = 2000, 40
 """Numbers from which "auto" chooses narrow blocks for dense rows: either is enough."""
 _PATIENCE = 4
