@@ -7,6 +7,8 @@ import math
 import os
 import secrets
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
@@ -92,16 +94,8 @@ def write_at_once(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     ...     [path.read_bytes() for path in Path(folder).iterdir()]
     [b'whole']
     """
-    new = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
-    try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with _written_beside(path, data, mode) as new:
         new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
 
 
 def write_private(path: Path, data: bytes) -> None:
@@ -122,13 +116,20 @@ def write_private(path: Path, data: bytes) -> None:
     ...     [(path.read_bytes(), oct(path.stat().st_mode)) for path in Path(folder).iterdir()]
     [(b'secret', '0o100600')]
     """
+    with _written_beside(path, data, 0o600) as new:
+        os.link(new, path)  # a rename would replace a file that is there
+
+
+@contextmanager
+def _written_beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """Yield a complete file under a temporary name in the same folder, which is gone afterwards."""
     new = path.with_name(f".{path.name}.new-{secrets.token_hex(4)}")
     try:
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.link(new, path)  # a rename would replace a file that is there
+        yield new
     finally:
         new.unlink(missing_ok=True)
 
