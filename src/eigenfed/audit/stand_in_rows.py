@@ -117,7 +117,7 @@ def compare_guess(meter: Meter, source: Source, known: Preparation) -> float | N
     images = meter.images if known.selected is None else meter.images[known.selected]
     root = np.linalg.pinv((inner + inner.T) / 2, hermitian=True).astype(np.float64)
     rows = prepare_source(source, known)
-    mean = _find_mean(rows)
+    mean = rows.totals().mean
     if isinstance(rows.X, Genotypes):
         return _compare_packed(rows, mean, images, root)
     truth = Prepared(rows, mean, np.ones(rows.d)).scatter()
@@ -144,9 +144,3 @@ def _square_scatter(rows: Source, mean: Array) -> float:
         part = np.nan_to_num(rows.X.dosages(span) - mean[span]) * np.sqrt(weights)[:, None]
         products += part @ part.T
     return float(np.sum(products**2))
-
-
-def _find_mean(source: Source) -> Array:
-    _, count, total = source.totals()
-    mean: Array = total / np.where(count > 0, count, 1.0)
-    return mean

@@ -22,15 +22,15 @@ def split_own_mean(source: Source) -> tuple[Array, Array | None]:
     >>> mean, rest
     (array([1.e+16, 1.e-01]), array([1., 0.]))
     """
-    n, count, total = source.totals()
-    divisor = np.where(count > 0, count, 1.0)
-    if isinstance(source.X, Genotypes) or not n > 0.0:
-        return total / divisor, None
+    totals = source.totals()
+    mean, divisor = totals.mean, totals.divisor
+    if isinstance(source.X, Genotypes) or not totals.n > 0.0:
+        return mean, None
     if not source.is_sparse:
-        return _split_dense(source, total / divisor, divisor)
+        return _split_dense(source, mean, divisor)
     if source.complete_features is None:
-        return total / divisor, None
-    return _split_sparse(source, total / divisor, divisor, source.complete_features)
+        return mean, None
+    return _split_sparse(source, mean, divisor, source.complete_features)
 
 
 def _split_dense(source: Source, mean: Array, divisor: Array) -> tuple[Array, Array]:

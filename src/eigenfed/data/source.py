@@ -16,6 +16,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.genotypes import GenotypeCounts, Genotypes
 from eigenfed.data.sparse_rows import merge_duplicates, view_transpose
 from eigenfed.errors import DataError, EigenfedError, InputError
@@ -338,16 +339,17 @@ class Source:
         """Return the weights of some rows, if rows have weights."""
         return None if self.weights is None else self.weights[span]
 
-    def totals(self) -> tuple[float, Array, Array]:
+    def totals(self) -> FeatureTotals:
         """Return the total weight, and by feature the observed weight and the sum, (d,) each."""
         if self.counts is not None:
             n = self.total_weight
             observed, copies = self.counts.observed, self.counts.copies
-            return n, observed.astype(np.float64), copies.astype(np.float64)
+            return FeatureTotals(n, observed.astype(np.float64), copies.astype(np.float64))
         if self.is_sparse:
             return self._sparse_totals()
         if self.weights is None and not self.has_missing:
-            return float(self.n), np.full(self.d, float(self.n)), self._dense_totals.copy()
+            n = float(self.n)
+            return FeatureTotals(n, np.full(self.d, n), self._dense_totals.copy())
         n, count, total = 0.0, np.zeros(self.d), np.zeros(self.d)
         for rows, weights in self.blocks():
             w = np.ones(len(rows)) if weights is None else weights
@@ -359,9 +361,9 @@ class Source:
             else:
                 count += w.sum()
             total += w @ rows
-        return n, count, total
+        return FeatureTotals(n, count, total)
 
-    def _sparse_totals(self) -> tuple[float, Array, Array]:
+    def _sparse_totals(self) -> FeatureTotals:
         n = float(self.n if self.weights is None else self.weights.sum())
         count, total = np.full(self.d, n), np.zeros(self.d)
         for values, columns, by_entry in self.entries():
@@ -376,7 +378,7 @@ class Source:
             # Where nearly all weight is missing, the difference has few digits.
             few = np.flatnonzero(count < _NEARLY_NONE * n)
             count[few] = self._observed_weights(few)
-        return n, count, total
+        return FeatureTotals(n, count, total)
 
     def _observed_weights(self, features: npt.NDArray[np.intp]) -> Array:
         """Return the weight of the sparse rows in which each of some features is not missing."""

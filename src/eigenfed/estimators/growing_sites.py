@@ -43,7 +43,7 @@ class GrowingSites:
     --------
     >>> sites = GrowingSites.begin(2, 1, centered=True)
     >>> sites = sites.add({"a": (np.array([[1.0, 0.0], [3.0, 0.0]]), None)})
-    >>> sites.n_rows, sites.sources(None)["a"].totals()[0]
+    >>> sites.n_rows, sites.sources(None)["a"].totals().n
     (2, 2.0)
     """
 

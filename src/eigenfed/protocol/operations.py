@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
+from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.loci import Loci
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
@@ -151,8 +152,8 @@ class State:
         The steps of the study, with the figures received so far.
     variants : VariantState or None
         What the quality control of variants has settled, once their counts were sent.
-    totals : tuple or None
-        Reply to `moments`: weight, observed weight and total of each feature.
+    totals : FeatureTotals or None
+        Reply to `moments`.
     scatter : OwnScatter or None
         The site's scatter about its own mean, kept so that the rows are read once.
     declared : tuple of int, or None
@@ -177,7 +178,7 @@ class State:
 
     preparation: Preparation = field(default_factory=Preparation)
     variants: VariantState | None = None
-    totals: tuple[float, Array, Array] | None = None
+    totals: FeatureTotals | None = None
     scatter: OwnScatter | None = None
     declared: tuple[int, int] | None = None
     limits: Limits | None = None

@@ -132,8 +132,8 @@ def project_table(pca: PCAFit, table: FileTable) -> Projected:
     """
     source, missing = table.source, None
     if source.has_missing:
-        weight, present, _ = source.totals()
-        missing = tuple(np.rint(weight - present).astype(int).tolist())
+        totals = source.totals()
+        missing = tuple(np.rint(totals.n - totals.observed).astype(int).tolist())
     means = compare_means(pca, source)
     if pca.center == BY_SITE:
         pca = pca.at_rows(source.X)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
@@ -55,8 +56,7 @@ def view_about_own_mean(source: Source, state: State) -> tuple[Prepared, Array]:
     """
     if state.centers_itself or source.has_missing:
         return prepare_rows(source, state)[0], np.zeros(source.d)
-    _, count, total = source.totals() if state.totals is None else state.totals
-    own_mean, divisor = total / np.where(count > 0, count, 1.0), find_divisor(state)
+    own_mean, divisor = _read_totals(source, state).mean, find_divisor(state)
     away: Array = (own_mean - state.sent_frame[0]) / divisor
     return view_rows(source, own_mean, divisor, single=state.single), away
 
@@ -87,7 +87,7 @@ def find_varying(
     A mean that was sent in single precision is rounded by more: whether a feature varies by less
     than that is seen from the site's own mean.
     """
-    _, count, _ = source.totals() if state.totals is None else state.totals
+    count = _read_totals(source, state).observed
     varies = squares > count * bound_mean_error(mean, source.n) ** 2
     if narrow and mean.any():
         rounded = squares <= count * bound_mean_error(mean, source.n, narrow=True) ** 2
@@ -96,6 +96,10 @@ def find_varying(
             varies &= ~rounded | (about > count * bound_mean_error(own, source.n) ** 2)
     found: npt.NDArray[np.bool_] = varies
     return found
+
+
+def _read_totals(source: Source, state: State) -> FeatureTotals:
+    return source.totals() if state.totals is None else state.totals
 
 
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:
@@ -109,8 +113,8 @@ def _compute_frame(source: Source, state: State) -> Frame:
     variance, so that the fraction revealed looks small, or would itself be counted as revealed.
     """
     scale, divisor = state.sent_frame[1], find_divisor(state)
-    n, count, total = source.totals() if state.totals is None else state.totals
-    own_mean = total / np.where(count > 0, count, 1.0)
+    totals = _read_totals(source, state)
+    n, count, own_mean = totals.n, totals.observed, totals.mean
     mean, rest = _find_center(source, state)
     away = np.zeros(source.d) if state.centers_itself else own_mean - mean
     about = (mean, rest) if state.centers_itself else (own_mean, None)

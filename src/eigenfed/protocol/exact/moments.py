@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from eigenfed.arrays import Array
+from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
@@ -145,11 +146,11 @@ def moments(
     keeps = is_last and not isinstance(method, str) and method.keeps_scatter()
     own = OwnScatter.of(source) if keeps else None
     if own is not None:
-        n, count, total = own.n, np.full(source.d, own.n), own.n * own.mean
+        totals = FeatureTotals(own.n, np.full(source.d, own.n), own.n * own.mean)
     else:
-        n, count, total = source.totals()
-    state = replace(state, totals=(n, count, total), scatter=own)
-    return Answer(MomentsReply(n=n, count=count, total=total), state)
+        totals = source.totals()
+    reply = MomentsReply(n=totals.n, count=totals.observed, total=totals.total)
+    return Answer(reply, replace(state, totals=totals, scatter=own))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -378,7 +379,7 @@ def compute_mean(first: MomentsReply, limits: Limits | None) -> Array:
         bound = limits.weight * limits.entry
         error = fixed_point.error(bound, limits.parties, noisy=True)
         sums = np.where(np.abs(sums) > error, sums, 0.0)
-    mean: Array = sums / np.where(first.count > 0, first.count, 1.0)
+    mean = FeatureTotals(first.n, first.count, sums).mean
     if limits is not None:
         # A mean cannot exceed the largest entry, except by fixed-point error over a tiny weight.
         mean = np.clip(mean, -limits.entry / REACH, limits.entry / REACH)

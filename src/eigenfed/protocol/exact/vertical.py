@@ -74,13 +74,12 @@ def _prepare_columns(source: Source, state: State, terms: Terms) -> tuple[Prepar
 
 def compute_own_moments(source: Source, *, center: bool, scale: bool) -> tuple[Array, Array]:
     """Compute the mean and standard deviation of each column over its observed entries, (d,)."""
-    _, count, total = source.totals()
-    observed = np.maximum(count, 1.0)
-    mean = total / observed if center else np.zeros(source.d)
+    totals = source.totals()
+    mean = totals.mean if center else np.zeros(source.d)
     if not scale:
         return mean, np.ones(source.d)
     squares = view_rows(source, mean, np.ones(source.d)).squares()
-    return mean, find_scale(mean, squares, count)
+    return mean, find_scale(mean, squares, totals.observed)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)

@@ -106,8 +106,8 @@ def _check_components(k: int, sources: Mapping[str, Source]) -> None:
 def _compute_scatter(sources: list[Source]) -> Array:
     """Return the scatter of all rows about their mean, with missing entries set to the mean."""
     totals = [source.totals() for source in sources]
-    count = np.sum([observed for _, observed, _ in totals], axis=0)
-    mean = np.sum([total for _, _, total in totals], axis=0) / np.maximum(count, 1.0)
+    count = np.sum([each.observed for each in totals], axis=0)
+    mean = np.sum([each.total for each in totals], axis=0) / np.maximum(count, 1.0)
     scatter = np.zeros((len(mean), len(mean)))
     for source in sources:
         for rows, _ in source.blocks():
