@@ -6,5 +6,6 @@
 - `open_runs`: how runs are opened, found after a restart, and ended.
 - `restart`: how the state of a run is computed again after a restart.
 - `run_state`: what a site remembers about an open run.
+- `leakage_limits`: what a reply may reveal, and what the meter counts of it.
 - `records`: the ledger of a site, and its log of what left.
 """

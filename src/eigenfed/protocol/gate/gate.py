@@ -31,8 +31,9 @@ from eigenfed.privacy.ledger.ledger_interface import SiteLedger
 from eigenfed.privacy.ledger.storage import Broken
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
-from eigenfed.privacy.release import Leaves, Release, Reveals
+from eigenfed.privacy.release import Leaves, Release
 from eigenfed.privacy.secagg.identity import Identity, Roster
+from eigenfed.protocol.gate.leakage_limits import check_leakage, count_leakage
 from eigenfed.protocol.gate.open_runs import OpenRuns
 from eigenfed.protocol.gate.records import Egress, Records
 from eigenfed.protocol.gate.run_state import (
@@ -40,13 +41,9 @@ from eigenfed.protocol.gate.run_state import (
     Charge,
     OpenRun,
     check_overflow,
-    count_directions,
-    embed_revealed,
-    may_determine_all,
-    rank_with_remainder,
 )
 from eigenfed.protocol.messages import Message, check_wire, pack, refusal, unpack
-from eigenfed.protocol.operations import Answer, Op, Request, State
+from eigenfed.protocol.operations import Request, State
 from eigenfed.protocol.secure.participant import RELEASES, Place
 from eigenfed.protocol.secure.sum_format import split_message
 from eigenfed.protocol.secure.sum_keys import DrawKey, fresh_key
@@ -292,8 +289,8 @@ class Site:
             raise refusal("rounds")
         self._records.begin(key)
         reply = pack(self._participant.answer(message.label, message.run, message.arrays))
-        sent = reply, data if run.secret else None
-        return self._record(key, message, RELEASES[message.label], *sent, masked=False)
+        kept = data if run.secret else None
+        return self._record(key, message, RELEASES[message.label], reply, kept, masked=False)
 
     def _answer_about_rows(
         self, run: OpenRun, key: ReplyKey, message: Message, data: bytes
@@ -302,7 +299,8 @@ class Site:
         # 1. Admit only what the script has next: others could reveal what the method does not.
         admitted = self._admit(run, message)
         # 2. Check what the reply would reveal. A refusal that depended on rows would reveal more.
-        request, state, own = self._check_leakage(run, admitted)
+        allowed = check_leakage(run, admitted, self.meter, self._policy, self._source)
+        self.meter, request, state = allowed.meter, allowed.request, allowed.state
         # 3. Check that the reply can be masked, before there is a reply.
         place = self._take_place(key.run, admitted)
         # 4. Pay for the noise. Paid first, so that no crash leaves a reply that was not paid for.
@@ -316,7 +314,8 @@ class Site:
             reply = pack(answer.reply)
             check_overflow(reply)
             # 6. Count what the reply reveals, before it leaves.
-            self._count_in_meter(run, admitted.op, answer, own)
+            reveals = admitted.op.release.reveals
+            self.meter = count_leakage(run, reveals, answer, allowed, self._policy, self._source)
             # 7. Add the site's part of the noise, unless the study trusts the coordinator with it.
             if charge is not None and charge.parties:
                 reply = charge.noise.add_to(reply, charge.mu, charge.parties)
@@ -361,45 +360,6 @@ class Site:
             raise refusal("invalid") from None
         return Admitted(op, request, following, envelope)
 
-    def _check_leakage(self, run: OpenRun, admitted: Admitted) -> tuple[Request[Any], State, int]:
-        """Refuse a request whose reply would exceed the policy's limit on revealed directions.
-
-        Returns
-        -------
-        request : Request
-            The request, without the parts of its directions that the meter could not count.
-        state : State
-            The state with the values that the request carries for later ones.
-        own : int
-            Number of directions to be revealed that the site computes from its rows.
-        """
-        request = admitted.request
-        state = request.apply_to(run.terms_at(run.state), run.state)
-        bounds, directions = state.preparation.bounds_digest, request.directions()
-        if self.meter.count_clip(bounds).clip_count > self._policy.max_clips:
-            raise refusal("leakage")
-        if directions is not None and len(directions) != state.preparation.width(self.meter.d):
-            raise refusal("invalid")
-        if not self._policy.limits_leakage:
-            return request, state, 0
-        self.meter = self.meter.settled()
-        meter, own = run.meter_of(self.meter, state, self._source), 0
-        if may_determine_all(meter, admitted.op.release.reveals, self._policy):
-            raise refusal("leakage")
-        if directions is not None:
-            request, rank = count_directions(request, state, meter)
-        elif admitted.op.release.reveals is Reveals.SCATTER:
-            rank = 1.0
-        elif admitted.op.release.reveals is Reveals.REMAINDER:
-            rank = rank_with_remainder(meter, self._policy)
-        else:
-            # The directions are not known yet: all of them are assumed to be new.
-            own = request.own_directions(run.terms_at(state), state)
-            rank = min(meter.rank_fraction + own / meter.size, 1.0) if own else 0.0
-        if rank > self._policy.max_rank_fraction:
-            raise refusal("leakage")
-        return request, state, own
-
     def _take_place(self, run: str, admitted: Admitted) -> Place | None:
         """Take a place in the secure aggregation that the reply goes into, if it does."""
         if admitted.envelope is None or self._participant is None:
@@ -423,22 +383,6 @@ class Site:
         self._records.spend(key, charge.mu, noise.sensitivity, privacy.relation)
         run.charged += 1
         return charge
-
-    def _count_in_meter(
-        self, run: OpenRun, op: Op[Any, Any], answer: Answer[Any], own: int
-    ) -> None:
-        """Count what the reply reveals; beyond the policy's limit on variance the run aborts."""
-        before, policy = run.meter_of(self.meter, answer.state, self._source), self._policy
-        meter = before.count_clip(answer.state.preparation.bounds_digest)
-        meter = meter.count_reply(op.release.reveals, embed_revealed(answer, before.d))
-        if own:
-            # As promised in step 2, whatever the rank: later refusals depend on this count.
-            meter = meter.raise_rank(before.rank + own)
-        if meter is not self.meter and policy.max_variance_fraction < 1.0:
-            meter = meter.settled()
-            if meter.variance_fraction > policy.max_variance_fraction:
-                raise InputError("The replies would reveal more variance than the policy allows.")
-        self.meter = meter
 
     def _mask(
         self,

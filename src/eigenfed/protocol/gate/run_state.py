@@ -1,9 +1,7 @@
 """What a site remembers about an open run, and what it has settled about one request of it."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -15,15 +13,11 @@ from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.errors import InputError
 from eigenfed.linalg.checks import are_finite
 from eigenfed.privacy.dp.discrete_gaussian import Noise
-from eigenfed.privacy.leakage import Meter
-from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
-from eigenfed.privacy.release import Reveals
-from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 from eigenfed.protocol.gate.script import Script
 from eigenfed.protocol.messages import refusal
 from eigenfed.protocol.method_registry import build_script, list_operations
-from eigenfed.protocol.operations import Answer, Op, Request, State, Terms
+from eigenfed.protocol.operations import Op, Request, State, Terms
 from eigenfed.protocol.private.budget_schedule import Spend, list_spends
 from eigenfed.protocol.secure.sum_format import Envelope
 from eigenfed.protocol.study import Study
@@ -153,75 +147,11 @@ class OpenRun:
             raise refusal("invalid") from None
         return Charge(noise, mu, parties)
 
-    def meter_of(self, meter: Meter, state: State, source: Source) -> Meter:
-        """Return the leakage meter of a data set for rows as this run prepares them."""
-        prepare, d, sent = state.preparation, self.terms.d, state.sent
-        if meter.d != d or prepare.missing is not None or not (sent or self.summary):
-            return meter  # which rows the directions will be about is not known yet
-        width = prepare.width(d) if prepare.filters_variants else self.terms.study.width(d)
-        # Two summaries of a stream are of different rows, as two ways to prepare rows are.
-        key = prepare.key or self.summary
-        if sent is not None and _has_gaps(state, source):
-            # Missing entries are at the run's mean: with another mean these are other rows.
-            mean = b"own" if state.centers_itself else sent[0].tobytes()
-            key = f"{key} mean:{sha256(mean).hexdigest()}".strip()
-        return meter.about(key, width, others=bool(self.summary))
-
     def rows_at(self, state: State, source: Source) -> Source:
         """Return the rows as far as this state prepares them; they are kept for later requests."""
         if self._prepared is None or self._prepared[0] is not state.preparation:
             self._prepared = state.preparation, prepare_source(source, state.preparation)
         return self._prepared[1]
-
-
-def _has_gaps(state: State, source: Source) -> bool:
-    """Return whether entries are missing; complete rows are not read once more to tell."""
-    is_complete = state.totals is not None and bool((state.totals[1] == state.totals[0]).all())
-    return not is_complete and source.has_missing
-
-
-def embed_revealed(answer: Answer[Any], d: int) -> RevealedProducts | RevealedEntries | None:
-    """Return what a reply reveals about all d features, where rows have only selected ones."""
-    found, selected = answer.revealed, answer.state.preparation.selected
-    if found is None or selected is None:
-        return found or answer.entries
-    return found._replace(selected=selected, size=d)
-
-
-def count_directions(
-    request: Request[Any], state: State, meter: Meter
-) -> tuple[Request[Any], float]:
-    """Return a request without the parts of its directions that the meter could not count.
-
-    Directions that almost repeat known ones would pass as rounding errors, and yet the difference
-    of the two replies would reveal a new one. That part is removed. The second return value is the
-    rank fraction after the reply.
-    """
-    known, directions = state.preparation, request.directions()
-    if directions is None:
-        return request, 0.0
-    scale = None if state.sent is None else known.embed(state.sent[1], meter.d, 1.0)
-    whole = known.embed(directions, meter.d)
-    counted = meter.counted(whole, scale)
-    if counted is not whole:
-        kept = counted if known.selected is None else counted[known.selected]
-        request, counted = request.with_directions(kept), known.embed(kept, meter.d)
-    return request, meter.rank_with(counted, scale)
-
-
-def may_determine_all(meter: Meter, reveals: Reveals, policy: Policy) -> bool:
-    """Return whether nothing bounds what replies determine of the variance, which is limited.
-
-    Beside the diagonal, single entries of the scatter leave little of it open.
-    """
-    return policy.max_variance_fraction < 1.0 and (meter.mixed or reveals is Reveals.ENTRIES)
-
-
-def rank_with_remainder(meter: Meter, policy: Policy) -> float:
-    """Return the rank fraction after a remainder; infinite if the variance may exceed its limit."""
-    after = meter.count_reply(Reveals.REMAINDER, None)
-    determines = after.remainder_rank and policy.max_variance_fraction < 1.0
-    return math.inf if determines else after.rank_fraction
 
 
 @dataclass(frozen=True, eq=False, repr=False)
