@@ -10,8 +10,8 @@
 - `merge_command`: ``eigenfed merge``: combine summaries.
 - `network_command`: ``eigenfed network``: exchange keys between a coordinator and its sites.
 - `site_command`, `site_run`: ``eigenfed site``: a site that approves studies and answers them.
-- `coordinate_command`, `collect_run`: ``eigenfed coordinate``: run a study with sites on other
-  machines, or merge summaries of their streams.
+- `coordinate_command`, `coordination`: ``eigenfed coordinate``: run a study with sites on other
+  machines (`study_run`), or merge summaries of their streams (`collect_run`).
 - `drop_command`: ``eigenfed drop``: what the files of a drop folder hold.
 - `ledger_command`: ``eigenfed ledger``: create, show, verify and unblock a site's ledger.
 - `audit_command`: ``eigenfed audit``: attack a configuration.

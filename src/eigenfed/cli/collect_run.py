@@ -6,16 +6,14 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eigenfed.cli.output import CommandResult, Console
+from eigenfed.cli.coordination import DELIVERY_S, Coordination
+from eigenfed.cli.output import CommandResult
 from eigenfed.cli.result_writer import format_run, write_run
 from eigenfed.cli.stop_signals import stop_at_signals
 from eigenfed.errors import EigenfedError, SiteRefused
 
 if TYPE_CHECKING:
-    from eigenfed.study.config import StudyFile
-    from eigenfed.study.network.engines import Carrier
     from eigenfed.study.network.summary_collection import Arrival, SummaryCollection
-    from eigenfed.transport.engine import Callback
     from eigenfed.transport.rounds import RoundRecord
 
 _POLL_S = 2.0
@@ -24,8 +22,6 @@ _TOGETHER_S = 0.5
 """Summaries that come within this time of each other are merged at once."""
 _GRACE_S = 5.0
 """Time for sites that have sent a summary before to send a newer one, if the command then ends."""
-_DELIVERY_S = 20.0
-"""Time for sites to take the last result."""
 _TICK_S = 0.2
 
 
@@ -34,39 +30,23 @@ class Collecting:
 
     Parameters
     ----------
-    console : Console
+    session : Coordination
     collection : SummaryCollection
-    carrier : Carrier
-    study : StudyFile
-    out : Path
-        The result folder.
     summary : Path or None
         File for the merged summary.
-    stop : threading.Event
-        Set to end.
-    patience_s : float
-        How long to wait for sites beyond the quorum, if the command then ends.
-    callback : callable or None
-        Called with the record of each summary that has come.
     """
 
     def __init__(
-        self,
-        console: Console,
-        collection: "SummaryCollection",
-        carrier: "Carrier",
-        study: "StudyFile",
-        *,
-        out: Path,
-        summary: Path | None,
-        stop: threading.Event,
-        patience_s: float,
-        callback: "Callback | None" = None,
+        self, session: Coordination, collection: "SummaryCollection", summary: Path | None
     ) -> None:
-        self._console, self._collection, self._carrier = console, collection, carrier
-        self._study, self._sites = study, tuple(sorted(study.sites))
-        self._out, self._summary, self._stop, self._callback = out, summary, stop, callback
-        self._patience_s = patience_s
+        self._console, self._carrier, self._collection = (
+            session.console,
+            session.carrier,
+            collection,
+        )
+        self._study, self._sites = session.study, tuple(sorted(session.study.sites))
+        self._out, self._summary, self._stop = session.out, summary, session.stop
+        self._patience_s, self._callback = session.patience_s, session.follow()
         self._arrived: queue.Queue[Arrival] = queue.Queue()
         self._heard: set[str] = set()
         self._ended: set[str] = set()
@@ -255,7 +235,7 @@ class Collecting:
 
     def _join_closing(self) -> None:
         """Let sites take the last result; with files, it waits for those that are away."""
-        until = time.monotonic() + _DELIVERY_S
+        until = time.monotonic() + DELIVERY_S
         for thread in self._closing:
             thread.join(max(until - time.monotonic(), 0.0))
 

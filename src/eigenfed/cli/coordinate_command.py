@@ -1,30 +1,22 @@
 """``eigenfed coordinate``: run a study with sites on other machines."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.coordination import Coordination
 from eigenfed.cli.option_types import Real
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
-from eigenfed.cli.result_writer import format_run, write_run
 from eigenfed.cli.site_run import note_warnings
+from eigenfed.cli.study_run import run_study
 
 if TYPE_CHECKING:
-    from eigenfed.cli.watching import WatchedRun
-    from eigenfed.errors import SiteLost
     from eigenfed.study.config import StudyFile
-    from eigenfed.study.network.coordinator_run import CoordinatedRun, Coordinator
-    from eigenfed.study.network.engines import Carrier
-
-
-_DELIVERY_S = 20.0
-"""Time for sites to take the result, if it is carried by files."""
 
 
 @click.command(
@@ -93,7 +85,6 @@ def coordinate(
     """
     from eigenfed.cli.collect_run import Collecting
     from eigenfed.cli.watching import watch_run
-    from eigenfed.errors import SiteLost
     from eigenfed.study.config import read_study
     from eigenfed.study.network.coordinator_run import Coordinator
     from eigenfed.study.network.engines import open_carrier
@@ -125,72 +116,19 @@ def coordinate(
         open_carrier(asked, folder, stop, wait=not once) as carrier,
     ):
         connect = carrier.connect if watched is None else watched.connect(carrier)
+        session = Coordination(console, asked, carrier, out, stop, patience_s, watched)
         if asked.merges_streams:
-            collecting = Collecting(
-                console,
-                SummaryCollection(asked, roster, identity, folder, connect),
-                carrier,
-                asked,
-                out=out,
-                summary=summary,
-                stop=stop,
-                patience_s=patience_s,
-                callback=None if watched is None else watched.follow(None),
-            )
+            collection = SummaryCollection(asked, roster, identity, folder, connect)
+            collecting = Collecting(session, collection, summary)
             result = collecting.take_waiting() if once else collecting.run(follow=follow)
         else:
             coordinator = Coordinator(asked, roster, identity, folder, connect)
             if new:
                 coordinator.abandon_begun()
-            try:
-                run = _run(
-                    console,
-                    coordinator,
-                    carrier,
-                    asked,
-                    stop,
-                    watched,
-                    patience_s=patience_s,
-                    restarts=not once,
-                )
-            except SiteLost as lost:
-                if not once:
-                    raise
-                return _describe_waiting(lost)
-            facts = _write(run, asked, out, force=force)
-            # Sites that are away get the result when they are back: with files nobody waits.
-            delivery = threading.Timer(0.0 if once else _DELIVERY_S, stop.set)
-            delivery.daemon = True
-            delivery.start()
-            _deliver(console, coordinator, run, carrier, out)
-            result = format_run(facts, out, resumed=run.resumed)
+            result = run_study(session, coordinator, once=once, force=force)
         if watched is not None:
             watched.finish(out)
     return result
-
-
-@contextmanager
-def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Let threads that wait for sites end with the command."""
-    try:
-        yield
-    except BaseException:
-        stop.set()
-        raise
-
-
-def _list_present(study: "StudyFile", present: frozenset[str]) -> str:
-    missing = sorted(set(study.sites) - present)
-    there = f"{len(present)} of {len(study.sites)} sites are here"
-    return f"{there}; waiting for {', '.join(missing)}." if missing else f"{there}."
-
-
-def _describe_waiting(lost: "SiteLost") -> CommandResult:
-    names = ", ".join(lost.sites)
-    return CommandResult(
-        {"waiting": list(lost.sites), "round": lost.round_},
-        f"Round {lost.round_} waits for: {names}. Run this again when their replies have come.",
-    )
 
 
 def _check_stream_options(
@@ -212,57 +150,3 @@ def _check_stream_options(
         raise click.UsageError("--follow stays up, and --once does not. Drop one of them.")
     if summary is not None:
         options.check_new(summary, force=force)
-
-
-def _run(
-    console: Console,
-    coordinator: "Coordinator",
-    carrier: "Carrier",
-    study: "StudyFile",
-    stop: threading.Event,
-    watched: "WatchedRun | None",
-    *,
-    patience_s: float,
-    restarts: bool,
-) -> "CoordinatedRun":
-    """Wait for sites, and run the study with those that are there."""
-    from eigenfed.study.network.engines import wait_for_sites
-
-    present = wait_for_sites(
-        carrier,
-        study,
-        stop,
-        patience_s=patience_s,
-        note=lambda found: console.note(_list_present(study, found)),
-    )
-    with _stopping(stop), console.rounds(study.tol) as callback:
-        followed = watched.follow(callback) if watched else callback
-        return coordinator.run(present, followed, restarts=restarts)
-
-
-def _write(run: "CoordinatedRun", study: "StudyFile", out: Path, *, force: bool) -> dict[str, Any]:
-    """Write the result of a run, with the variants of its components."""
-    variants, selected = study.read_variants(), run.estimator.selected_features_
-    if variants is not None and selected is not None:
-        variants = variants.take(selected)
-    return write_run(
-        out, run.estimator, sites=run.sites, study=study.name, variants=variants, force=force
-    )
-
-
-def _deliver(
-    console: Console,
-    coordinator: "Coordinator",
-    run: "CoordinatedRun",
-    carrier: "Carrier",
-    out: Path,
-) -> None:
-    """Send the result to the sites, and note those that have not taken it."""
-    from eigenfed.study.network.engines import FileCarrier
-    from eigenfed.study.network.results_sent import read_sent_files
-
-    missed = coordinator.finish(run, read_sent_files(out))
-    for site, reason in missed.items():
-        console.note(f"Site {site} has not taken the result: {reason}")
-    if isinstance(carrier, FileCarrier):
-        carrier.clear(run.run, missed)
