@@ -23,5 +23,6 @@
 - `stop_signals`: commands that stay up until they are stopped.
 - `watching`, `watch_server`: live pages of a run and of a site, and their server.
 - `tables`: results as text.
-- `result_writer`: the output of ``eigenfed fit``.
+- `result_writer`: the output of ``eigenfed fit`` and ``coordinate``.
+- `typed_command`: the command line of a running command, for reports.
 """

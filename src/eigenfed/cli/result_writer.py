@@ -1,9 +1,7 @@
 """Output of ``eigenfed fit`` and ``coordinate``: a result folder, .h5ad files, or text only."""
 
-import os
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +9,7 @@ import click
 
 from eigenfed.cli.output import DONE, CommandResult, Console
 from eigenfed.cli.tables import fit_text, judge_facts
+from eigenfed.cli.typed_command import describe_command
 from eigenfed.errors import NOISE
 
 if TYPE_CHECKING:
@@ -19,70 +18,6 @@ if TYPE_CHECKING:
     from eigenfed.estimators.pca_fit import PCAFit
     from eigenfed.privacy.ledger.ledger import Totals
     from eigenfed.study.scores import Projected
-
-
-_NOT_RECORDED = {"as_json", "quiet", "debug", "force", "watch", "watch_port"}
-"""Options without influence on the result."""
-
-
-def list_arguments(context: click.Context) -> list[str]:
-    """Return the command line of a running command, without defaults.
-
-    Relative paths are kept as typed. Absolute paths would tell readers of the report about the
-    machine: with one of them, all paths are given from the folder that contains the input files.
-
-    Parameters
-    ----------
-    context : click.Context
-        Of the running command.
-    """
-    words = context.command_path.split()
-    given = _list_given(context)
-    shorten = _choose_paths([value for _, values in given for value in values])
-    for parameter, values in given:
-        if isinstance(parameter, click.Argument):
-            words += map(shorten, values)
-        elif isinstance(values[0], bool):
-            words += parameter.opts[:1] if values[0] else parameter.secondary_opts[:1]
-        else:
-            words += [word for value in values for word in (parameter.opts[0], shorten(value))]
-    return words
-
-
-def _list_given(context: click.Context) -> list[tuple[click.Parameter, list[Any]]]:
-    """Return the parameters that differ from their defaults, each with its values."""
-    default = click.core.ParameterSource.DEFAULT
-    given: dict[str, tuple[click.Parameter, list[Any]]] = {}
-    for parameter in context.command.params:
-        name = parameter.name or ""
-        # Of two options for one value, such as --center and --no-center, the first can say it.
-        if name in (*_NOT_RECORDED, *given) or context.get_parameter_source(name) is default:
-            continue
-        value = context.params[name]
-        is_list = isinstance(value, tuple)
-        if is_list and not (parameter.multiple or parameter.nargs == -1):
-            value, is_list = ",".join(map(str, value)), False
-        given[name] = parameter, list(value) if is_list else [value]
-    return list(given.values())
-
-
-def _choose_paths(values: list[Any]) -> Callable[[Any], str]:
-    """Return a function that writes values so that no absolute path remains."""
-    paths = [value for value in values if isinstance(value, Path)]
-    if not any(path.is_absolute() for path in paths):
-        return str
-    inputs = [os.path.abspath(path) for path in paths if path.is_file()]
-    folder = Path(os.path.commonpath([os.path.dirname(path) for path in inputs]))
-
-    def shorten(value: Any) -> str:
-        if not isinstance(value, Path):
-            return str(value)
-        path = Path(os.path.abspath(value))
-        # Paths below the root are absolute in all but the first character.
-        apart = folder == Path(folder.anchor) or not path.is_relative_to(folder)
-        return path.name if apart else str(path.relative_to(folder))
-
-    return shorten
 
 
 def write_run(
@@ -115,7 +50,7 @@ def write_run(
     from eigenfed.study.results.result_folder import write_result
 
     facts = write_result(
-        out, pca, sites=sites, study=study, variants=variants, force=force, **_describe_command()
+        out, pca, sites=sites, study=study, variants=variants, force=force, **describe_command()
     )
     write_pages(out)
     return facts
@@ -140,14 +75,6 @@ def format_run(facts: dict[str, Any], out: Path, *more: str, **data: Any) -> Com
     text = "\n".join([*verdict.problems, fit_text(facts), *lines])
     data = facts | {"folder": str(out)} | data
     return CommandResult(data, text, NOISE if verdict.mostly_noise else DONE)
-
-
-def _describe_command() -> dict[str, Any]:
-    """Return the command line of the running command, and the date."""
-    return {
-        "command": list_arguments(click.get_current_context()),
-        "date": datetime.now(UTC).date().isoformat(),
-    }
 
 
 @dataclass(frozen=True)
@@ -237,7 +164,7 @@ class ResultWriter:
                 study=study,
                 variants=_find_variants(pca, tables),
                 force=self.force,
-                **_describe_command(),
+                **describe_command(),
             )
             if not shared:
                 console.note("No scores were written: projections of records are not private.")
