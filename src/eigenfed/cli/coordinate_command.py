@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.coordination import Coordination
+from eigenfed.cli.coordination import Coordination, note_log_warnings
 from eigenfed.cli.option_types import Real
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
-from eigenfed.cli.site_run import note_warnings
 from eigenfed.cli.study_run import run_study
 
 if TYPE_CHECKING:
@@ -89,9 +88,12 @@ def coordinate(
     from eigenfed.study.network.coordinator_run import Coordinator
     from eigenfed.study.network.engines import open_carrier
     from eigenfed.study.network.key_files import read_identity
-    from eigenfed.study.network.network_folder import COORDINATOR_KEY, coordinator_folder
+    from eigenfed.study.network.network_folder import (
+        COORDINATOR_KEY,
+        coordinator_folder,
+        lock_folder,
+    )
     from eigenfed.study.network.roster_file import ROSTER, read_roster
-    from eigenfed.study.network.site_service import lock_folder
     from eigenfed.study.network.summary_collection import SummaryCollection
     from eigenfed.study.results.result_folder import check_free
 
@@ -110,7 +112,7 @@ def coordinate(
     stop = threading.Event()
     watching = nullcontext() if watch_port is None else watch_run(asked, folder, watch_port)
     with (
-        note_warnings(console),
+        note_log_warnings(console),
         lock_folder(folder),
         watching as watched,
         open_carrier(asked, folder, stop, wait=not once) as carrier,

@@ -24,7 +24,7 @@ def serve_until_stopped(console: Console, path: Path, watch_port: int | None) ->
     """Answer requests until the process is stopped."""
     from eigenfed.cli.watching import watch_site
     from eigenfed.study.network.engines import serve_site
-    from eigenfed.study.network.site_service import lock_folder
+    from eigenfed.study.network.network_folder import lock_folder
 
     site = _read(path)
     stop = threading.Event()
@@ -53,7 +53,7 @@ def _end_idle_runs(service: "SiteService", stop: threading.Event) -> None:
 def answer_waiting(console: Console, path: Path) -> CommandResult:
     """Answer the requests that are in the drop folder now."""
     from eigenfed.study.network.engines import answer_once
-    from eigenfed.study.network.site_service import lock_folder
+    from eigenfed.study.network.network_folder import lock_folder
 
     site = _read(path)
     with lock_folder(site.network):
@@ -97,30 +97,6 @@ def _write_page(console: Console, folder: Path) -> None:
         logging.getLogger(__name__).exception("the pages of %s were not written", folder.name)
         return
     console.note(f"A result has arrived: {page}")
-
-
-class _Notes(logging.Handler):
-    """Prints log lines as notes of a command."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the line without a traceback, which may quote data."""
-        text = record.getMessage()
-        self._console.note(text[:1].upper() + text[1:])
-
-
-@contextmanager
-def note_warnings(console: Console) -> Iterator[None]:
-    """Print warnings of a run between machines as notes."""
-    log, handler = logging.getLogger("eigenfed"), _Notes(console)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
 
 
 class _LogFormatter(logging.Formatter):

@@ -11,6 +11,10 @@
     network/authority/, server/          network/kit/               (NVFLARE only)
 """
 
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -37,6 +41,30 @@ def no_keys_error(folder: Path) -> InputError:
         f"{folder} holds no keys. Run eigenfed network init (coordinator) or eigenfed network "
         "join (site) first."
     )
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Hold a network folder for one process: two would answer, and write, for the same site.
+
+    Raises
+    ------
+    InputError
+        If another process has it, or it does not exist.
+    """
+    if not folder.is_dir():
+        raise no_keys_error(folder)
+    file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(
+                f"Another process uses {folder}. Stop it first, or wait until it is done."
+            ) from None
+        yield
+    finally:
+        os.close(file)
 
 
 def load_kits() -> Any:

@@ -5,13 +5,10 @@ them share the site's ledger and policy. A message goes to the gate of its run. 
 belongs to is known from its opening, which the ledger remembers across restarts.
 """
 
-import fcntl
 import hashlib
 import logging
-import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +26,6 @@ from eigenfed.protocol.study import Opening
 from eigenfed.study.config import SiteFile, StudyFile
 from eigenfed.study.network.approvals import find_approved, list_approved, list_digests
 from eigenfed.study.network.message_limits import bound_request
-from eigenfed.study.network.network_folder import no_keys_error
 from eigenfed.study.network.results_sent import write_sent_result
 from eigenfed.study.network.roster_file import NetworkRoster
 from eigenfed.study.network.stream_releases import StreamReleases
@@ -363,27 +359,3 @@ def forget_runs(site: SiteFile, digest: str) -> int:
                 ledger.forget_run(site.dataset, run)
                 count += 1
     return count
-
-
-@contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
-    """Hold a network folder for one process: two would answer, and write, for the same site.
-
-    Raises
-    ------
-    InputError
-        If another process has it, or it does not exist.
-    """
-    if not folder.is_dir():
-        raise no_keys_error(folder)
-    file = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"Another process uses {folder}. Stop it first, or wait until it is done."
-            ) from None
-        yield
-    finally:
-        os.close(file)
