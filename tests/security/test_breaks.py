@@ -582,6 +582,34 @@ def test_5_how_single_numbers_are_rounded_does_not_show_in_their_sum() -> None:
     assert np.abs(shown).max() < 30
 
 
+def test_5_nor_where_the_same_numbers_are_rounded_in_two_steps() -> None:
+    """With the same noise the difference showed that one site had all of a sum, and two nothing."""
+    tables = {name: np.zeros((4, 200)) for name in SITES}
+    for rows in tables.values():
+        rows[:, 0] = 2.0**20
+    tables["a"][:2, 1:] = 2.0**-8
+    federation = secured(tables)
+    study = federation.study("krylov", K, scale=True)
+    transport = federation.transport(study)
+    total = federation.total(transport)
+
+    def ask_twice() -> Any:
+        _, limits = yield from request_totals(total, study, {})
+        assert limits is not None
+        mean, shown = np.zeros(200), []
+        for found in (None, np.full(200, 0.4 * limits.squares)):
+            request = SquaresRequest(mean=mean, found=found)
+            squares = (yield from total(Call(request))).squares[1:]
+            bound = float(np.max(request.bounds(limits)["squares"]))
+            shown.append(np.rint(squares * 2.0 ** (60 - np.ceil(np.log2(bound)))))
+        return shown
+
+    coarse, fine = drive(ask_twice(), transport)
+    # The sum is 1 step and then 4: with the same noise, the difference is 3 everywhere.
+    assert len(set(fine - coarse)) > 10
+    assert np.abs(fine - coarse).max() < 60
+
+
 def test_5_scales_of_a_standardisation_do_not_show_how_totals_are_rounded() -> None:
     """With spreads as large, totals are as small as a step, and each bound told one of them."""
     rng = np.random.default_rng(0)

@@ -6,8 +6,9 @@ step, and place that number by bisection. With Gaussian noise of standard deviat
 law of the rounded number depends on where it lies between two steps by about ``exp(-2 pi^2 s^2)``,
 here 1e-34, so that the law of the sum depends on the sum alone.
 
-The noise is a secret function of the numbers. The same numbers get the same noise, so that nothing
-is learnt by asking again, and a run that is replayed sends the same bytes.
+The noise is a secret function of the numbers and of their bound. The same numbers in the same steps
+get the same noise, so that nothing is learnt by asking again, and a run that is replayed sends the
+same bytes. In other steps they get other noise: the same one would cancel.
 """
 
 import math

@@ -368,14 +368,18 @@ class Participant:
         if bounds is None:
             return fields | {name: values.copy() for name, values in reply.items()}
         for name, values in reply.items():
-            key = self._rounding_key(name, values) if name in noisy else None
+            key = self._rounding_key(name, values, bounds[name]) if name in noisy else None
             fields[name] = encode_fixed_point(values, bounds[name], len(self.roster), key)
         return fields
 
-    def _rounding_key(self, name: str, values: npt.NDArray[Any]) -> bytes:
-        """Return a key that follows from the numbers to be rounded, and that nobody else knows."""
-        numbers = sha256(values.tobytes()).digest()
-        return self._identity.derive_secret(context("rounding", name, numbers))
+    def _rounding_key(self, name: str, values: npt.NDArray[Any], bound: Bound) -> bytes:
+        """Return a key that follows from the numbers to be rounded, and that nobody else knows.
+
+        It follows from their bound too, as their step does: the same noise in two steps would
+        cancel, and leave how each number is rounded.
+        """
+        of = (sha256(a.tobytes()).digest() for a in (values, np.asarray(bound, dtype=np.float64)))
+        return self._identity.derive_secret(context("rounding", name, *of))
 
     def _add_masks(self, purpose: Purpose, last: _Sum, fields: Arrays) -> None:
         secret = last.batch.secrets[last.number]
