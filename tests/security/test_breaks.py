@@ -14,16 +14,17 @@ from eigenfed.arrays import Array
 from eigenfed.audit.hostile_coordinator import observe
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps
-from eigenfed.errors import InputError, PrivacyError
+from eigenfed.errors import InputError, PrivacyError, ProtocolError
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.ledger.ledger_state import ABORTS_ALLOWED
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.release import Leaves
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg import fixed_point
 from eigenfed.privacy.secagg.identity import Identity
-from eigenfed.protocol.core import Call, drive
+from eigenfed.protocol.core import Call, call_each, drive
 from eigenfed.protocol.exact.by_site import LevelRequest
 from eigenfed.protocol.exact.certificate import RemainderRequest
 from eigenfed.protocol.exact.covariance import ScatterRequest
@@ -42,7 +43,8 @@ from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.vertical import LoadingsRequest, RowProductRequest
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
-from eigenfed.protocol.method import find_method
+from eigenfed.protocol.method import all_methods, find_method
+from eigenfed.protocol.method_registry import list_operations
 from eigenfed.protocol.operations import Request, State, Terms
 from eigenfed.protocol.private.private_site import NormsRequest, RowsRequest, StartRequest
 from eigenfed.protocol.study import Study, open_message
@@ -225,6 +227,30 @@ def test_4_replies_leave_a_secure_study_inside_sums_only() -> None:
     lone.reply(MagnitudeRequest())
     assert lone.request(MomentsRequest(entry=4, weight=6)).code == "unmasked"
     assert lone.request(SpreadRequest(**frame())).code == "script"
+
+
+def test_4_no_site_shows_its_own_basis_in_secure_sums() -> None:
+    """Without alignment no baseline is chosen, and any site could be told that it was the one."""
+    federation = secured({name: table(seed) for seed, name in enumerate(SITES)})
+    of = federation.study(find_method("power", {"local_steps": 4, "align": "none"}), K)
+    transport = federation.transport(of)
+
+    def ask_for_a_basis() -> Any:
+        yield from collect_moments(federation.total(transport), of)
+        yield from call_each(Call(WalkRequest(start=basis(K), steps=3, shown=True)))
+
+    with pytest.raises(ProtocolError, match="script"):
+        drive(ask_for_a_basis(), transport)
+
+
+@pytest.mark.parametrize("name", sorted(all_methods()))
+def test_4_of_secure_sums_only_sizes_and_magnitudes_leave_each_site_by_itself(name: str) -> None:
+    told = {
+        op.name
+        for op in list_operations(Study(SITES, K, name, secure=True)).values()
+        if op.release.leaves is Leaves.EXACT
+    }
+    assert told <= {"magnitude", "sided_close"}
 
 
 # 6. Noise was as much as the coordinator said, and without a budget nothing was charged.

@@ -10,6 +10,7 @@ from typing import Any
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import Privacy
 from eigenfed.privacy.published_claims import Published
+from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.protocol.component_count import is_open
 from eigenfed.protocol.cost_rates import time_messages
 from eigenfed.protocol.exact import by_site, moments, own_means, quality_control, stages, vertical
@@ -35,6 +36,8 @@ _AS_GOOD = 1.2
 """Ratio of predicted times up to which the method with the fewest rounds is preferred."""
 _MOST_NUMBERS = 2_001_000.0
 """Largest covariance that a private run requests, in numbers per site: 2000 features."""
+_UNTOLD = (Reveals.NOTHING, Reveals.SIZE, Reveals.RANGE)
+"""What leaves each site by itself in secure aggregation: keys, sizes and magnitudes."""
 
 
 def build_script(study: Study, d: int) -> Script:
@@ -59,7 +62,11 @@ def build_script(study: Study, d: int) -> Script:
 
 
 def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
-    """Return the operations of a study's script, by name."""
+    """Return the operations of a study's script, by name.
+
+    Those of a method that reveal something and leave no sum have no place in secure aggregation,
+    whatever the script of the method says.
+    """
     if isinstance(study.privacy, Published):
         found: tuple[Op[Any, Any], ...] = (*moments.OPS, *published_pca.OPS)
     elif isinstance(study.privacy, Privacy):
@@ -69,7 +76,12 @@ def list_operations(study: Study) -> dict[str, Op[Any, Any]]:
     else:
         first = (*moments.OPS, *quality_control.OPS, *own_means.OPS)
         found = (*first, *study.chosen.ops, *by_site.OPS)
-    return {op.name: op for op in found}
+    return {op.name: op for op in found if not (study.masked and _must_be_open(op.release))}
+
+
+def _must_be_open(release: Release) -> bool:
+    """Return whether a reply tells of a single site's rows, so that no sum can carry it."""
+    return release.leaves is Leaves.EXACT and release.reveals not in _UNTOLD
 
 
 def all_operations() -> dict[str, Op[Any, Any]]:

@@ -157,7 +157,9 @@ class Power(Method):
 
     def script(self, study: Study, d: int) -> Script:
         """Return the script: a weight, local steps and averages, products, and the certificate."""
-        steps = either("local_walk", "local_product")
+        is_aligned = self.count_rounds(self.local_steps) > 1
+        # What one site has walked to is sent where the others align with it, and nowhere else.
+        steps = either("local_walk", "local_product") if is_aligned else either("local_product")
         return sequence(
             optional("site_weight") if self.needs_single_replies else sequence(),
             repeat(steps, 0, _REPEATS * study.max_rounds),
