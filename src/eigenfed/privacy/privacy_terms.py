@@ -12,6 +12,7 @@ from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
 from eigenfed.privacy.dp.accounting import check_delta, check_epsilon, is_number, mu_of
 from eigenfed.privacy.dp.clipping import LARGEST
 from eigenfed.privacy.dp.sensitivity import RELATIONS
+from eigenfed.privacy.secagg.collusion import count_tolerable
 
 TRUSTS = ("secure_sum", "local", "central")
 
@@ -59,9 +60,10 @@ class Privacy:
         it, and sees sums without noise.
     colluders : int
         With "secure_sum", the number of sites that may share all they know with the coordinator
-        without loss of privacy; the others add more noise to make up for them. With 0 the
-        guarantee is against people outside the study, and `Statement` also has the larger epsilon
-        against a site.
+        without loss of privacy; the others add more noise to make up for them. About two thirds
+        of the sites at most, and a third with `dropouts`: more could unmask single replies. With 0
+        the guarantee is against people outside the study, and `Statement` also has the larger
+        epsilon against a site.
     dropouts : int
         With "secure_sum", the number of other sites that may drop out of a sum.
     count : {"public", "private"}
@@ -211,7 +213,7 @@ class Privacy:
                 return 0
 
     def check_sites(self, sites: int, least: int) -> None:
-        """Raise PrivacyError if a sum does not survive the dropouts or has too few honest sites.
+        """Raise PrivacyError if a sum does not survive the dropouts or hides too few honest sites.
 
         Parameters
         ----------
@@ -228,13 +230,13 @@ class Privacy:
                 "more than two thirds of them",
                 remedy="Lower it.",
             )
-        most = sites - self.dropouts - 2
+        most = count_tolerable(sites, least, self.dropouts)
         if self.colluders > most:
             raise PrivacyError(
                 Argument("colluders", self.colluders),
                 f" must be at most {most} with {sites} sites and ",
                 Argument("dropouts", self.dropouts),
-                ": at least two honest sites must be in every sum",
+                ": more could unmask single replies, or would leave fewer than two honest sites",
                 remedy="Lower one of them.",
             )
 

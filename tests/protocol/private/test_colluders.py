@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +14,14 @@ from scipy import stats
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array, Arrays
 from eigenfed.data.source import Source
-from eigenfed.errors import PrivacyError, SiteLost, SiteRefused
+from eigenfed.errors import DataError, PrivacyError, SiteLost, SiteRefused
 from eigenfed.privacy.dp.accounting import epsilon_of, mu_of
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.guarantee import Statement, epsilons_against, state_guarantee
 from eigenfed.privacy.privacy_terms import Privacy
+from eigenfed.privacy.secagg.collusion import count_tolerable
+from eigenfed.privacy.secagg.masking import KeyPair, Mask, add_masks, derive_key
+from eigenfed.privacy.secagg.shamir import recover_secret
 from eigenfed.protocol.core import Call, Protocol, call_each, drive
 from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message, pack
@@ -26,6 +30,7 @@ from eigenfed.protocol.private.noisy_sums import Spender
 from eigenfed.protocol.private.private_site import MomentRequest, RowsRequest, private_scatter
 from eigenfed.protocol.secure.aggregation import SecureSum
 from eigenfed.protocol.secure.participant import Participant
+from eigenfed.protocol.secure.sum_format import Purpose, mask_sign, masked_fields, stack_rows
 from eigenfed.protocol.study import Study, open_message
 from eigenfed.transport.local import LocalTransport
 from private_runs import COORDINATOR, Summing, made
@@ -238,6 +243,90 @@ def test_colluders_cannot_sign_honest_sites_away() -> None:
     assert {message.label for message in it.unmasked(few, forged, honest).values()} == {"survivors"}
 
 
+def masked_run(study: Study, monkeypatch: pytest.MonkeyPatch) -> tuple[Summing, dict[str, Any]]:
+    """Lead all sites to their masked replies; return what each has masked, and its words."""
+    it, bare = Summing.of(study, tables_of(study)), {}
+    masking = Participant.mask
+
+    def mask(self: Participant, place: Any, asked: bytes, reply: Arrays, *a: Any, **k: Any) -> Any:
+        bare[self._site] = reply["triangle"].copy()
+        return masking(self, place, asked, reply, *a, **k)
+
+    monkeypatch.setattr(Participant, "mask", mask)
+    it.opened()
+    it.replies("rows", {name: {} for name in study.sites})
+    return it, {"bare": bare, "words": it.masked(request_of(study))}
+
+
+def last_sum(it: Summing, name: str) -> Any:
+    """The sum that a colluding site has masked last, with the shares that it holds."""
+    found = it.sites[name]._participant
+    assert found is not None
+    return found._runs[it.run].last
+
+
+def two_lists(it: Summing, honest: tuple[str, ...], mean: tuple[str, ...]) -> dict[str, Any]:
+    """Open two lists: one half of the honest sites hears that their first site was lost."""
+    known, victim, named = last_sum(it, mean[0]), honest[0], it.roster.sites
+    parts: dict[str, dict[str, bytes]] = {"seed": {}, "key": {}}
+    half = (len(honest) + 1) // 2
+    lists = {"seed": (named, honest[:half]), "key": (named[1:], honest[half:])}
+    for kind, (there, told) in lists.items():
+        listed = {"number": np.array([it.number]), "survivors": it.flags(there)}
+        signed = it.replies("sum_survivors", dict.fromkeys(told, listed))
+        statement = Purpose(it.run, it.roster).survivors(it.number, known.digest, frozenset(there))
+        signatures = {name: signed[name]["signature"].tobytes() for name in told}
+        signatures |= {name: it.identities[name].sign(statement) for name in mean}
+        rows = stack_rows([signatures[name] for name in named if name in signatures])
+        fields = {**listed, "signers": it.flags(signatures), "signatures": rows}
+        opened = it.request("sum_unmask", dict.fromkeys(told, fields))
+        parts[kind] = {
+            name: reply.arrays["shares"][named.index(victim)].tobytes()
+            for name, reply in opened.items()
+            if reply.kind == "reply"
+        }
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("sites", "colluders", "dropouts"), [(7, 4, 0), (7, 5, 0), (7, 2, 1), (7, 3, 1), (5, 2, 1)]
+)
+def test_noise_is_shared_out_only_while_colluders_cannot_unmask_a_single_reply(
+    monkeypatch: pytest.MonkeyPatch, sites: int, colluders: int, dropouts: int
+) -> None:
+    """Alone, a reply has one part of the noise. A quorum unmasks it, or two that overlap."""
+    study = study_of(sites, colluders, dropouts)
+    threshold = 2 * sites // 3 + 1
+    safe = colluders <= count_tolerable(sites, threshold, dropouts)
+    if not safe:
+        refused = Summing.of(study, tables_of(study)).opened()
+        assert {message.label for message in refused.values()} == {"few_sites"}
+        monkeypatch.setattr(Privacy, "check_sites", lambda *_: None)
+    it, sent = masked_run(study, monkeypatch)
+    named = it.roster.sites
+    honest, mean = named[: sites - colluders], named[sites - colluders :]
+    victim, known = honest[0], last_sum(it, mean[0])
+    parts = two_lists(it, honest, mean) if dropouts else {"seed": {}, "key": {}}
+    secrets = {}
+    for kind, given in parts.items():
+        held = {name: getattr(last_sum(it, name).batch.held[0][victim], kind) for name in mean}
+        points = {it.roster.place(name) + 1: share for name, share in {**held, **given}.items()}
+        with suppress(DataError):
+            secrets[kind] = recover_secret(points, threshold)
+    assert (len(secrets) < 2) == safe
+    if safe:
+        return
+    purpose, pair = Purpose(it.run, it.roster), KeyPair(secrets["key"])
+    masks = [Mask(derive_key(secrets["seed"], purpose.own(0, known.digest, victim)), -1)]
+    for name in named[1:]:
+        agreed = pair.agreed(known.batch.peers[name].masks[0])
+        key = derive_key(agreed, purpose.pair(0, known.digest, victim, name))
+        masks.append(Mask(key, -mask_sign(victim, name)))
+    words = {name: array.copy() for name, array in sent["words"][victim].items()}
+    add_masks(masks, masked_fields(words))
+    np.testing.assert_array_equal(words["triangle"], sent["bare"][victim])
+
+
 def test_a_run_that_loses_more_sites_than_may_be_ends_without_a_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -314,9 +403,16 @@ def test_at_three_sites_without_colluders_a_participant_knows_a_third_of_the_noi
 def test_no_number_of_colluders_reckoned_with_weakens_the_guarantee() -> None:
     for sites in range(3, 12):
         for dropouts in range((sites - 1) // 3 + 1):
-            for colluders in range(1, sites - dropouts - 1):
+            threshold = 2 * sites // 3 + 1
+            most = count_tolerable(sites, threshold, dropouts)
+            assert most >= 1
+            with pytest.raises(PrivacyError, match=f"must be at most {most}"):
+                Privacy(1.0, DELTA, colluders=most + 1, dropouts=dropouts).check_sites(
+                    sites, threshold
+                )
+            for colluders in range(1, most + 1):
                 privacy = Privacy(1.0, DELTA, colluders=colluders, dropouts=dropouts)
-                privacy.check_sites(sites, 2 * sites // 3 + 1)
+                privacy.check_sites(sites, threshold)
                 outsiders, participants = epsilons_against(privacy, sites)
                 assert outsiders < participants == pytest.approx(1.0, rel=1e-9)
 

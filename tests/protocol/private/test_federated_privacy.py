@@ -232,10 +232,10 @@ def test_wrong_settings_of_privacy_are_refused(settings: dict[str, object], word
     [
         ({"privacy": Privacy(1.0, 1e-5), "method": "krylov"}, "cannot be made private"),
         ({"privacy": Privacy(1.0, 1e-5, dropouts=4)}, "dropouts=4 must be at most 3"),
-        ({"privacy": Privacy(1.0, 1e-5, colluders=9)}, "colluders=9 must be at most 8"),
+        ({"privacy": Privacy(1.0, 1e-5, colluders=7)}, "colluders=7 must be at most 6"),
         (
-            {"privacy": Privacy(1.0, 1e-5, colluders=6, dropouts=3)},
-            "colluders=6 must be at most 5 with 10 sites and dropouts=3",
+            {"privacy": Privacy(1.0, 1e-5, colluders=4, dropouts=3)},
+            "colluders=4 must be at most 3 with 10 sites and dropouts=3",
         ),
     ],
 )

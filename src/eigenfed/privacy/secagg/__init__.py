@@ -8,5 +8,6 @@ The protocol itself, with the rounds of coordinator and sites, is in ``eigenfed.
 - `fixed_point`: real numbers as integers, so that sums are exact and can be masked.
 - `rounding_noise`: noise before numbers are rounded to fixed point.
 - `topology`: which sites mask with which.
+- `collusion`: how many sites may collude.
 - `differencing`: sums over different rosters that would isolate a few sites.
 """

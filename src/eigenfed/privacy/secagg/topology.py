@@ -23,11 +23,10 @@ from hashlib import sha256
 
 import numpy as np
 
+from eigenfed.privacy.secagg.collusion import count_neighbours
 from eigenfed.privacy.secagg.identity import Roster
 from eigenfed.privacy.secagg.masking import context
 
-FEW_SITES = 16
-_MOST_NEIGHBOURS = 32
 _LEAST_TO_CUT = 8
 
 
@@ -54,10 +53,7 @@ class Ring:
 
     def __init__(self, roster: Roster) -> None:
         size = len(roster)
-        self.degree = size - 1
-        if size > FEW_SITES:
-            enough = (size - roster.threshold) + size // 3 + 1
-            self.degree = min(enough + enough % 2, _MOST_NEIGHBOURS, size - 1)
+        self.degree = count_neighbours(size, roster.threshold)
         self._is_whole = self.degree == size - 1
         self._order = sorted(roster.sites, key=lambda name: _ring_key(roster, name))
         self._index = {name: i for i, name in enumerate(self._order)}

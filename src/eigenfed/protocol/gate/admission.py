@@ -220,7 +220,7 @@ def _check_terms(privacy: Privacy, policy: Policy, roster: Roster | None, filter
         try:
             privacy.check_sites(len(roster), roster.threshold)
         except PrivacyError:
-            # With that many colluders and dropouts no honest site would be left to add noise.
+            # So many colluders could unmask single replies, each with its own part of the noise.
             raise refusal("few_sites") from None
     if privacy.trust == "secure_sum" and privacy.colluders < policy.colluders:
         raise refusal("collusion")
