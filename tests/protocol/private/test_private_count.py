@@ -20,6 +20,7 @@ from eigenfed.privacy.dp.sensitivity import COUNT_UNIT, RELATIONS
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.privacy_terms import BUDGET_FRACTIONS, Privacy
+from eigenfed.protocol.core import plain_sum
 from eigenfed.protocol.messages import Message, pack
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.method_registry import choose_method
@@ -30,7 +31,9 @@ from eigenfed.protocol.private.budget_schedule import (
     split_budget,
     split_start,
 )
-from eigenfed.protocol.private.private_site import CountRequest, RowsRequest
+from eigenfed.protocol.private.noisy_sums import Spender
+from eigenfed.protocol.private.private_site import CountRequest, RowsRequest, StartRequest
+from eigenfed.protocol.private.reply_noise import START_GRID, noise_of_start
 from eigenfed.protocol.study import Study
 from private_runs import (
     COUNTING,
@@ -270,3 +273,14 @@ def test_rows_of_a_file_with_where_are_filtered_rows(tmp_path: Path) -> None:
         assert it.opened().kind == "reply"
         assert it.reply(RowsRequest()).keys() == {"d"}
     assert counts == [120, 119]
+
+
+def test_sums_over_very_many_sites_fit_a_word() -> None:
+    """The bound on their sum was taken for one on each, and 256 sites or more were refused."""
+    sites = tuple(f"s{i}" for i in range(2000))
+    study = Study(sites, 2, "covariance", privacy=Privacy(1.0, DELTA, count="private"))
+    fraction, noise = list_spends(study)[0].fraction, noise_of_start(study, D)
+    spender = Spender(study, plain_sum, {})
+    call = next(spender.start(StartRequest(), noise, fraction, float(START_GRID)))
+    assert call.largest is not None
+    assert call.largest * len(sites) < 2**62

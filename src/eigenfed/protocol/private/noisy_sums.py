@@ -35,7 +35,8 @@ from eigenfed.protocol.private.private_site import CountRequest
 from eigenfed.protocol.private.reply_noise import noise_of_count
 from eigenfed.protocol.study import Study
 
-_MOST_ROWS = float(1 << 40)
+_MOST_ROWS, _LARGEST_SUM = float(1 << 40), float(1 << 61)
+"""Bounds on the number of rows where it is not known, and on a sum over all sites without noise."""
 _MOST_SDS = 40.0
 """Bound on noise in secure aggregation, in standard deviations: never reached in practice."""
 _SURE_SDS = 1.5
@@ -163,6 +164,8 @@ class Spender:
             raise ProtocolError(f"{request.op!r} is not the next step of the run's schedule.")
         mu = self.privacy.mu * math.sqrt(step.fraction)
         widest = max([1.0, *(float(sds.max()) for sds in noise.relative.values())])
+        # It holds for the replies of single sites: together they may be as large as fits a word.
+        most = min(most, _LARGEST_SUM / self.sites)
         largest = math.ceil(most + _MOST_SDS * widest * self.noise_sd(noise, fraction))
         self._check_noise(noise, mu, largest)
         quorum = self.sites - self.privacy.dropouts if self.privacy.dropouts else None
