@@ -31,11 +31,12 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
     ----------
     n_components : int, float, "auto" or None, default=2
         Number of components. A fraction f between 0 and 1 takes the fewest components with more
-        than f of the variance, as in scikit-learn; None takes all, ``min(n_samples, n_features)``.
-        "auto" keeps components whose variance exceeds that of the first component of pure noise
-        with the same total variance (parallel analysis); features in different units should be
-        scaled for it. A fraction and "auto" need the method "covariance" or "krylov", which "auto"
-        chooses from. With `privacy` or ``split="features"`` the number must be an integer.
+        than f of the variance, as in scikit-learn; None or "all" takes all,
+        ``min(n_samples, n_features)``. "auto" keeps components whose variance exceeds that of the
+        first component of pure noise with the same total variance (parallel analysis); features in
+        different units should be scaled for it. A fraction and "auto" need the method "covariance",
+        "factors" or "krylov", which ``method="auto"`` chooses from. With `privacy` or
+        ``split="features"`` the number must be an integer.
     method : str or Method, default="auto"
         A name, or a value with options such as ``Covariance(precision="single")`` or
         ``Power(local_steps=4)``; ``eigenfed.methods()`` lists them. "auto" takes the one that is
@@ -100,8 +101,8 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         "auto" bounds the angle to the exact components from the run itself where the method allows
         that: with "krylov" the bound holds except with a probability of 1e-6, which the certificate
         states, and costs nothing. "rigorous" leaves nothing to chance where sites can, at the price
-        of one more round in which they compute much more. False omits the certificate. True means
-        "auto".
+        of one more round in which they compute much more. False omits the certificate where it
+        costs anything; "covariance" and "factors" have it for nothing. True means "auto".
     random_state : int, RandomState or None, default=None
         For the public start. With an integer, results repeat bit for bit; with secure aggregation
         up to rounding, since sites add noise of two rounding steps that follows from new keys.

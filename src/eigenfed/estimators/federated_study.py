@@ -276,7 +276,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             Argument("split", "features"),
             remedy=(Pass("method", "krylov"), "."),
         )
-    check_choice("stop", parameters["stop"], ("all", "separated"))
+    check_choice("stop", parameters["stop"], ("auto", "all", "separated"))
     check_count("max_rounds", parameters["max_rounds"], "Allow one round or more.")
     if not isinstance(transcript, str | os.PathLike | None):
         raise InputError(
@@ -289,7 +289,7 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
     if parameters["scale"] != GENOTYPE:
         check_flag("scale", parameters["scale"])
     if not isinstance(parameters["certify"], bool):
-        check_choice("certify", parameters["certify"], ("auto", "rigorous"))
+        check_choice("certify", parameters["certify"], ("auto", "rigorous", False))
     tol = parameters["tol"]
     if type(tol) not in (int, float) or not 0.0 < tol < 90.0:
         raise InputError(

@@ -44,7 +44,8 @@ class GaussianModel(Projection):
         -------
         ndarray of shape (n_features, n_features)
             ``components_.T @ diag(explained_variance_ - noise_variance_) @ components_``, plus
-            ``noise_variance_`` on the diagonal, whatever `whiten`.
+            ``noise_variance_`` on the diagonal, whatever `whiten`: scikit-learn multiplies by the
+            variances twice with ``whiten=True``, and its covariance is then not that of the rows.
         """
         variances, noise = self._variances()
         return self._assemble(variances - noise, noise)

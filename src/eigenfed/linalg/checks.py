@@ -31,7 +31,7 @@ def check_flag(name: str, value: Any) -> None:
         )
 
 
-def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def check_choice(name: str, value: Any, choices: tuple[str | bool, ...]) -> None:
     """Refuse what is not one of the choices."""
     if value not in choices:
         listed = ", ".join(map(repr, choices))
