@@ -294,6 +294,7 @@ def test_the_seed_repeats_the_run() -> None:
         ({"tol": True}, "tol=True must be a number between 0 and 90"),
         ({"max_rounds": 0}, "max_rounds=0 must be an integer of at least 1"),
         ({"certify": 1}, "certify=1 must be one of 'auto', 'rigorous', False"),
+        ({"certify": 0}, "certify=0 must be one of 'auto', 'rigorous', False"),
         ({"secure": 1}, "secure=1 must be True or False"),
         ({"privacy": 1.0}, "privacy has type float and must be None, a Privacy"),
     ],

@@ -32,8 +32,8 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_choice(name: str, value: Any, choices: tuple[str | bool, ...]) -> None:
-    """Refuse what is not one of the choices."""
-    if value not in choices:
+    """Refuse what is not one of the choices; 0 is not False."""
+    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
         listed = ", ".join(map(repr, choices))
         raise InputError(
             Argument(name, value), f" must be one of {listed}", remedy="Pass one of them."
