@@ -329,7 +329,7 @@ def test_a_parent_that_may_not_have_children_is_told(monkeypatch: pytest.MonkeyP
         ProcessTransport(setups({"a": Source.of(np.eye(3))}))
 
 
-def test_a_child_is_born_deaf_to_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_starts_with_interrupts_blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def start(_: object) -> None:

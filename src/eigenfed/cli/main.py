@@ -55,7 +55,7 @@ class Program(click.Group):
             print_failure("Interrupted; nothing more was written.", FAILED, as_json=as_json)
             sys.exit(FAILED)
         except OSError as error:
-            # Commands report what they meet at files themselves: this is the output.
+            # Commands handle errors of the files that they open: only the output is left.
             why = error.strerror or type(error).__name__
             click.echo(f"eigenfed: The output cannot be written: {why}.", err=True)
             # What was not written would be tried again, and fail, as the interpreter ends.

@@ -226,7 +226,7 @@ class Console:
 
 
 def escape_controls(text: str, kept: str = "\n\t") -> str:
-    r"""Replace characters that would command a terminal, or hide or turn round what it shows.
+    r"""Replace characters that would control a terminal, or hide or reverse what it shows.
 
     A page or a message may hold a name that somebody else has chosen.
 

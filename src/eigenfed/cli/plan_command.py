@@ -358,7 +358,7 @@ def _describe_edge(found: "Forecast") -> str:
     count = found.above_noise
     text = (
         "Edge of noise: with so many rows, a component of independent features explains up to "
-        f"{_format_share(found.noise_share)} of the variance in 95 of 100 samples. Components "
+        f"{_format_fraction(found.noise_share)} of the variance in 95 of 100 samples. Components "
         "below that may be noise."
     )
     if count is None:
@@ -367,15 +367,15 @@ def _describe_edge(found: "Forecast") -> str:
     return f"{text} With these eigenvalues {things(count, 'component')} {verb} more."
 
 
-def _format_share(share: float) -> str:
+def _format_fraction(part: float) -> str:
     """Format a fraction in percent with two digits, and 100% as such.
 
     Examples
     --------
-    >>> _format_share(0.0004321), _format_share(1.0)
+    >>> _format_fraction(0.0004321), _format_fraction(1.0)
     ('0.043%', '100%')
     """
-    return f"{share:.0%}" if share >= 0.1 else f"{100 * share:.2g}%"
+    return f"{part:.0%}" if part >= 0.1 else f"{100 * part:.2g}%"
 
 
 def _describe_privacy(question: "Question") -> str:

@@ -169,7 +169,7 @@ class Meter:
         Rows that are prepared in another way have another scatter, of which the same directions
         reveal something new: ranks add up. The rows may be nearly the same up to a linear map, as
         with other targets of `normalize` or other scales: what is revealed of both together counts
-        as all of the variance. Whoever prepares rows in turns is counted in full every time.
+        as all of the variance. Every change from one preparation to another counts in full.
 
         Parameters
         ----------

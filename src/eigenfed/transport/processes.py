@@ -248,8 +248,8 @@ class _Child:
 
 @contextmanager
 def _holding_interrupts() -> Iterator[None]:
-    """Let a child be born with interrupts blocked: until `_serve` it would print a traceback."""
-    # Started with the first child, it would unblock them for that one.
+    """Start children with interrupts blocked: until `_serve` they would print a traceback."""
+    # The tracker starts first: started with a child, it would unblock interrupts for that one.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

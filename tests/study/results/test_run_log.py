@@ -31,6 +31,7 @@ def test_bytes_by_ask_and_site_add_up_to_those_of_the_run(settings: dict[str, ob
 
 def test_what_left_each_site_is_what_came_from_it() -> None:
     pca = FederatedPCA(2, method="krylov").fit_sites(SITES, by_site=True)
+    assert pca.egress_.keys() == SITES.keys()
     for site, left in pca.egress_.items():
         assert [entry.sent_bytes for entry in left] == [
             asked.received[site] for asked in pca.rounds_

@@ -93,7 +93,7 @@ def _measure(archive: zipfile.ZipFile, name: str) -> _Extent | None:
             columns = max([columns, *map(_number_column, set(_COLUMN.findall(text)))])
     if rows * columns <= _MOST_SPARSE:
         return None
-    # Formats alone may reach as far as they like: such cells are not read.
+    # Cells that have only a format may lie anywhere: they are not read.
     rows = columns = cells = 0
     with archive.open(name) as sheet:
         for text in _split_text(sheet):

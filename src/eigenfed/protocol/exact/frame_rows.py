@@ -49,10 +49,10 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
 def view_about_own_mean(source: Source, state: State) -> tuple[Prepared, Array]:
     """Return rows about the site's own mean, scaled, and that mean about the run's.
 
-    Rows from which a distant mean is subtracted are rounded, so that those below and above a bound
-    become two numbers, and a scatter of these counts rows. What follows from rows about their own
-    mean depends on the run's mean in no other way. Missing entries are at the run's mean, so that
-    there is no such view of rows with some: the view is that of the run then.
+    Subtracting a distant mean rounds entries to few numbers: those below a bound become one and
+    those above it another, so that their scatter counts rows. Rows about their own mean keep their
+    digits wherever the run's mean lies. Missing entries lie at the run's mean, so that rows with
+    missing entries are viewed about that.
     """
     if state.centers_itself or source.has_missing:
         return prepare_rows(source, state)[0], np.zeros(source.d)

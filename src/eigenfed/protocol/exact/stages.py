@@ -25,7 +25,7 @@ Figures = dict[str, Any]
 """Fields of a request that bring the figures of a preparation."""
 
 _MOST_TILES = 1 << 20
-"""More requests for products of variants than any site has tiles: it refuses those beyond."""
+"""At least as many requests for products of variants as any site has tiles, which bound them."""
 SINGLE_ROUNDOFF = float(np.finfo(np.float32).eps) / 2
 LEAST_SINGLE = float(np.finfo(np.float32).smallest_subnormal)
 LEAST_SCALE = 1e-153
@@ -128,7 +128,7 @@ def bound_sent_mean(mean: Array, count: Array, total: Total, study: Study) -> Ar
     limits = total.limits
     if study.center is not True or (limits is None and study.wire == "float64"):
         return None
-    # That of totals, of weights, and of the mean that is sent.
+    # The rounding of totals, of weights, and of the mean that is sent.
     error: Array = (3.0 * SINGLE_ROUNDOFF if study.wire == "float32" else 0.0) * np.abs(mean)
     if limits is not None:
         off = total.error(limits.weight * limits.entry) + np.abs(mean) * total.error(limits.weight)
@@ -137,9 +137,9 @@ def bound_sent_mean(mean: Array, count: Array, total: Total, study: Study) -> Ar
 
 
 def find_scale(mean: Array, squares: Array, count: Array, ddof: int = 0) -> Array:
-    """Return standard deviations, and 1 for features that are constant up to rounding.
+    """Return standard deviations; 1 for features that are constant up to rounding.
 
-    So they are where they are too small to divide by.
+    Standard deviations that are too small to divide by are 1 as well.
 
     Parameters
     ----------

@@ -162,7 +162,7 @@ def _check_people(source: Source, policy: Policy) -> None:
 
 
 def _has_few_rows(source: Source, policy: Policy) -> bool:
-    """Return whether sums are over few rows; over none, for want of weight, nothing is told."""
+    """Return whether sums are over few rows; sums over rows without weight reveal nothing."""
     return source.n < policy.min_rows or 0 < _count_weighted(source) < policy.min_rows
 
 
