@@ -17,7 +17,8 @@
 - `result_table`: what a notebook shows of a fitted estimator.
 - `site_centres`: projections about the mean of one site.
 - `gaussian_model`: covariance, precision and likelihood of the model behind a PCA.
-- `in_process`: the sites of a run, and what may be combined with secure aggregation and privacy.
+- `setting_conflicts`: settings of a run that cannot be combined.
+- `in_process`: the sites of a run that belong to this program, and how it is opened at them.
 - `network_fit`: the result of a run whose sites are on other machines.
 - `resumable_run`: runs that are recorded in a transcript and resumed.
 """

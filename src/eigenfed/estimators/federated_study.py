@@ -11,7 +11,7 @@ from eigenfed.data.loci import find_loci
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features, filters_variants
 from eigenfed.errors import Argument, InputError, Name, Pass, PrivacyError
-from eigenfed.estimators.in_process import (
+from eigenfed.estimators.setting_conflicts import (
     check_by_site,
     check_prepared,
     check_private,

@@ -14,7 +14,7 @@ from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
 from eigenfed.estimators.federated_study import check_split, make_study, resolve_auto
 from eigenfed.estimators.growing_sites import GrowingSites
-from eigenfed.estimators.in_process import Conditions, without_digests
+from eigenfed.estimators.in_process import Conditions
 from eigenfed.estimators.inputs import as_column_sources, as_sources, check_sites, name_sites
 from eigenfed.estimators.resumable_run import (
     RunOutcome,
@@ -224,4 +224,18 @@ class SiteFit:
         parent: Any = super()
         state: dict[str, Any] = dict(parent.__getstate__())
         grown = state.pop("_growing", None) is not None
-        return without_digests(state | ({"_is_copy": True} if grown else {}))
+        return _without_digests(state | ({"_is_copy": True} if grown else {}))
+
+
+def _without_digests(state: dict[str, Any]) -> dict[str, Any]:
+    """Return an estimator's state without the digests of replies.
+
+    A digest would confirm a guess at what left a site.
+    """
+    if "egress_" not in state:
+        return state
+    kept = {
+        site: tuple(replace(entry, digest="") for entry in left)
+        for site, left in state["egress_"].items()
+    }
+    return state | {"egress_": kept}

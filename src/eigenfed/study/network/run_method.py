@@ -1,6 +1,6 @@
 """The method of a run between machines, chosen before anything is known of the rows."""
 
-from eigenfed.estimators.in_process import check_scaled
+from eigenfed.estimators.setting_conflicts import check_scaled
 from eigenfed.protocol.component_count import count_per_request
 from eigenfed.protocol.method import Shape
 from eigenfed.protocol.method_registry import choose_method

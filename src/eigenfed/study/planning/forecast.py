@@ -16,7 +16,7 @@ from eigenfed.data.prepare_step import PrepareStep
 from eigenfed.data.source import Source
 from eigenfed.data.steps import as_steps, count_features
 from eigenfed.errors import Argument, InputError, Name
-from eigenfed.estimators.in_process import (
+from eigenfed.estimators.setting_conflicts import (
     check_prepared,
     check_private,
     check_scaled,
