@@ -6,7 +6,8 @@
 - `model`: the content of a report, read from the result folder (`read_report`).
 - `site_scores`: scores of a site, and what only its own page shows.
 - `fact_rules`: validation of ``result.json`` and ``run.jsonl``.
-- `sections`: verdicts, results and accuracy; `accuracy_verdict`: how accurate the components are.
+- `verdicts`: the verdicts on the first screen; `accuracy_verdict`: how accurate the components are.
+- `sections`: what was computed, results and accuracy.
 - `prepared_section`: how the rows were prepared.
 - `sampling_section`: components above noise, and turns in another sample.
 - `site_sections`: differences between sites, and rows as points.

@@ -20,14 +20,7 @@ from eigenfed.report.page_elements import Page, PageVerdict
 from eigenfed.report.page_template import render
 from eigenfed.report.prepared_section import show_preparation
 from eigenfed.report.repeat import show_commands
-from eigenfed.report.sections import (
-    judge_run,
-    judge_variance,
-    show_accuracy,
-    show_loadings,
-    show_run,
-    show_variance,
-)
+from eigenfed.report.sections import show_accuracy, show_loadings, show_run, show_variance
 from eigenfed.report.site_sections import (
     compare_sites,
     show_feature_means,
@@ -36,6 +29,7 @@ from eigenfed.report.site_sections import (
     show_own_rows,
     show_rows,
 )
+from eigenfed.report.verdicts import judge_run, judge_variance
 from eigenfed.report.wording import size, things
 from eigenfed.study.results.csv_tables import MOST_NUMBERS, format_scores
 from eigenfed.study.scores import Projected

@@ -1,29 +1,25 @@
-"""The verdicts on the first screen, and the sections on results and accuracy."""
+"""The sections on what was computed, its results and their accuracy."""
 
 import math
 from typing import Any
 
 from eigenfed.protocol.method import all_methods
-from eigenfed.protocol.private.noise_verdict import hides_rest, judge_noise
 from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.figures import Bar, draw_angles, draw_bars, draw_scree
-from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report, SiteSpread
+from eigenfed.report.model import COMPONENTS_SHOWN, Loadings, Report
 from eigenfed.report.page_elements import (
     Facts,
     Figure,
     Notice,
     PageTable,
-    PageVerdict,
     Panels,
     Part,
     Section,
-    Tone,
 )
 from eigenfed.report.prepared_section import describe_scale
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
+from eigenfed.report.verdicts import HIDDEN, is_rest_hidden
 from eigenfed.report.wording import (
-    MOSTLY,
-    PARTLY,
     PLACES,
     angle,
     count,
@@ -39,167 +35,16 @@ from eigenfed.report.wording import (
 
 _DRAWN = 20
 """Components in a figure; the table behind it has all."""
-_NAMED = 3
-"""Features and components that a warning names."""
 _LEAST_FEATURES = 3
 _DOMINATES = 0.9
 """Squared loading from which a component is called one feature."""
 
 
-_HIDDEN = (
-    "Noise hides the variance outside the components: the fractions are of the variance of the "
-    "components alone."
-)
 _CENTRES = {
     True: "yes, by the mean of all rows",
     False: "no",
     "site": "yes, each site by its own mean: components of what varies within sites",
 }
-
-
-def judge_run(report: Report) -> tuple[PageVerdict, ...]:
-    """Return the verdicts for the first screen of the shared page."""
-    verdicts = [judge_variance(report), judge_accuracy(report), judge_egress(report)]
-    if report.facts["privacy"] is not None:
-        verdicts.append(judge_signal(report))
-    if report.by_site is not None and len(report.sites) > 1:
-        verdicts.append(judge_sites(report.by_site, report.facts["center"]))
-    return tuple(verdicts)
-
-
-def judge_variance(report: Report) -> PageVerdict:
-    """Return how much of the variance the components explain."""
-    cumulative = report.components[-1].cumulative
-    if report.facts["total_variance"] == 0.0:
-        reason = explain_no_variance(report.facts).capitalize()
-        return PageVerdict("Variance explained", "none", reason, "look")
-    if _is_rest_hidden(report.facts):
-        return PageVerdict("Variance explained", "unknown", _HIDDEN, "look")
-    words = (
-        f"By {things(report.facts['k'], 'component')} of {things(report.facts['d'], 'feature')}"
-        f"{', with noise' if report.facts['privacy'] else ''}."
-    )
-    value = "unknown" if cumulative is None else percent(min(cumulative, 1.0))
-    return PageVerdict("Variance explained", value, words, "plain")
-
-
-def judge_signal(report: Report) -> PageVerdict:
-    """Return how much of the components noise has left."""
-    facts, signal = report.facts, report.facts["signal"]
-    verdict = judge_noise(signal, facts["ratios"], facts["d"])
-    if signal is None:
-        words = "How much of the components is noise was not estimated: do not rely on them."
-        return PageVerdict("Signal kept", "unknown", " ".join([words, verdict.text]), "look")
-    noisy = sum(part < MOSTLY for part in signal)
-    words = "Estimated squared cosine of the noisiest component with the one without noise."
-    if verdict.problems:
-        words = verdict.text
-    elif noisy:
-        words = (
-            f"{noisy} of {things(len(signal), 'component')} kept less than half of the signal: do "
-            "not interpret them. Run eigenfed plan to see what would help."
-        )
-    look = bool(noisy or verdict.problems)
-    return PageVerdict("Signal kept", percent(min(signal)), words, "look" if look else "good")
-
-
-def judge_egress(report: Report) -> PageVerdict:
-    """Return in a few words what left the sites."""
-    title, privacy = "What left the sites", report.facts["privacy"]
-    if privacy is not None and privacy["epsilon"] is None:
-        words = "A published mechanism was run as printed; it gives no guarantee for a row."
-        return PageVerdict(title, "no guarantee", words, "look")
-    if privacy is not None:
-        value = f"private, epsilon {privacy['epsilon']:g}"
-        words = (
-            f"Everything released is differentially private for one {privacy['unit']}, at delta "
-            f"{privacy['delta']:g}."
-        )
-        return PageVerdict(title, value, words, "good")
-    if report.facts["secure"]:
-        words = "Replies were masked: only their sums over all sites can be read. They are exact."
-        return PageVerdict(title, "sums over all sites", words, "good")
-    what = "its full covariance" if report.sends_covariance else "figures about its covariance"
-    rows = "No row left its site. " if report.facts["split"] == "samples" else ""
-    words = f"{rows}Each site sent {what}, exact and readable by the coordinator."
-    return PageVerdict(title, "exact figures", words, "plain")
-
-
-def judge_sites(spread: SiteSpread, center: bool | str) -> PageVerdict:
-    """Return whether a component reflects differences between sites."""
-    if center == "site":
-        words = "Each site subtracted its own mean: the means of the sites do not differ."
-        return PageVerdict("Differences between sites", "removed", words, "plain")
-    worst = max(spread.explained)
-    place = spread.explained.index(worst) + 1
-    tone, words = _judge_component(spread, worst, place)
-    value = f"PC{place}: {percent(worst)}" if tone == "look" else f"at most {percent(worst)}"
-    return PageVerdict("Differences between sites", value, words, tone)
-
-
-def _judge_component(spread: SiteSpread, part: float, place: int) -> tuple[Tone, str]:
-    if part >= MOSTLY:
-        return (
-            "look",
-            f"{percent(part)} of the variance of PC{place} lies between sites: it mostly reflects "
-            "differences between sites. Check units and calibration before you interpret it.",
-        )
-    if part >= max(PARTLY, 3 * spread.by_chance):
-        return (
-            "look",
-            f"{percent(part)} of the variance of PC{place} lies between sites. Check how the sites "
-            "differ before you interpret it.",
-        )
-    return "good", "No component reflects differences between sites to a relevant degree."
-
-
-def warn_of_sites(report: Report, spread: SiteSpread) -> tuple[Notice, ...]:
-    """Return a notice that names the components that reflect differences between sites.
-
-    It also names the site that lies farthest away on each, and the features with the largest
-    loadings, which is where to look first.
-    """
-    judged = [(p, s, *_judge_component(spread, s, p)) for p, s in enumerate(spread.explained, 1)]
-    large = [(place, part, words) for place, part, tone, words in judged if tone == "look"]
-    if len(large) < 2:
-        notices = tuple(
-            Notice("look", f"{words} {_locate_difference(report, spread, place)}")
-            for place, _, words in large
-        )
-        return notices + _advise_centre(spread)
-    names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
-    words = (
-        f"{len(large)} components reflect differences between sites: {names}. Check units and "
-        "calibration before you interpret them."
-    )
-    where = " ".join(_locate_difference(report, spread, place) for place, _, _ in large[:_NAMED])
-    return (Notice("look", f"{words} {where}"), *_advise_centre(spread))
-
-
-def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
-    """Return what is left of the components within sites, and how to compute those alone."""
-    large = [(place, part) for place, part in enumerate(spread.explained, 1) if part >= MOSTLY]
-    if not large:
-        return ()
-    within = join_names([f"{percent(1.0 - part)} of PC{place}" for place, part in large], most=10)
-    words = (
-        f"Within sites lies {within}. If the differences are of no interest, such as those of "
-        'instruments, fit with center="site" (--center site): each site subtracts its own mean, '
-        "and the components are those of what varies within sites."
-    )
-    return (Notice("plain", words),)
-
-
-def _locate_difference(report: Report, spread: SiteSpread, place: int) -> str:
-    site, shift = max(
-        ((site, shifts[place - 1]) for site, shifts in spread.shift.items()),
-        key=lambda entry: abs(entry[1]),
-    )
-    text = f"On PC{place}, {site} lies {shift:+.1f} standard deviations from the mean of all rows"
-    if place > len(report.loadings):
-        return f"{text}."
-    features = [name for name, _ in report.loadings[place - 1].features[:_NAMED]]
-    return f"{text}; its largest loadings are those of {join_names(features)}."
 
 
 def show_run(report: Report) -> Section:
@@ -290,8 +135,8 @@ def show_variance(report: Report) -> Section:
     ]
     if report.facts["privacy"] is not None:
         words.append("These are the released variances, with noise.")
-    if _is_rest_hidden(report.facts):
-        words.append(_HIDDEN)
+    if is_rest_hidden(report.facts):
+        words.append(HIDDEN)
     table = PageTable(
         "scree-table",
         "Variance by component",
@@ -310,10 +155,6 @@ def show_variance(report: Report) -> Section:
     figure = Figure(scree, (table,))
     parts: tuple[Part, ...] = (figure, *_list_further(report.facts))
     return Section("variance", "Explained variance", tuple(words), parts)
-
-
-def _is_rest_hidden(facts: dict[str, Any]) -> bool:
-    return facts["privacy"] is not None and hides_rest(facts["ratios"], facts["d"])
 
 
 def _list_further(facts: dict[str, Any]) -> list[PageTable]:

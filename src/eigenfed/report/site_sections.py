@@ -6,12 +6,14 @@ from eigenfed.report.figures import Bar, draw_bars, draw_grid
 from eigenfed.report.model import COMPONENTS_SHOWN, Report, SiteSpread
 from eigenfed.report.page_elements import Figure, Notice, PageTable, Part, Points, Section
 from eigenfed.report.score_plot import COLOURS, draw_points, thin_points
-from eigenfed.report.sections import warn_of_sites
 from eigenfed.report.site_scores import SiteScores
-from eigenfed.report.wording import count, join_names, percent, things
+from eigenfed.report.verdicts import judge_component
+from eigenfed.report.wording import MOSTLY, count, join_names, percent, things
 
 _SHOWN = 20
 """Components in a figure or table that has all sites for each."""
+_NAMED = 3
+"""Features and components that a warning names."""
 _MISSING = 500
 """Features in the table of missing entries."""
 
@@ -39,7 +41,56 @@ def compare_sites(report: Report) -> Section:
         f"{percent(spread.by_chance)}. If it is large, check units, calibration and recruitment.",
     )
     figures = (_draw_explained(spread), _draw_means(spread), _draw_contributions(spread))
-    return Section("by-site", title, words, (*warn_of_sites(report, spread), *figures))
+    return Section("by-site", title, words, (*_warn_of_sites(report, spread), *figures))
+
+
+def _warn_of_sites(report: Report, spread: SiteSpread) -> tuple[Notice, ...]:
+    """Return a notice that names the components that reflect differences between sites.
+
+    It also names the site that lies farthest away on each, and the features with the largest
+    loadings, which is where to look first.
+    """
+    judged = [(p, s, *judge_component(spread, s, p)) for p, s in enumerate(spread.explained, 1)]
+    large = [(place, part, words) for place, part, tone, words in judged if tone == "look"]
+    if len(large) < 2:
+        notices = tuple(
+            Notice("look", f"{words} {_locate_difference(report, spread, place)}")
+            for place, _, words in large
+        )
+        return notices + _advise_centre(spread)
+    names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
+    words = (
+        f"{len(large)} components reflect differences between sites: {names}. Check units and "
+        "calibration before you interpret them."
+    )
+    where = " ".join(_locate_difference(report, spread, place) for place, _, _ in large[:_NAMED])
+    return (Notice("look", f"{words} {where}"), *_advise_centre(spread))
+
+
+def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
+    """Return what is left of the components within sites, and how to compute those alone."""
+    large = [(place, part) for place, part in enumerate(spread.explained, 1) if part >= MOSTLY]
+    if not large:
+        return ()
+    within = join_names([f"{percent(1.0 - part)} of PC{place}" for place, part in large], most=10)
+    words = (
+        f"Within sites lies {within}. If the differences are of no interest, such as those of "
+        'instruments, fit with center="site" (--center site): each site subtracts its own mean, '
+        "and the components are those of what varies within sites."
+    )
+    return (Notice("plain", words),)
+
+
+def _locate_difference(report: Report, spread: SiteSpread, place: int) -> str:
+    site, shift = max(
+        ((site, shifts[place - 1]) for site, shifts in spread.shift.items()),
+        key=lambda entry: abs(entry[1]),
+    )
+    text = f"On PC{place}, {site} lies {shift:+.1f} standard deviations from the mean of all rows"
+    if place > len(report.loadings):
+        return f"{text}."
+    features = [name for name, _ in report.loadings[place - 1].features[:_NAMED]]
+    return f"{text}; its largest loadings are those of {join_names(features)}."
 
 
 def _explain_missing(report: Report) -> str:
