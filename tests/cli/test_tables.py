@@ -37,7 +37,6 @@ def test_leakage_of_a_secure_run_is_said_to_be_hidden_in_sums() -> None:
 @pytest.mark.parametrize(
     ("bound", "words"),
     [
-        (0.0, "0 but for rounding: the summary had kept all directions of the rows"),
         (0.5, "at most 3.0e+01 degrees"),
         (1.5, "unknown"),
         (np.inf, "unknown"),

@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from eigenfed.report.wording import (
     MOSTLY,
-    PARTLY,
     describe_basis,
     describe_clear,
+    expect_between,
     explain_no_bound,
     explain_no_variance,
+    is_partly,
     size,
     things,
 )
@@ -124,13 +125,13 @@ def _describe_signal(signal: list[float] | None) -> str:
 def _describe_sites(facts: dict[str, Any]) -> str:
     """Name the components that mostly reflect differences between sites."""
     explained: list[float] = facts["by_site"]["explained"]
-    by_chance = (len(facts["sites"]) - 1) / max(facts["n"] - 1, 1)
+    by_chance = expect_between(facts["n"], len(facts["sites"]))
     large = [f"PC{place}" for place, part in enumerate(explained, start=1) if part >= MOSTLY]
     if facts["center"] == "site":
         return "each site subtracted its own mean, so that their means do not differ"
     if not large:
         most = max(explained)
-        if most >= max(PARTLY, 3 * by_chance):
+        if is_partly(most, by_chance):
             place = explained.index(most) + 1
             where = f"{most:.0%} of the variance of PC{place} lies between sites"
             return f"{where}: check how they differ"
@@ -271,8 +272,6 @@ def summary_text(facts: dict[str, Any]) -> str:
     bound = shown["sine_bound"]
     if bound is None or bound >= 1.0:
         angle = "unknown: the gap after the last component is too small for a bound"
-    elif bound == 0.0:
-        angle = "0 but for rounding: the summary had kept all directions of the rows"
     else:
         angle = f"at most {degrees(math.asin(bound))} from the components of all rows"
     return "\n".join([*rows, "", f"angle        {angle}"])

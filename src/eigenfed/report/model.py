@@ -13,6 +13,7 @@ from eigenfed.data.safe_files import digest_part
 from eigenfed.errors import DataError
 from eigenfed.report.fact_rules import check_events, check_facts
 from eigenfed.report.site_scores import SiteScores, read_scores
+from eigenfed.report.wording import expect_between
 from eigenfed.study.results.result_folder import Result, read_result
 from eigenfed.study.results.run_log import read_log
 
@@ -328,5 +329,5 @@ def _make_site_spread(facts: dict[str, Any]) -> SiteSpread | None:
         tuple(by_site["explained"]),
         {site: tuple(found["contribution"]) for site, found in sites.items()},
         {site: tuple(found["shift"]) for site, found in sites.items()},
-        min((len(sites) - 1) / max(facts["n"] - 1, 1), 1.0),
+        expect_between(facts["n"], len(sites)),
     )

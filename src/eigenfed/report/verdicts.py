@@ -6,7 +6,7 @@ from eigenfed.protocol.private.noise_verdict import hides_rest, judge_noise
 from eigenfed.report.accuracy_verdict import judge_accuracy
 from eigenfed.report.model import Report, SiteSpread
 from eigenfed.report.page_elements import PageVerdict, Tone
-from eigenfed.report.wording import MOSTLY, PARTLY, explain_no_variance, percent, things
+from eigenfed.report.wording import MOSTLY, explain_no_variance, is_partly, percent, things
 
 HIDDEN = (
     "Noise hides the variance outside the components: the fractions are of the variance of the "
@@ -102,7 +102,7 @@ def judge_component(spread: SiteSpread, part: float, place: int) -> tuple[Tone, 
             f"{percent(part)} of the variance of PC{place} lies between sites: it mostly reflects "
             "differences between sites. Check units and calibration before you interpret it.",
         )
-    if part >= max(PARTLY, 3 * spread.by_chance):
+    if is_partly(part, spread.by_chance):
         return (
             "look",
             f"{percent(part)} of the variance of PC{place} lies between sites. Check how the sites "

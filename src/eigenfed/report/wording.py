@@ -4,8 +4,26 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-MOSTLY, PARTLY = 0.5, 0.1
-"""Fractions from which a component is called "mostly" or "partly" an effect."""
+MOSTLY = 0.5
+"""Fraction from which a component is called "mostly" an effect."""
+_PARTLY = 0.1
+"""Fraction from which it is called "partly" one, if that is not what chance alone gives."""
+
+
+def expect_between(n: float, sites: int) -> float:
+    """Return the fraction of a component's variance that lies between sites by chance.
+
+    Examples
+    --------
+    >>> expect_between(101, 6)
+    0.05
+    """
+    return min((sites - 1) / max(n - 1, 1), 1.0)
+
+
+def is_partly(part: float, by_chance: float) -> bool:
+    """Return whether a fraction between sites is worth a look, and more than chance."""
+    return part >= max(_PARTLY, 3 * by_chance)
 
 
 def count(value: float) -> str:
