@@ -10,6 +10,7 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns
+from eigenfed.report.wording import join_names
 
 if TYPE_CHECKING:
     from eigenfed.study.config import SiteFile
@@ -274,5 +275,5 @@ def _split(text: str) -> tuple[str, str]:
 
 
 def _join(names: Iterable[str]) -> str:
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    every = list(names)
+    return join_names(every, most=len(every))

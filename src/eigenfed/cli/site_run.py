@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenfed.cli.output import CommandResult, Console, escape_controls
 from eigenfed.cli.stop_signals import stop_at_signals
+from eigenfed.report.wording import things
 
 if TYPE_CHECKING:
     from eigenfed.study.config import SiteFile
@@ -60,10 +61,9 @@ def answer_waiting(console: Console, path: Path) -> CommandResult:
         roster, service, signed = _open(console, site)
         service.end_idle()
         count = answer_once(site, roster, signed, largest=service.bound_request)
-    plural = "" if count == 1 else "s"
     return CommandResult(
         {"site": site.name, "answered": count},
-        f"Site {site.name} answered {count} request{plural}.",
+        f"Site {site.name} answered {things(count, 'request')}.",
     )
 
 
