@@ -170,45 +170,6 @@ def write_own_files(folder: Path, site: str, found: Projected, names: Sequence[s
             (folder / f"{site}.{name}.json").write_text(f"{text}\n", "utf-8")
 
 
-def project_file(pca: PCAFit, records: Rows) -> Projected:
-    """Project a file's rows, with its features aligned by name if they have names.
-
-    Parameters
-    ----------
-    pca : PCAFit
-        Fitted, or read from a result.
-    records : Rows
-        Of a file with the features that were fitted. Named features may be in any order, and
-        further ones are left out.
-
-    Returns
-    -------
-    Projected
-        With scores of shape (n, k).
-
-    Raises
-    ------
-    InputError
-        If only one of the file and the components has names of features, or their numbers of
-        features differ.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> X = np.array([[0.0, 1.0], [2.0, 1.0]])
-    >>> pca = PCAFit(1).fit_sites({"a": X})
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     path = Path(folder, "rows.npy")
-    ...     np.save(path, X)
-    ...     project_file(pca, Rows(path)).scores
-    array([[-1.],
-           [ 1.]])
-    """
-    pca = keep_loaded(pca)
-    return project_table(pca, open_fitted(pca, records))
-
-
 def keep_loaded(pca: PCAFit) -> PCAFit:
     """Return an estimator that needs only the variants with loadings, if others were filtered.
 
@@ -250,7 +211,34 @@ def count_absent(table: FileTable) -> int:
 
 
 def open_fitted(pca: PCAFit, records: Rows) -> FileTable:
-    """Open a file with the features of components, in their order; see `project_file`."""
+    """Open a file with the features of components, in their order, to project its rows.
+
+    Parameters
+    ----------
+    pca : PCAFit
+        Fitted, or read from a result.
+    records : Rows
+        Of a file with the features that were fitted. Named features may be in any order, and
+        further ones are left out.
+
+    Raises
+    ------
+    InputError
+        If only one of the file and the components has names of features, or their numbers of
+        features differ.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> X = np.array([[0.0, 1.0], [2.0, 1.0]])
+    >>> pca = PCAFit(1).fit_sites({"a": X})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "rows.npy")
+    ...     np.save(path, X)
+    ...     project_table(pca, open_fitted(pca, Rows(path))).scores
+    array([[-1.],
+           [ 1.]])
+    """
     names, path = getattr(pca, "feature_names_in_", None), records.path
     if (names is None) != (column_names(path, records.options) is None):
         one, other = ("have", "has no") if names is not None else ("have no", "has")
