@@ -63,14 +63,11 @@ class Matches:
         Whether the other allele must be counted.
     counts : ndarray of int64, shape (8,)
         How many variants of the manifest are in each of `CLASSES`.
-    extra : int
-        How many of the site's variants the manifest does not have.
     """
 
     places: Integers
     swapped: Flags
     counts: Integers
-    extra: int
 
 
 def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop") -> Matches:
@@ -109,7 +106,6 @@ def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop"
     places = np.full(d, ABSENT, dtype=np.int64)
     kinds = np.full(d, _ABSENT, dtype=np.int64)
     seen: set[tuple[tuple[str, int], frozenset[str]]] = set()
-    known = 0
     rows = zip(_list_keys(manifest), _list_alleles(manifest), strict=True)
     for index, (key, (a1, a2)) in enumerate(rows):
         pair = key, frozenset((a1, a2))
@@ -121,12 +117,11 @@ def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop"
         seen |= {pair, (key, frozenset(_flip(a1, a2)))}
         found = by_place.get(key, [])
         if found:
-            kinds[index], place = _choose(found, alleles, a1, a2, keeps=ambiguous == "keep")
-            places[index] = place
-            known += place != ABSENT
+            chosen = _choose(found, alleles, a1, a2, keeps=ambiguous == "keep")
+            kinds[index], places[index] = chosen
     swapped = np.isin(kinds, (_SWAPPED, _FLIP_SWAPPED))
     counts = np.bincount(kinds, minlength=len(CLASSES))
-    return Matches(places, swapped, counts, len(own) - known)
+    return Matches(places, swapped, counts)
 
 
 def describe_matches(path: Path, counts: Integers) -> str:
