@@ -282,18 +282,15 @@ class DropInbox:
         self._forged[path.name] = manifest
         return True
 
-    def serve(self, stop: threading.Event, note: Callable[[int], None] = lambda _: None) -> None:
+    def serve(self, stop: threading.Event) -> None:
         """Answer requests as they come, until `stop` is set."""
         while not stop.is_set():
             try:
-                count = self.answer_all()
+                self.answer_all()
             except OSError as error:
                 # A full disk or a folder that is away for a moment: the request is still there.
                 _log.warning("the drop folder cannot be used: %s", error.strerror)
-                count = 0
-                time.sleep(_POLL_S)
-            if count:
-                note(count)
+                stop.wait(_POLL_S)
             stop.wait(_POLL_S)
 
 
