@@ -73,7 +73,7 @@ _ALLOWED_WITH_STUDY = (
     multiple=True,
     help="A feature to use; may be repeated. By default all features are used.",
 )
-@click.option("--id-column", help="Column with the row identifiers.")
+@options.id_column
 @options.tol
 @options.certify
 @options.seed

@@ -167,6 +167,12 @@ center: _Decorator = click.option(
 no_center: _Decorator = click.option(
     "--no-center", "center", flag_value="none", help="The same as --center none."
 )
+id_column: _Decorator = click.option(
+    "--id-column",
+    metavar="NAME",
+    help="Column of csv, tsv, xlsx and parquet files with the row identifiers, which is not a "
+    "feature.",
+)
 force: _Decorator = click.option(
     "--force", is_flag=True, help="Overwrite the output of an earlier run."
 )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 @click.option(
     "-o", "--out", type=options.NEW, help="Write the scores to this .csv, .tsv or .npy file."
 )
-@click.option("--id-column", help="Column of csv and parquet files with the row identifiers.")
+@options.id_column
 @options.write_back
 @options.force
 @print_result
