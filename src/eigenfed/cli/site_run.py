@@ -88,12 +88,11 @@ def _open(console: Console, site: "SiteFile") -> "tuple[NetworkRoster, SiteServi
 
 def _write_page(console: Console, folder: Path) -> None:
     """Write the pages of a result that has arrived; the result is there without them too."""
-    from eigenfed.errors import EigenfedError
     from eigenfed.report.html import write_pages
 
     try:
         page = write_pages(folder).shared
-    except (EigenfedError, OSError):
+    except Exception:  # the site goes on, whatever facts a coordinator has sent
         logging.getLogger(__name__).exception("the pages of %s were not written", folder.name)
         return
     console.note(f"A result has arrived: {page}")

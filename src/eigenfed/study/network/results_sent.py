@@ -6,6 +6,7 @@ adds the scores of its own rows, which never leave it.
 """
 
 import json
+import logging
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,8 @@ from eigenfed.study.results.plink_files import write_plink_files
 from eigenfed.study.results.result_folder import ESSENTIAL_FILES, Result, read_result
 from eigenfed.study.scores import project_table, write_own_files
 from eigenfed.transport.local import Answering
+
+_log = logging.getLogger(__name__)
 
 
 def read_sent_files(folder: Path) -> dict[str, bytes]:
@@ -50,6 +53,8 @@ def send_close(connection: Answering, message: bytes) -> str:
 def write_sent_result(message: Message, folder: Path, site: str, table: FileTable | None) -> None:
     """Write the result that a message brings, with the scores of the site's own rows.
 
+    A result of other features or steps than the study's is kept without scores.
+
     Parameters
     ----------
     message : Message
@@ -68,22 +73,40 @@ def write_sent_result(message: Message, folder: Path, site: str, table: FileTabl
     if not set(message.arrays) <= set(ESSENTIAL_FILES):
         raise DataError("The result has a file that is not part of a result.")
     new = folder.with_name(f".{folder.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    for name, array in message.arrays.items():
-        (new / name).write_bytes(array.tobytes())
-    result = read_result(new)
-    is_genotypes = table is not None and table.plink is not None
-    write_tables(new, result.projector(), result.labels, loadings=not is_genotypes)
+    result = _write_shared(message, new, table)
     if result.facts["privacy"] is None and table is not None:
-        # Scores stay at the site, but its folder has the form of every result.
-        facts = json.loads((new / "result.json").read_text("utf-8"))
-        facts |= {"scores": True, "shown_scores": []}
-        (new / "result.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
-        (new / "scores").mkdir()
-        _write_own(new, result, site, table)
+        try:
+            _add_own(new, result, site, table)
+        except OSError:
+            raise
+        except Exception:
+            # Whether these rows can be projected depends on them: the coordinator is not told.
+            _log.exception("the rows cannot be projected onto the result, which has no scores")
+            _write_shared(message, new, table)
     shutil.rmtree(folder, ignore_errors=True)
     new.rename(folder)
+
+
+def _write_shared(message: Message, folder: Path, table: FileTable | None) -> Result:
+    """Write what everybody may see of a result into a folder, in place of what is there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, array in message.arrays.items():
+        (folder / name).write_bytes(array.tobytes())
+    result = read_result(folder)
+    is_genotypes = table is not None and table.plink is not None
+    write_tables(folder, result.projector(), result.labels, loadings=not is_genotypes)
+    return result
+
+
+def _add_own(folder: Path, result: Result, site: str, table: FileTable) -> None:
+    """Add the scores of the site's own rows to a result."""
+    # Scores stay at the site, but its folder has the form of every result.
+    facts = json.loads((folder / "result.json").read_text("utf-8"))
+    facts |= {"scores": True, "shown_scores": []}
+    (folder / "result.json").write_text(json.dumps(facts, indent=2) + "\n", "utf-8")
+    (folder / "scores").mkdir()
+    _write_own(folder, result, site, table)
 
 
 def _write_own(folder: Path, result: Result, site: str, table: FileTable) -> None:

@@ -304,7 +304,7 @@ class SiteService:
         if message.arrays:
             try:
                 write_sent_result(message, folder, self._file.name, served.table)
-            except (DataError, OSError):
+            except Exception:  # what a coordinator sends must not end the site
                 _log.exception("the result of run %s cannot be kept", message.run)
                 raise refusal("malformed") from None
         served.site.close_run(message.run)

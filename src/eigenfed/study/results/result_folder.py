@@ -430,6 +430,7 @@ def _is_result(facts: Any) -> bool:
         and type(k) is type(d) is int
         and 1 <= k <= d
         and all(_are_numbers(facts.get(name), k) for name in ("eigenvalues", "ratios"))
+        and _are_numbers([facts.get("n", ""), facts.get("total_variance", "")], 2)
         and isinstance(facts.get("privacy", ""), dict | NoneType)
         and _is_preparation(facts.get("prepare"), d)
     )
