@@ -10,10 +10,14 @@ from eigenfed.audit.hostile_coordinator import repeat_lies
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
+from eigenfed.data.steps import as_steps
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.policy import Policy
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries
+from eigenfed.privacy.secagg import fixed_point
+from eigenfed.protocol.core import Call, call_each, drive
+from eigenfed.protocol.exact.magnitude import MagnitudeRequest, compute_limits
 from eigenfed.protocol.exact.moments import MomentsRequest
 from eigenfed.protocol.exact.variant_counts import VariantCountsRequest
 from eigenfed.protocol.exact.variant_products import VariantProductsRequest
@@ -21,6 +25,7 @@ from eigenfed.protocol.gate.gate import Site
 from eigenfed.protocol.messages import Message
 from eigenfed.protocol.study import Study
 from hostile import Lone, sites_of, walk
+from secured import secured
 
 N, D = 24, 12
 SITES = ("a", "b", "c")
@@ -188,3 +193,30 @@ def test_counts_of_few_people_leave_within_secure_aggregation_only() -> None:
     assert Lone.of(genotypes(0), study_of(), policy=forbids).open().code == "prepare"
     dense = Lone.of(np.ones((N, D)), study_of(scale=False))
     assert dense.open().code == "prepare"
+
+
+def test_means_of_variants_do_not_show_how_products_are_rounded() -> None:
+    """With means as small as a step each site's copies of two variants were placed by bisection."""
+    federation = secured({name: genotypes(place) for place, name in enumerate(SITES)})
+    study = federation.study("krylov", 2, prepare=as_steps(["ld:12:0.9"]), scale="genotype")
+    transport = federation.transport(study)
+    total = federation.total(transport)
+
+    def ask_about_steps() -> Any:
+        replies = yield from call_each(Call(MagnitudeRequest()))
+        entry, weight = replies["a"].entry, replies["a"].weight + 40
+        limits = compute_limits(entry, weight, len(SITES), D)
+        total.agree(limits)
+        yield from total(Call(VariantCountsRequest(entry=entry, weight=weight)))
+        mean = np.full(D, 2.0**-20)
+        request = VariantProductsRequest(passed=np.arange(D), mean=mean)
+        answer = yield from total(Call(request))
+        error = fixed_point.error(request.bounds(limits)["products"], len(SITES))
+        return answer.products, 2.0 * float(error) / len(SITES)
+
+    shown, step = drive(ask_about_steps(), transport)
+    assert step < 0.01, "whole numbers need no rounding"
+    away = (shown - np.rint(shown)) / step
+    # Without noise each of them is 0: the means make far less than a step.
+    assert len(set(np.rint(away))) > 7
+    assert np.abs(away).max() < 30

@@ -13,6 +13,7 @@ not name them. Products are sent tile by tile, from the first variant to the las
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -70,6 +71,9 @@ class VariantProductsRequest(Request[VariantProductsReply]):
     mean: Array | None = None
 
     op, reply = "variant_products", VariantProductsReply
+    # The means decide how far the products lie from whole numbers.
+    noisy: ClassVar[bool] = True
+    counts: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     def check(self, terms: Terms, state: State) -> None:
         """Refuse variants or means that are not valid or sent again, and a tile after the last."""
