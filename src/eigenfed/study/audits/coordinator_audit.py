@@ -156,8 +156,8 @@ def _describe_exact(audited: Audited) -> str:
             "sums over all sites only. It learns the site's part if all other sites reveal theirs."
         )
     lines.append(
-        "No single row leaves the site, but the sums are exact: somebody who knows all rows but "
-        "one can compute that row."
+        "An honest coordinator is sent no single row, but the sums are exact: somebody who knows "
+        "all rows but one can compute that row."
     )
     return "\n".join(lines)
 
@@ -203,7 +203,8 @@ def _describe_all_runs(audited: Audited) -> str:
     if any(isinstance(step, Standardize) for step in audited.study.prepare):
         spent += (
             " A lying coordinator chooses where entries are clipped, and learns sums of the "
-            f"clipped entries, for at most {policy.max_clips} different bounds (max_clips)."
+            f"clipped entries, for at most {policy.max_clips} different bounds (max_clips). Where "
+            "a single row exceeds the bound of a feature, such a sum is that row."
         )
     return (
         f"{limit}{spent} A run that fails because of the rows reveals at most one bit and ends. "
