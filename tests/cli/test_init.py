@@ -75,9 +75,13 @@ def test_a_folder_s_name_that_is_no_study_s_name_is_not_taken(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--sites", "a,b/c"), 'sites = ["a", "b/c"] must be a list of names'),
-        (("--sites", "a,a"), 'sites = ["a", "a"] must be a list of names, each once'),
-        (("--sites", ""), 'sites = [""] must be'),
+        (
+            ("--sites", "a,Köln"),
+            "--sites has the name 'Köln', and a name must be 1 to 64 letters from a to z, digits, ",
+        ),
+        (("--sites", "a,b/c"), "--sites has the name 'b/c', and a name must be"),
+        (("--sites", "a,a"), "--sites names a site twice. Name each once."),
+        (("--sites", ""), "--sites has the name '', and a name must be"),
         (("--sites", "a,b", "--epsilon", 1, "--delta", 1e-6), "requires at least 3 sites"),
         (("--epsilon", 1), "--epsilon requires --delta"),
         (("-k", 0), "0 is not in the range"),

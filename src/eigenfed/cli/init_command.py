@@ -67,6 +67,7 @@ def init(
     from eigenfed.study.config import start_study
 
     names = [name.strip() for name in sites.split(",")]
+    _check_names(names)
     started = start_study(folder, sites=names, components=k, privacy=privacy, force=force)
     steps = _list_steps(started.study, started.sites, is_private=privacy is not None)
     data = {
@@ -75,6 +76,21 @@ def init(
         "next": steps,
     }
     return CommandResult(data, _format_page(data))
+
+
+def _check_names(names: list[str]) -> None:
+    import re
+
+    from eigenfed.study.config.fields import NAME_PATTERN, NAME_RULE
+
+    wrong = next((name for name in names if not re.fullmatch(NAME_PATTERN, name)), None)
+    if wrong is not None:
+        raise click.UsageError(
+            f"--sites has the name {wrong!r}, and a name must be {NAME_RULE}. Pass "
+            "--sites north,south,island, for example."
+        )
+    if len(set(names)) < len(names):
+        raise click.UsageError("--sites names a site twice. Name each once.")
 
 
 def _check_alone() -> None:

@@ -92,7 +92,7 @@ def test_a_policy_can_be_written_in_full() -> None:
             'data = ""',
             'data = "" must be the path of a file, in quotes. Set data = "north.csv", for e',
         ),
-        ('name = "a/b"', 'name = "a/b" must be 1 to 64 letters, digits, - and _'),
+        ('name = "a/b"', 'name = "a/b" must be 1 to 64 letters from a to z, digits'),
         ('ledger = "l"\ndataset = ""', 'dataset = "" must be 1 to 200 printable characters.'),
         ('ledger = "l"\ndataset = "\\u200b"', "dataset = "),
         ('dataset = "d"', "dataset requires a ledger, in which it is the name of the rows. Set"),

@@ -82,8 +82,8 @@ def test_a_required_table_that_is_absent_is_told_by_its_required_keys(tmp_path: 
     with pytest.raises(DataError) as caught:
         read_site(path)
     assert str(caught.value).replace(str(path), "FILE").split("\n") == [
-        "FILE: name is required and must be 1 to 64 letters, digits, - and _, starting with a "
-        'letter or digit. Set name = "north", for example.',
+        "FILE: name is required and must be 1 to 64 letters from a to z, digits, - and _, starting "
+        'with a letter or digit. Set name = "north", for example.',
         "FILE: data is required and must be the path of a file, in quotes. Set data = "
         '"north.csv", for example.',
         "FILE: policy.min_rows is required and must be an integer of at least 2. Set min_rows = "

@@ -154,7 +154,7 @@ def _check_unique(items: tuple[_Item, ...]) -> tuple[_Item, ...]:
 
 
 NAME_PATTERN = "[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
-NAME_RULE = "1 to 64 letters, digits, - and _, starting with a letter or digit"
+NAME_RULE = "1 to 64 letters from a to z, digits, - and _, starting with a letter or digit"
 
 _AS_INTEGER = BeforeValidator(_take_integer)
 

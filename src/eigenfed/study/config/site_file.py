@@ -11,6 +11,7 @@ from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.row_filter import PATTERN, parse_conditions
 from eigenfed.data.summarized_rows import SUFFIX
+from eigenfed.errors import DataError
 from eigenfed.privacy.ledger.entries import Budget, check_name
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.config.fields import (
@@ -392,4 +393,10 @@ def read_site(path: str | Path) -> SiteFile:
     >>> site.data.name, site.ledger, site.policy.min_rows
     ('a.csv', None, 20)
     """
-    return validate(SiteFile, read_document(Path(path)))
+    document = read_document(Path(path))
+    if "sites" in document.data and "data" not in document.data:
+        raise DataError(
+            f"{path} describes a study, and a site file must be here. Pass the file that has data "
+            "and [policy]."
+        )
+    return validate(SiteFile, document)

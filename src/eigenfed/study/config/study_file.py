@@ -10,7 +10,7 @@ from pydantic import Field
 from eigenfed.data.genotypes import Variants
 from eigenfed.data.readers.plink import read_manifest
 from eigenfed.data.steps import filters_variants
-from eigenfed.errors import PrivacyError
+from eigenfed.errors import DataError, PrivacyError
 from eigenfed.privacy.privacy_terms import PUBLIC, Privacy
 from eigenfed.privacy.secagg.identity import LEAST_SITES
 from eigenfed.protocol.component_count import is_open
@@ -448,7 +448,13 @@ def read_study(path: str | Path) -> StudyFile:
     >>> study.method, study.features, study.quorum, study.privacy
     ('auto', 'same', 2, None)
     """
-    study = validate(StudyFile, read_document(Path(path)))
+    document = read_document(Path(path))
+    if "data" in document.data and "sites" not in document.data:
+        raise DataError(
+            f"{path} describes a site, and a study file must be here. Pass the file that has "
+            "sites and components."
+        )
+    study = validate(StudyFile, document)
     values: dict[str, Any] = {}
     if study.manifest is not None:
         read = read_variant_names if study.matches_variants else read_names
