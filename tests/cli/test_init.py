@@ -152,6 +152,7 @@ def test_a_full_disk_leaves_no_half_of_a_file(
         full.setattr(os, "fsync", fill)
         failed = eigenfed("init", tmp_path / "heart", "--sites", "a,b", "-k", "2")
     assert failed.exit_code == 1
-    assert failed.stderr == "eigenfed: No space left on device. Make room.\n"
+    study = tmp_path / "heart/study.toml"
+    assert failed.stderr == f"eigenfed: {study}: No space left on device. Make room.\n"
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     assert eigenfed("init", tmp_path / "heart", "--sites", "a,b", "-k", "2").exit_code == 0

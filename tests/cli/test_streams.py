@@ -376,6 +376,22 @@ def test_nothing_is_overwritten_without_force(tmp_path: Path) -> None:
     assert run.exit_code == 2
 
 
+def test_where_nothing_can_be_written_is_said_before_a_row_is_read(tmp_path: Path) -> None:
+    made = tmp_path / "a.summary"
+    made.write_bytes(StreamingPCA(1).fit(rows(30)).summary_.to_bytes())
+    for call in (
+        ("stream", "-k", 1, "-o", "/proc/a"),
+        ("stream", "-k", 1, "--loadings", "/proc/a"),
+        ("merge", made, "-o", "/proc/a"),
+        ("project", made, made, "-o", "/proc/a.csv"),
+        ("fit", made, "-k", 1, "-o", "/proc/a"),
+        ("demo", "-o", "/proc/a"),
+    ):
+        run = eigenfed(*call, given="no number\n")
+        assert run.exit_code == 2
+        assert run.stderr.startswith("eigenfed: No file can be made in the folder /proc: ")
+
+
 def test_a_link_a_device_or_a_pipe_is_not_replaced(tmp_path: Path) -> None:
     pipe, link, nowhere = (tmp_path / name for name in ("pipe", "link", "nowhere"))
     os.mkfifo(pipe)

@@ -28,6 +28,8 @@ def test_a_page_or_a_whole_result_is_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "result/components.npy"), pca.components_)
     with pytest.raises(InputError, match=r"Folder .* does not exist"):
         write_report(pca, tmp_path / "none/page.html")
+    with pytest.raises(InputError, match=r"result is not empty\. .* or pass force=True to replace"):
+        write_report(pca, tmp_path / "result")
 
 
 def test_only_a_fitted_pca_has_a_report(tmp_path: Path) -> None:

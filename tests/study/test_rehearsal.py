@@ -275,11 +275,15 @@ def test_a_private_study_without_a_folder_or_a_budget_spends_nothing(
     lost = eigenfed("fit", "--study", heart.study, *files)
     assert lost.exit_code == 2
     assert "without -o its result would be lost. Pass -o FOLDER." in lost.stderr
+    # Nobody, not even the superuser, can make a file in /proc.
+    lost = eigenfed("fit", "--study", heart.study, *files, "-o", "/proc/result")
+    assert lost.exit_code == 2
+    assert "No file can be made in the folder /proc: " in lost.stderr
     heart.write_site("north", 'ledger = "n.ledger"\n')
     message = refusal(heart, code=1)
     assert f"north.toml: [policy.budget] is required, as {heart.study} has [privacy]" in message
     assert "write [policy.budget] with epsilon = 2 and delta = 1e-05" in message
-    for name in ("island", "south"):
+    for name in SITES:
         with Ledger(tmp_path / f"{name}.ledger", readonly=True) as ledger:
             assert ledger.totals("visits").spends == 0
 
@@ -497,6 +501,10 @@ def test_files_and_flags_that_do_not_fit_a_study_are_usage_errors(
     assert run.exit_code == 2
     assert "Missing option '-k'" in run.stderr
     assert "--force requires" in refusal(heart, "--force", code=2)
+    site = tmp_path / "north.toml"
+    for study, file, what in ((site, heart.study, "a site"), (heart.study, heart.study, "a study")):
+        run = eigenfed("fit", "--study", study, file)
+        assert f"{study} describes {what}, and a" in run.stderr
     heart.write_site("north", 'where = ["age > 3"]\n')
     assert "north.toml selects some with where" in refusal(heart, "--write-back", code=2)
 

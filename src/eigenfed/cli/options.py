@@ -400,16 +400,17 @@ def write_loadings(path: Path | None, summary: "Summary", k: int) -> list[str]:
 
 
 def check_new(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite a file, or to write into a folder that does not exist.
+    """Refuse to overwrite a file, or to write where no file can be made.
 
     What is written replaces whatever has that name, so that a device, a pipe or a link, such as
     /dev/stdout, is refused in any case.
     """
+    from eigenfed.data.safe_files import check_writable
+
     if path.is_dir():
         raise click.UsageError(f"{path} is a folder. Name a file.")
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise click.UsageError(f"{path} is a link, a device or a pipe. Name a file.")
     if path.exists() and not force:
         raise click.UsageError(f"{path} exists. Name another file, or pass --force.")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"Folder {path.parent} does not exist. Create it first.")
+    check_writable(path.parent)

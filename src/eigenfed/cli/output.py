@@ -57,6 +57,7 @@ _FLAGS = {
     "scale": ("--scale", True),
     "center": ("--no-center", False),
     "highly_variable": ("--highly-variable", True),
+    "force": ("--force", True),
 }
 """The flag for an argument, and the value that the flag gives it."""
 

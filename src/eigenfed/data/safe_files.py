@@ -13,6 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any, NoReturn
 
+from eigenfed.errors import InputError
+
 _MOST_DIGITS = 19
 
 
@@ -74,6 +76,29 @@ def _parse_int(digits: str) -> int:
 LARGEST_PART = 64 << 20
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder in which no file can be made.
+
+    A command checks this before it begins: what it has read or paid for would be lost at its end.
+
+    Raises
+    ------
+    InputError
+    """
+    if not folder.is_dir():
+        raise InputError(f"Folder {folder} does not exist. Create it first.")
+    probe = folder / f".new-{secrets.token_hex(4)}"
+    try:
+        # Permissions do not tell what mounts, quotas and lists of access forbid.
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        probe.unlink()
+    except OSError as error:
+        raise InputError(
+            f"No file can be made in the folder {folder}: {error.strerror}. Name another folder, "
+            "or check its permissions."
+        ) from None
+
+
 def write_at_once(path: Path, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file under a temporary name in the same folder, and rename it when it is complete.
 
@@ -130,6 +155,10 @@ def _written_beside(path: Path, data: bytes, mode: int) -> Iterator[Path]:
             file.flush()
             os.fsync(file.fileno())
         yield new
+    except OSError as error:
+        # Nobody has heard of the temporary name.
+        error.filename, error.filename2 = str(path), None
+        raise
     finally:
         new.unlink(missing_ok=True)
 

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from eigenfed.data.safe_files import write_at_once
+from eigenfed.data.safe_files import check_writable, write_at_once
 from eigenfed.errors import InputError
 from eigenfed.estimators.federated import FederatedPCA
 from eigenfed.report.html import write_pages
@@ -54,8 +54,7 @@ def write_report(pca: FederatedPCA, path: str | os.PathLike[str], *, force: bool
         return write_pages(target).shared
     if target.exists() and not force:
         raise InputError(f"{target} exists. Name another file, or pass force=True.")
-    if not target.parent.is_dir():
-        raise InputError(f"Folder {target.parent} does not exist. Create it first.")
+    check_writable(target.parent)
     with TemporaryDirectory() as folder:
         result = Path(folder, "result")
         write_result(result, pca, sites=sites)

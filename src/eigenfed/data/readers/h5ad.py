@@ -28,8 +28,9 @@ from scipy import sparse
 from eigenfed.data.column_names import quote_names
 from eigenfed.data.readers.npy import check_table, count_block_rows
 from eigenfed.data.row_filter import Condition, filter_blocks
+from eigenfed.data.safe_files import check_writable
 from eigenfed.data.source import BLOCK_BYTES, Block, guard_blocks, read_csr_rows
-from eigenfed.errors import DataError, EigenfedError, InputError
+from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
 _SMALL_BYTES = 64 << 20
 _BROKEN = (OSError, KeyError, ValueError, TypeError, RuntimeError, MemoryError)
@@ -383,6 +384,8 @@ class Slots:
 def check_slots_free(path: Path, *, force: bool) -> None:
     """Refuse a file that already has such results, unless they may be replaced.
 
+    Also one that cannot be replaced: a copy beside it takes its place.
+
     Raises
     ------
     InputError
@@ -397,9 +400,10 @@ def check_slots_free(path: Path, *, force: bool) -> None:
         raise DataError(f"{path} is not a complete .h5ad file. Write it again.") from None
     if taken and not force:
         raise InputError(
-            f"{path} already has {taken[0]}, and nothing is overwritten. Remove it, or pass "
-            "--force to replace it."
+            f"{path} already has {taken[0]}, and nothing is overwritten",
+            remedy=("Remove it, or ", Pass("force", True), " to replace it."),
         )
+    check_writable(path.resolve().parent)
 
 
 def write_slots(path: Path, slots: Slots) -> None:

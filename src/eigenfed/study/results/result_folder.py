@@ -45,10 +45,10 @@ import numpy.typing as npt
 from eigenfed.data.genotypes import Variants
 from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.readers.npy import map_npy
-from eigenfed.data.safe_files import parse_strict_json, read_part
+from eigenfed.data.safe_files import check_writable, parse_strict_json, read_part
 from eigenfed.data.steps import SelectVariable, Standardize, as_steps
 from eigenfed.data.variant_steps import VariantStep
-from eigenfed.errors import Argument, DataError, InputError
+from eigenfed.errors import Argument, DataError, InputError, Name, Pass
 from eigenfed.estimators.pca_fit import PCAFit
 from eigenfed.privacy.ledger.ledger_state import Totals
 from eigenfed.protocol.study import BY_SITE, GENOTYPE
@@ -154,6 +154,8 @@ class Result:
 def check_free(folder: Path, *, force: bool) -> None:
     """Refuse a folder that is not empty, unless it holds an earlier result and `force` is set.
 
+    One that cannot be made is refused too.
+
     Raises
     ------
     InputError
@@ -163,22 +165,25 @@ def check_free(folder: Path, *, force: bool) -> None:
         raise InputError(f"{folder} has no name of its own. Name a new folder inside it.")
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise InputError(f"{folder} exists and is not a folder. Name another folder.")
-    if not folder.parent.is_dir():
-        raise InputError(f"Folder {folder.parent} does not exist. Create it first.")
+    check_writable(folder.parent)
     found = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     if not found:
         return
     if not force:
         raise InputError(
-            f"Folder {folder} is not empty. Name another folder, or pass --force to replace an "
-            "earlier result."
+            f"Folder {folder} is not empty",
+            remedy=(
+                *("Name another folder, or ", Pass("force", True)),
+                " to replace an earlier result.",
+            ),
         )
     foreign = sorted(found - _PARTS)
     if foreign or "result.json" not in found:
         other = repr(foreign[0]) if foreign else "no result.json"
         raise InputError(
-            f"Folder {folder} contains {other}, so it is not a result folder, and --force replaces "
-            "only those. Name another folder."
+            f"Folder {folder} contains {other}, so it is not a result folder, and ",
+            *(Name("force"), " replaces only those"),
+            remedy="Name another folder.",
         )
 
 
