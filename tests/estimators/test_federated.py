@@ -293,9 +293,10 @@ def test_the_seed_repeats_the_run() -> None:
         ({"tol": 0.0}, "tol=0.0 must be a number between 0 and 90: it is an angle in degrees"),
         ({"tol": True}, "tol=True must be a number between 0 and 90"),
         ({"max_rounds": 0}, "max_rounds=0 must be an integer of at least 1"),
-        ({"certify": 1}, "certify=1 must be one of 'auto', 'rigorous', False"),
-        ({"certify": 0}, "certify=0 must be one of 'auto', 'rigorous', False"),
-        ({"secure": 1}, "secure=1 must be True or False"),
+        ({"certify": 1}, "certify=1 must be True, False, 'auto' or 'rigorous'"),
+        ({"certify": 0}, "certify=0 must be True, False, 'auto' or 'rigorous'"),
+        ({"secure": 1}, "secure=1 must be True, False or 'auto'"),
+        ({"scale": "yes"}, "scale='yes' must be True, False, 'auto' or 'genotype'"),
         ({"privacy": 1.0}, "privacy has type float and must be None, a Privacy"),
     ],
 )

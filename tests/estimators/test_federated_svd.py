@@ -76,7 +76,13 @@ def test_one_row_and_rows_of_zeros_have_an_svd() -> None:
 def test_what_it_cannot_do_is_refused() -> None:
     holes = DENSE.copy()
     holes[0, 0] = np.nan
-    with pytest.raises(InputError, match="NaN"):
-        FederatedSVD(1).fit(holes)
+    for refused in (
+        FederatedSVD(1).fit,
+        FederatedSVD(1).fit(DENSE).transform,
+        FederatedSVD(1).fit(DENSE).transform_aligned,
+    ):
+        # There is no center to choose.
+        with pytest.raises(InputError, match=r"^X holds NaN, and rows that .* Impute it first\.$"):
+            refused(holes)
     with pytest.raises(PrivacyError, match="3 sites at least"):
         FederatedSVD(1, secure=True).fit(DENSE)

@@ -96,6 +96,9 @@ def test_sites_of_different_libraries_are_aligned_by_name() -> None:
     }
     ours = FederatedPCA(2).fit_sites(sites)
     np.testing.assert_allclose(ours.components_, FederatedPCA(2).fit(X).components_, atol=1e-9)
+    numbered = FederatedPCA(2, center="site").fit(X, groups=np.arange(len(X)) % 2)
+    centred = numbered.at_site(1).transform(X[1::2]).mean(axis=0)
+    np.testing.assert_allclose(centred, 0.0, atol=1e-9)
     within = FederatedPCA(2, center="site").set_output(transform="pandas").fit_sites(sites)
     assert list(within.at_site("a").transform(sites["a"]).columns) == [
         "federatedpca0",

@@ -251,13 +251,13 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
         sources = growing.sources(getattr(self, "feature_names_in_", None))
         return self._fit(sources, dtype, conditions=Conditions(), growing=growing)
 
-    def at_site(self, site: str, X: Any = None) -> Self:
+    def at_site(self, site: Any, X: Any = None) -> Self:
         """Return the fitted estimator as one site uses it, with that site's own mean.
 
         Parameters
         ----------
         site : str
-            One of those that were fitted, or a new one.
+            One of those that were fitted, or a new one; labels of other kinds are names as text.
         X : array-like, sparse matrix or data frame of shape (n_samples, n_features), optional
             Rows of a new site, for their mean.
 
@@ -281,13 +281,13 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
                 f"at_site requires center='site', and center is {self.center}. Call transform."
             )
         means: Mapping[str, Array] = getattr(self, "site_means_", {})
-        if X is None and site not in means:
+        if X is None and str(site) not in means:
             raise InputError(
                 f"Site {site!r} was not fitted, so that its mean is not known. "
                 "Pass its rows, at_site(site, X), or name one of the fitted sites."
             )
         if X is None:
-            return self._move_to(means[site])
+            return self._move_to(means[str(site)])
         return self.at_rows(validate_rows(self, X, reset=False))
 
     def _project_groups(self, X: Any, groups: npt.ArrayLike | None) -> npt.NDArray[Any]:

@@ -284,12 +284,12 @@ def _check_parameters(parameters: Mapping[str, Any]) -> Method | str:
             "Pass one of them."
         )
     _check_center(parameters)
-    for name in ("secure", "whiten"):
-        check_flag(name, parameters[name])
+    check_flag("whiten", parameters["whiten"])
+    check_flag("secure", parameters["secure"], "auto")
     if parameters["scale"] != GENOTYPE:
-        check_flag("scale", parameters["scale"])
-    if not isinstance(parameters["certify"], bool):
-        check_choice("certify", parameters["certify"], ("auto", "rigorous", False))
+        check_flag("scale", parameters["scale"], "auto", GENOTYPE)
+    if parameters["certify"] not in ("auto", "rigorous"):
+        check_flag("certify", parameters["certify"], "auto", "rigorous")
     tol = parameters["tol"]
     if type(tol) not in (int, float) or not 0.0 < tol < 90.0:
         raise InputError(

@@ -69,7 +69,7 @@ class Projector:
         rows = Source.of(X).X
         entries = stored(rows)
         if not self._takes_missing() and np.isnan(entries).any():
-            raise make_missing_error()
+            raise make_missing_error(by_choice=hasattr(self, "center"))
         if not is_bounded(entries):
             raise make_range_error()
         return rows

@@ -85,7 +85,7 @@ def validate_rows(estimator: Any, X: Any, *, reset: bool) -> Any:
     # For a plain array one pass finds that all is well; otherwise the full checks say what is not.
     is_float = type(X) is np.ndarray and X.dtype in (np.float64, np.float32)
     is_plain = is_float and has_finite_squares(X)
-    with _explaining(X):
+    with _explaining(X, estimator):
         checked = validate_data(
             estimator,
             align_columns(X, names),
@@ -113,7 +113,7 @@ def validate_scores(X: Any) -> npt.NDArray[Any]:
 
 
 @contextmanager
-def _explaining(X: Any) -> Iterator[None]:
+def _explaining(X: Any, estimator: Any = None) -> Iterator[None]:
     """Raise our errors in place of scikit-learn's and numpy's, which may quote the data."""
     try:
         yield
@@ -127,6 +127,8 @@ def _explaining(X: Any) -> Iterator[None]:
             raise non_numeric_columns_error(columns) from None
         if isinstance(error, TypeError):
             raise
+        if "contains NaN" in str(error):
+            raise make_missing_error(by_choice=hasattr(estimator, "center")) from None
         raise _explain(str(error)) from None
 
 
@@ -137,8 +139,6 @@ def _finite_rule(estimator: Any) -> bool | str:
 
 def _explain(text: str) -> InputError:
     """Return the error with our message in place of scikit-learn's."""
-    if "contains NaN" in text:
-        return make_missing_error()
     for mark, message in _TEXTS.items():
         if mark in text:
             return InputError(*(message if isinstance(message, tuple) else (message,)))

@@ -23,17 +23,20 @@ def check_count(name: str, value: Any, remedy: Parts, *, least: int = 1) -> None
         )
 
 
-def check_flag(name: str, value: Any) -> None:
-    """Refuse what is neither True nor False."""
+def check_flag(name: str, value: Any, *others: str) -> None:
+    """Refuse what is neither True nor False; the message lists `others` that are allowed too."""
     if not isinstance(value, bool):
+        *allowed, last = ("True", "False", *map(repr, others))
         raise InputError(
-            Argument(name, value), " must be True or False", remedy="Pass one of them."
+            Argument(name, value),
+            f" must be {', '.join(allowed)} or {last}",
+            remedy="Pass one of them.",
         )
 
 
-def check_choice(name: str, value: Any, choices: tuple[str | bool, ...]) -> None:
-    """Refuse what is not one of the choices; 0 is not False."""
-    if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """Refuse what is not one of the choices."""
+    if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices))
         raise InputError(
             Argument(name, value), f" must be one of {listed}", remedy="Pass one of them."
@@ -156,8 +159,19 @@ def make_range_error() -> InputError:
     )
 
 
-def make_missing_error() -> InputError:
-    """Return the error for missing entries where no mean is kept to stand in for them."""
+def make_missing_error(*, by_choice: bool = True) -> InputError:
+    """Return the error for missing entries where no mean is kept to stand in for them.
+
+    Parameters
+    ----------
+    by_choice : bool, default=True
+        Whether ``center=False`` was chosen; an SVD has no other.
+    """
+    if not by_choice:
+        return InputError(
+            "X holds NaN, and rows that are not centred have no mean that could stand in for it. "
+            "Impute it first."
+        )
     return InputError(
         "X holds NaN, which is imputed by the mean, and ",
         Argument("center", False),
