@@ -157,6 +157,35 @@ def test_a_first_line_with_numbers_is_not_taken_for_names(tmp_path: Path, first:
 
 
 @pytest.mark.parametrize("kind", ["csv", "xlsx"])
+def test_a_code_in_the_first_row_does_not_make_a_column_of_text(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / f"lab.{kind}"
+    table: list[list[Any]] = [
+        ["ward", "hdl", "crp"],
+        ["A", "k.A.", 1.5],
+        ["B", 52, 2],
+        ["3", "k.A.", 2.5],
+        ["C", 49, 1],
+        ["D", 61, 4],
+    ]
+
+    def say(*flags: str) -> str:
+        if kind == "xlsx":
+            write_xlsx(path, table)
+        else:
+            path.write_text("".join(",".join(map(str, row)) + "\n" for row in table))
+        return eigenfed("fit", path, "-k", 1, *flags).stderr
+
+    told = "has columns that do not hold numbers: 'ward'. Pass --exclude NAME to leave them out"
+    assert told in say()
+    told = "has text in row 1 of 'hdl', a column of numbers. Correct that cell, pass --missing CODE"
+    assert told in say("--exclude", "ward")
+    assert say("--exclude", "ward", "--missing", "k.A.") == ""
+    table[4][1] = "k.A."  # of five cells, three are text
+    told = "has columns that do not hold numbers: 'hdl'."
+    assert told in say("--exclude", "ward")
+
+
+@pytest.mark.parametrize("kind", ["csv", "xlsx"])
 def test_a_line_of_names_that_is_taken_for_a_row_is_pointed_out(tmp_path: Path, kind: str) -> None:
     paths = [tmp_path / f"{name}.{kind}" for name in ("one", "two")]
     tables: list[list[list[Any]]] = [[["age", "bmi"], [1, 2], [4, 5]], [[1, 3], [4, 9]]]

@@ -218,7 +218,12 @@ def _read_batches(
         row, expected, found = map(int, fault.groups())
         raise DataError(
             f"{path} has {found} cell{'s' * (found != 1)} in row {row - header.lines}, and "
-            f"{expected} column{'s' * (expected != 1)}. Correct that row."
+            f"{expected} column{'s' * (expected != 1)}",
+            remedy=(
+                "Correct that row, or remove lines above the names of the columns."
+                if row == header.lines + 1
+                else "Correct that row."
+            ),
         )
 
 
@@ -270,28 +275,31 @@ class _Text(NamedTuple):
     Attributes
     ----------
     place : int
-    is_late : bool
-        Whether a number precedes it.
+    is_among_numbers : bool
+        Whether a number precedes it, or most cells of its block are numbers.
     has_other_mark : bool
         Whether it is a number with the other decimal mark.
     """
 
     place: int
-    is_late: bool
+    is_among_numbers: bool
     has_other_mark: bool
 
 
 def _find_text(cells: list[str | None], dialect: Dialect) -> _Text | None:
     own, other = dialect.decimal or ".", "," if dialect.decimal == "." else "."
     missing = set(dialect.null_values)
-    is_late = False
-    for place, cell in enumerate(cells):
-        if cell is None or cell in missing:
-            continue
-        if not is_number(cell, own):
-            return _Text(place, is_late, is_number(cell, other))
-        is_late = True
-    return None
+    known = [
+        (place, cell)
+        for place, cell in enumerate(cells)
+        if cell is not None and cell not in missing
+    ]
+    text = [(place, cell) for place, cell in known if not is_number(cell, own)]
+    if not text:
+        return None
+    first, cell = text[0]
+    is_among_numbers = known[0] != text[0] or 2 * len(text) < len(known)
+    return _Text(first, is_among_numbers, is_number(cell, other))
 
 
 def _text_error(
@@ -310,10 +318,10 @@ def _text_error(
                 "thousands must be removed.",
             ),
         )
-    text = [name for name, first in wrong.items() if not (before or first.is_late)]
-    in_first = sum(wrong[name].place == 0 for name in text)
+    in_first = 0 if before else sum(first.place == 0 for first in wrong.values())
     if dialect.header is False and in_first == count:
         return names_as_row_error(path)
+    text = [name for name, first in wrong.items() if not (before or first.is_among_numbers)]
     if text:
         return non_numeric_error(path, text, count)
     name, first = min(wrong.items(), key=lambda item: item[1])

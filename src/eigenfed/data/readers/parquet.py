@@ -97,7 +97,7 @@ def check_pandas_index(path: Path, header: ParquetHeader, features: Sequence[str
             f"{path} keeps the index of a pandas frame in {quote_names(used)}",
             remedy=(
                 *(Pass("id_column", ...), " for it, or "),
-                *(Pass("columns", [...]), " without it."),
+                *(Pass("exclude", [...]), " to leave it out."),
             ),
         )
 

@@ -116,16 +116,18 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
     """Refuse features with cells that are not numbers."""
     nulls = frozenset(header.dialect.null_values)
     places = {name: place for place, name in enumerate(header.names)}
-    text: list[tuple[str, int]] = []
-    late: list[tuple[str, int]] = []
+    found: list[tuple[str, int]] = []
+    text = []
     for name in features:
         cells = [row[places[name]] for row in header.rows]
-        wrong = next((i for i, cell in enumerate(cells) if not _is_value(cell, nulls)), None)
-        if wrong is None:
+        wrong = [i for i, cell in enumerate(cells) if not _is_value(cell, nulls)]
+        if not wrong:
             continue
-        is_late = any(isinstance(cell, int | float) for cell in cells[:wrong])
-        (late if is_late else text).append((name, wrong))
-    dates = [name for name, row in text if isinstance(header.rows[row][places[name]], _DATES)]
+        numbers = [i for i, cell in enumerate(cells) if isinstance(cell, int | float)]
+        found.append((name, wrong[0]))
+        if not numbers or (wrong[0] < numbers[0] and len(numbers) <= len(wrong)):
+            text.append(name)
+    dates = [name for name, row in found if isinstance(header.rows[row][places[name]], _DATES)]
     if dates:
         raise InputError(
             f"{path} has dates or times in {quote_names(dates)}, which have no unit of their own",
@@ -134,12 +136,12 @@ def _check_columns(path: Path, header: XlsxHeader, features: Sequence[str]) -> N
                 *(Pass("exclude", [...]), " to leave them out."),
             ),
         )
-    if header.dialect.header is False and sum(row == 0 for _, row in text) == len(features):
+    if header.dialect.header is False and sum(row == 0 for _, row in found) == len(features):
         raise names_as_row_error(path)
     if text:
-        raise non_numeric_error(path, [name for name, _ in text], len(features))
-    if late:
-        name, row = late[0]
+        raise non_numeric_error(path, text, len(features))
+    if found:
+        name, row = found[0]
         raise text_cell_error(path, row + 1, name)
 
 
