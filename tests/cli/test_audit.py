@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from command_line import answer, as_npy, eigenfed, rows
+from command_line import answer, as_csv, as_npy, eigenfed, rows
 
 pytestmark = pytest.mark.usefixtures("seeded_noise")
 
@@ -133,11 +133,36 @@ def test_what_membership_cannot_do_is_refused(tmp_path: Path) -> None:
     (path,) = as_npy(tmp_path, table, ("whole",))
     table[3, 3] = np.nan
     (gaps,) = as_npy(tmp_path, table, ("gaps",))
+    (few,) = as_npy(tmp_path, table[4:6], ("few",))
     for flags, message in [
         ((gaps,), "missing entries"),
+        ((few,), "needs 3 rows at least, one record and others, and the files have 2"),
         ((path, "--record", 41), "must be from 1 to 40"),
         ((path, "--size", 40), "--size 40 must be at most 39"),
     ]:
         run = eigenfed("audit", "membership", *flags)
         assert run.exit_code == 2
         assert message in run.stderr
+
+
+@pytest.mark.parametrize("command", ["reconstruct", "membership"])
+def test_files_are_read_with_the_options_that_messages_advise(tmp_path: Path, command: str) -> None:
+    table, path = rows(60)[:, :3], tmp_path / "cohort.csv"
+    plain = as_csv(tmp_path / "plain.csv", table, ("age", "bmi", "hdl"))
+    lines = [f"p{i};{line}".replace(",", ";") for i, line in enumerate(plain.read_text().split())]
+    path.write_text("\n".join(lines) + "\n")
+    trials = ("--trials", 20) if command == "membership" else ()
+    call = ("audit", command, "-k", 1, "--seed", 0, *trials)
+    refused = eigenfed(*call, path)
+    assert refused.exit_code == 2
+    assert "Pass --exclude NAME to leave them out, or pass --id-column NAME" in refused.stderr
+    for flags in (("--id-column", "p0"), ("--exclude", "p0", "--delimiter", ";")):
+        assert answer(*call, path, *flags) == answer(*call, plain)
+    misspelt = eigenfed(*call, path, "--exclude", "P0")
+    assert "--exclude names the column 'P0', which no file has" in misspelt.stderr
+    path.write_text("\n".join([*lines, "p60;-;-;-", ""]))
+    coded = eigenfed(*call, path, "--exclude", "p0")
+    assert "pass --missing CODE" in coded.stderr
+    run = eigenfed(*call, path, "--exclude", "p0", "--missing", "-")
+    assert ("missing entries, which this attack" in run.stderr) is (command == "membership")
+    assert run.exit_code == (2 if command == "membership" else 0)

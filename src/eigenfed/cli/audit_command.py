@@ -2,10 +2,12 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import click
 
 from eigenfed.cli import options
+from eigenfed.cli.input_options import Inputs, column_options, open_tables
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.errors import REFUSED
@@ -36,6 +38,7 @@ def audit() -> None:
 @options.method_option("krylov")
 @options.seed
 @print_result
+@column_options
 def reconstruct(
     console: Console,
     files: tuple[Path, ...],
@@ -43,6 +46,8 @@ def reconstruct(
     method: str,
     method_options: tuple[str, ...],
     seed: int | None,
+    id_column: str | None,
+    inputs: Inputs,
 ) -> CommandResult:
     """Reconstruct the covariance of all rows in FILES from what the coordinator of a run sees.
 
@@ -57,7 +62,8 @@ def reconstruct(
 
     from eigenfed.study.audits.attacks import reconstruct_covariance
 
-    found = reconstruct_covariance(sites, k, method=chosen, rng=np.random.default_rng(seed))
+    tables = _open(sites, inputs, id_column)
+    found = reconstruct_covariance(tables, k, method=chosen, rng=np.random.default_rng(seed))
     known = "that is all of it" if found.directions == found.d else "the rest is estimated"
     text = "\n".join(
         [
@@ -161,6 +167,12 @@ def epsilon(
     return CommandResult(data, "\n".join(lines))
 
 
+def _open(sites: dict[str, Path], inputs: Inputs, id_column: str | None) -> dict[str, Any]:
+    inputs.check(list(sites.values()))
+    inputs.check_columns(list(sites.values()), None)
+    return open_tables(sites, inputs, id_column=id_column)
+
+
 def _describe_odds(certified: float) -> str:
     if certified == 0.0:
         return "These runs do not show that any output distinguishes the candidates."
@@ -209,6 +221,7 @@ def _describe_odds(certified: float) -> str:
 )
 @options.seed
 @print_result
+@column_options
 def membership(
     console: Console,
     files: tuple[Path, ...],
@@ -220,6 +233,8 @@ def membership(
     size: int | None,
     trials: int,
     seed: int | None,
+    id_column: str | None,
+    inputs: Inputs,
 ) -> CommandResult:
     """Infer from released components whether a record of FILES was among the fitted rows.
 
@@ -236,7 +251,7 @@ def membership(
 
     with console.progress() as show:
         found, place, rows = attack_membership(
-            sites,
+            _open(sites, inputs, id_column),
             k,
             record=record,
             size=size,
@@ -249,8 +264,8 @@ def membership(
     text = "\n".join(
         [
             f"The attacker knows record {place} and the released mean and "
-            f"{things(k, 'component')} of a run on {rows} rows, and guesses whether the record was "
-            "among them.",
+            f"{things(k, 'component')} of a run on {things(rows, 'row')}, and guesses whether the "
+            "record was among them.",
             f"It was right in {right:.0%} of held-out runs; a coin toss is right in 50%.",
             found.text,
         ]

@@ -8,7 +8,13 @@ from typing import Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.input_options import Inputs, file_options, note_counts, note_ids
+from eigenfed.cli.input_options import (
+    Inputs,
+    file_options,
+    note_counts,
+    note_ids,
+    open_tables,
+)
 from eigenfed.cli.option_types import ComponentCount
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
@@ -171,7 +177,7 @@ def fit(
         random_state=seed,
     )
     with _noting_warnings(console), console.rounds(tol or _find_tol(sites)) as callback:
-        tables = _open_tables(sites, column, id_column, features, inputs)
+        tables = open_tables(sites, inputs, column, id_column, features)
         _note_tables(console, tables, prepared=bool(prepare))
         labels = {} if color_by is None else _read_labels(tables, color_by, plain)
         pca.fit_sites(
@@ -226,69 +232,6 @@ def _find_tol(sites: dict[str, Path]) -> float:
     return 0.05 if all(path.suffix.lower() == ".bed" for path in sites.values()) else 1e-4
 
 
-def _open_tables(
-    sites: dict[str, Path],
-    columns: tuple[str, ...],
-    id_column: str | None,
-    features: str,
-    inputs: Inputs,
-) -> dict[str, Any]:
-    """Open each file once, for the fit and for scores, with the same features in the same order.
-
-    Where the sites' features do not match, only headers are read, for the fit to refuse.
-    """
-    from eigenfed.data.files import open_table, read_feature_names
-    from eigenfed.estimators.inputs import NamedFile
-
-    wanted: list[str] | None = list(columns) or None
-    if wanted is None:
-        names: dict[str, list[str] | None] = {}
-        for site in sorted(sites):
-            with _naming(site):
-                own = inputs.get_options(sites[site])
-                names[site] = read_feature_names(sites[site], id_column, own)
-        known = [found for found in names.values() if found is not None]
-        shared = set(known[0]).intersection(*known) if known else set()
-        wanted = [name for name in known[0] if name in shared] if known else None
-        differ = wanted is not None and any(len(found) > len(wanted) for found in known)
-        if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
-            return {
-                site: sites[site] if found is None else NamedFile(sites[site], tuple(found))
-                for site, found in names.items()
-            }
-    ids = _find_id_columns(sites, id_column, features, inputs)
-    tables = {}
-    for site, path in sites.items():
-        with _naming(site):
-            tables[site] = open_table(
-                path,
-                columns=wanted,
-                id_column=ids[site],
-                cache=inputs.cache,
-                keep=inputs.keep,
-                options=inputs.get_options(path),
-            )
-    return tables
-
-
-def _find_id_columns(
-    sites: dict[str, Path], id_column: str | None, features: str, inputs: Inputs
-) -> dict[str, str | None]:
-    """Return the column of row ids of each site; with common features some sites may lack it."""
-    if id_column is None or features == "same":
-        return dict.fromkeys(sites, id_column)
-    from eigenfed.data.files import column_names
-
-    known = {
-        site: column_names(path, inputs.get_options(path)) or () for site, path in sites.items()
-    }
-    if not any(id_column in names for names in known.values()):
-        raise click.UsageError(
-            f"--id-column {id_column} is a column of none of the files. Drop it."
-        )
-    return {site: id_column if id_column in names else None for site, names in known.items()}
-
-
 def _note_tables(
     console: Console, tables: dict[str, Any], *, prepared: bool, in_study: bool = False
 ) -> None:
@@ -319,17 +262,6 @@ def _noting_warnings(console: Console) -> Iterator[None]:
         # Not recorded, as others would be shown only once the run has ended.
         warnings.showwarning = lambda message, *_, **__: console.note(str(message))
         yield
-
-
-@contextmanager
-def _naming(site: str) -> Iterator[None]:
-    """Name the site in an error about its file."""
-    from eigenfed.errors import DataError, InputError
-
-    try:
-        yield
-    except (InputError, DataError) as error:
-        raise error.with_prefix(f"Site {site!r}: ") from None
 
 
 def _rehearse(

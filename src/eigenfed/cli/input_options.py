@@ -1,7 +1,8 @@
 """Options about the files that a command reads: their dialect, their columns, their copies."""
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,13 +44,14 @@ _DIALECT = (
         "numbers.",
     ),
 )
+_EXCLUDE = click.option(
+    "--exclude",
+    multiple=True,
+    metavar="NAME",
+    help="A column that is not a feature; may be repeated.",
+)
 _FILES = (
-    click.option(
-        "--exclude",
-        multiple=True,
-        metavar="NAME",
-        help="A column that is not a feature; may be repeated.",
-    ),
+    _EXCLUDE,
     click.option("--layer", metavar="NAME", help="Layer of .h5ad files to use instead of X."),
     click.option(
         "--highly-variable",
@@ -91,6 +93,14 @@ _FILES = (
     click.option(
         "--drop-cache", is_flag=True, help="Keep no parsed copies, and remove those of the files."
     ),
+)
+
+
+_ID_COLUMN = click.option("--id-column", help="Column with the row identifiers.")
+_IN_DIALECT = ("delimiter", "decimal", "missing", "header")
+_IN_INPUTS = (
+    *(*_IN_DIALECT, "exclude", "layer", "highly_variable", "cache", "drop_cache"),
+    *("manifest", "ambiguous", "keep", "remove", "no_fit", "extract", "exclude_variants"),
 )
 
 
@@ -164,23 +174,27 @@ class Inputs:
 
 def dialect_options(function: _Command) -> _Command:
     """Add the options about the dialect of text, passed on as ``dialect``."""
-    return _collect(function, _DIALECT, "dialect", _make_dialect)
+    return _collect(function, _DIALECT, "dialect", _make_dialect, _IN_DIALECT)
 
 
 def file_options(function: _Command) -> _Command:
     """Add all options about files, passed on as ``inputs``."""
-    return _collect(function, (*_DIALECT, *_FILES), "inputs", _make_inputs)
+    return _collect(function, (*_DIALECT, *_FILES), "inputs", _make_inputs, _IN_INPUTS)
+
+
+def column_options(function: _Command) -> _Command:
+    """Add the options about text and columns, passed on as ``inputs`` and ``id_column``."""
+    own = (*_IN_DIALECT, "exclude")
+    return _ID_COLUMN(_collect(function, (*_DIALECT, _EXCLUDE), "inputs", _make_column_inputs, own))
 
 
 def _collect(
-    function: _Command, decorators: tuple[Any, ...], name: str, make: Callable[..., Any]
+    function: _Command,
+    decorators: tuple[Any, ...],
+    name: str,
+    make: Callable[..., Any],
+    own: tuple[str, ...],
 ) -> _Command:
-    own = ["delimiter", "decimal", "missing", "header"]
-    if name == "inputs":
-        own += ["exclude", "layer", "highly_variable", "cache", "drop_cache"]
-        own += ["manifest", "ambiguous"]
-        own += ["keep", "remove", "no_fit", "extract", "exclude_variants"]
-
     @functools.wraps(function)
     def call(console: Any, **options: Any) -> Any:
         given = {option: options.pop(option) for option in own}
@@ -197,6 +211,12 @@ def _make_dialect(
     from eigenfed.data.dialect import Dialect
 
     return Dialect(delimiter, decimal, missing, header)
+
+
+def _make_column_inputs(exclude: tuple[str, ...], **dialect: Any) -> Inputs:
+    from eigenfed.data.read_options import ReadOptions
+
+    return Inputs(ReadOptions(_make_dialect(**dialect), exclude))
 
 
 def _make_inputs(
@@ -227,6 +247,80 @@ def _make_inputs(
         ),
     )
     return Inputs(options, cache, not drop_cache)
+
+
+def open_tables(
+    sites: dict[str, Path],
+    inputs: Inputs,
+    columns: tuple[str, ...] = (),
+    id_column: str | None = None,
+    features: str = "same",
+) -> dict[str, Any]:
+    """Open each file once, for the fit and for scores, with the same features in the same order.
+
+    Where the sites' features do not match, only headers are read, for the fit to refuse.
+    """
+    from eigenfed.data.files import open_table, read_feature_names
+    from eigenfed.estimators.inputs import NamedFile
+
+    wanted: list[str] | None = list(columns) or None
+    if wanted is None:
+        names: dict[str, list[str] | None] = {}
+        for site in sorted(sites):
+            with _naming(site):
+                own = inputs.get_options(sites[site])
+                names[site] = read_feature_names(sites[site], id_column, own)
+        known = [found for found in names.values() if found is not None]
+        shared = set(known[0]).intersection(*known) if known else set()
+        wanted = [name for name in known[0] if name in shared] if known else None
+        differ = wanted is not None and any(len(found) > len(wanted) for found in known)
+        if 0 < len(known) < len(names) or wanted == [] or (differ and features == "same"):
+            return {
+                site: sites[site] if found is None else NamedFile(sites[site], tuple(found))
+                for site, found in names.items()
+            }
+    ids = _find_id_columns(sites, id_column, features, inputs)
+    tables = {}
+    for site, path in sites.items():
+        with _naming(site):
+            tables[site] = open_table(
+                path,
+                columns=wanted,
+                id_column=ids[site],
+                cache=inputs.cache,
+                keep=inputs.keep,
+                options=inputs.get_options(path),
+            )
+    return tables
+
+
+def _find_id_columns(
+    sites: dict[str, Path], id_column: str | None, features: str, inputs: Inputs
+) -> dict[str, str | None]:
+    """Return the column of row ids of each site; with common features some sites may lack it."""
+    if id_column is None or features == "same":
+        return dict.fromkeys(sites, id_column)
+    from eigenfed.data.files import column_names
+
+    known = {
+        site: column_names(path, inputs.get_options(path)) or () for site, path in sites.items()
+    }
+    if not any(id_column in names for names in known.values()):
+        raise click.UsageError(
+            f"--id-column {id_column} is a column of none of the files. Drop it."
+        )
+    return {site: id_column if id_column in names else None for site, names in known.items()}
+
+
+@contextmanager
+def _naming(site: str) -> Iterator[None]:
+    """Name the site in an error about its file."""
+    from eigenfed.errors import DataError, InputError
+
+    try:
+        yield
+    except (InputError, DataError) as error:
+        raise error.with_prefix(f"Site {site!r}: ") from None
 
 
 _LEAST_ROWS = 30

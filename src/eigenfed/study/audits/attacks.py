@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -49,14 +49,14 @@ class Rebuilt:
 
 
 def reconstruct_covariance(
-    sites: Mapping[str, Path], k: int, *, method: Method, rng: np.random.Generator
+    sites: Mapping[str, Any], k: int, *, method: Method, rng: np.random.Generator
 ) -> Rebuilt:
     """Run an exact method, and reconstruct the covariance of all rows from its replies.
 
     Parameters
     ----------
-    sites : mapping of str to Path
-        Data file of each site.
+    sites : mapping of str to path or FileTable
+        Data of each site.
     k : int
         Number of components.
     method : Method
@@ -116,6 +116,9 @@ def _compute_scatter(sources: list[Source]) -> Array:
     return scatter
 
 
+_LEAST_OTHERS = 2  # as many as the smallest run has rows
+
+
 @dataclass(frozen=True, eq=False)
 class _Released:
     components: Array
@@ -123,7 +126,7 @@ class _Released:
 
 
 def attack_membership(
-    sites: Mapping[str, Path],
+    sites: Mapping[str, Any],
     k: int,
     *,
     record: int | None = None,
@@ -137,8 +140,8 @@ def attack_membership(
 
     Parameters
     ----------
-    sites : mapping of str to Path
-        Data file of each site.
+    sites : mapping of str to path or FileTable
+        Data of each site.
     k : int
         Number of components.
     record : int, optional
@@ -159,6 +162,11 @@ def attack_membership(
     Membership, record, size
     """
     X = _read_rows(as_sources(sites))
+    if len(X) <= _LEAST_OTHERS:
+        raise InputError(
+            f"The attack needs {_LEAST_OTHERS + 1} rows at least, one record and others, and the "
+            f"files have {len(X)}. Pass files with more."
+        )
     place = _find_record(X, record)
     pool = np.delete(X, place, axis=0)
     rows = min(50, len(pool)) if size is None else size
