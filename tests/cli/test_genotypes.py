@@ -85,6 +85,19 @@ def test_plink2_scores_the_loadings_as_we_project(folder: Path) -> None:
     np.testing.assert_allclose(sums, np.load(out / "scores" / "a.npy"), rtol=1e-3, atol=1e-3)
 
 
+def test_sites_differ_by_ancestry_and_not_by_units(folder: Path, tmp_path: Path) -> None:
+    page = (folder / "out/report.html").read_text("utf-8")
+    assert "Check ancestry and genotyping before you interpret" in page
+    assert "check ancestry, genotyping and recruitment." in page
+    assert "--center site" not in page  # it cannot be combined with their scale
+    few = tmp_path / "few"
+    few.write_text("fa0 a0\nfa1 a1\nfb40 b40\nfb41 b41\n")
+    files = [folder / "a.bed", folder / "b.bed"]
+    run = eigenfed("fit", *files, "-k", 1, "--keep", few, "-o", tmp_path / "out")
+    assert "differences between sites" in run.stdout
+    assert "check ancestry and genotyping first" in run.stdout
+
+
 def test_new_people_are_projected_also_where_the_other_allele_is_counted(folder: Path) -> None:
     out, scores = str(folder / "out"), folder / "out" / "scores" / "a.npy"
     run = eigenfed("project", out, str(folder / "a.bed"), "-o", str(folder / "a.csv"))

@@ -34,6 +34,12 @@ def test_leakage_of_a_secure_run_is_said_to_be_hidden_in_sums() -> None:
     assert "of all sites together, not of a single site" in fit_text(facts)
 
 
+def test_a_few_of_very_many_directions_are_not_said_to_be_none() -> None:
+    facts = describe_fit(FederatedPCA(2, method="krylov").fit_sites({"a": X}), ["a"])
+    facts["leakage"] = {"rank_fraction": 0.004, "variance_fraction": 1.0}
+    assert "along less than 1% of directions (100% of its variance)" in fit_text(facts)
+
+
 @pytest.mark.parametrize(
     ("bound", "words"),
     [

@@ -139,9 +139,10 @@ def _describe_sites(facts: dict[str, Any]) -> str:
         return f"{amount} of a component's variance lies between sites"
     more = f" and {len(large) - _NAMED} more" if len(large) > _NAMED else ""
     verb = "reflects" if len(large) == 1 else "reflect"
+    causes = "ancestry and genotyping" if facts["scale"] == "genotype" else "units and batches"
     return (
         f"{', '.join(large[:_NAMED])}{more} mostly {verb} differences between sites (up to "
-        f"{max(explained):.0%} of the variance): check units and batches first"
+        f"{max(explained):.0%} of the variance): check {causes} first"
     )
 
 
@@ -202,8 +203,9 @@ def _describe_leakage(facts: dict[str, Any]) -> str:
             )
         return "the coordinator can reconstruct each site's full covariance"
     rank, variance = (facts["leakage"][name] for name in ("rank_fraction", "variance_fraction"))
+    along = "less than 1%" if 0.0 < rank < 0.01 else f"{rank:.0%}"
     text = (
-        f"the most exposed site revealed its covariance along {rank:.0%} of directions "
+        f"the most exposed site revealed its covariance along {along} of directions "
         f"({variance:.0%} of its variance)"
     )
     return f"{text}, in sums over all sites only" if facts["secure"] else text

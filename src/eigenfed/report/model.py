@@ -11,6 +11,7 @@ import numpy as np
 
 from eigenfed.data.safe_files import digest_part
 from eigenfed.errors import DataError
+from eigenfed.protocol.study import GENOTYPE
 from eigenfed.report.fact_rules import check_events, check_facts
 from eigenfed.report.site_scores import SiteScores, read_scores
 from eigenfed.report.wording import expect_between
@@ -94,10 +95,16 @@ class SiteSpread:
     `by_chance` is the expected value of `explained` for sites without real differences.
     """
 
+    of_genotypes: bool
     explained: tuple[float, ...]
     contribution: dict[str, tuple[float, ...]]
     shift: dict[str, tuple[float, ...]]
     by_chance: float
+
+    @property
+    def causes(self) -> str:
+        """What is to be checked first where sites differ."""
+        return "ancestry and genotyping" if self.of_genotypes else "units and calibration"
 
 
 @dataclass(frozen=True, eq=False)
@@ -326,6 +333,7 @@ def _make_site_spread(facts: dict[str, Any]) -> SiteSpread | None:
         return None
     sites = by_site["sites"]
     return SiteSpread(
+        facts["scale"] == GENOTYPE,
         tuple(by_site["explained"]),
         {site: tuple(found["contribution"]) for site, found in sites.items()},
         {site: tuple(found["shift"]) for site, found in sites.items()},

@@ -38,7 +38,9 @@ def compare_sites(report: Report) -> Section:
         "Sites may differ in their populations, instruments and batches, and a component may "
         "reflect nothing else. The first figure shows which fraction of its variance lies "
         "between the means of the sites; without real differences it would be about "
-        f"{percent(spread.by_chance)}. If it is large, check units, calibration and recruitment.",
+        f"{percent(spread.by_chance)}. If it is large, check "
+        f"{'ancestry, genotyping' if spread.of_genotypes else 'units, calibration'} and "
+        "recruitment.",
     )
     figures = (_draw_explained(spread), _draw_means(spread), _draw_contributions(spread))
     return Section("by-site", title, words, (*_warn_of_sites(report, spread), *figures))
@@ -60,8 +62,8 @@ def _warn_of_sites(report: Report, spread: SiteSpread) -> tuple[Notice, ...]:
         return notices + _advise_centre(spread)
     names = join_names([f"PC{place} ({percent(part)})" for place, part, _ in large], most=10)
     words = (
-        f"{len(large)} components reflect differences between sites: {names}. Check units and "
-        "calibration before you interpret them."
+        f"{len(large)} components reflect differences between sites: {names}. Check "
+        f"{spread.causes} before you interpret them."
     )
     where = " ".join(_locate_difference(report, spread, place) for place, _, _ in large[:_NAMED])
     return (Notice("look", f"{words} {where}"), *_advise_centre(spread))
@@ -70,7 +72,7 @@ def _warn_of_sites(report: Report, spread: SiteSpread) -> tuple[Notice, ...]:
 def _advise_centre(spread: SiteSpread) -> tuple[Notice, ...]:
     """Return what is left of the components within sites, and how to compute those alone."""
     large = [(place, part) for place, part in enumerate(spread.explained, 1) if part >= MOSTLY]
-    if not large:
+    if not large or spread.of_genotypes:  # they are always centred by their frequencies
         return ()
     within = join_names([f"{percent(1.0 - part)} of PC{place}" for place, part in large], most=10)
     words = (

@@ -100,7 +100,7 @@ def judge_component(spread: SiteSpread, part: float, place: int) -> tuple[Tone, 
         return (
             "look",
             f"{percent(part)} of the variance of PC{place} lies between sites: it mostly reflects "
-            "differences between sites. Check units and calibration before you interpret it.",
+            f"differences between sites. Check {spread.causes} before you interpret it.",
         )
     if is_partly(part, spread.by_chance):
         return (
