@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from command_line import eigenfed
+from command_line import answer, eigenfed
 from genotype_files import draw_genotypes, write_plink
 
 D = 40
@@ -34,6 +34,14 @@ def move(folder: Path, shift: int, count: int = D) -> None:
 def rename_alleles(folder: Path) -> None:
     path = folder / "b.bim"
     path.write_text(path.read_text().replace("\tA\tG\n", "\tT\tC\n"))
+
+
+def make_ambiguous(folder: Path) -> None:
+    """Have every variant with alleles that are the same on both strands, swapped at one site."""
+    for name in "abc":
+        path = folder / f"{name}.bim"
+        pair = "\tT\tA\n" if name == "b" else "\tA\tT\n"
+        path.write_text(path.read_text().replace("\tA\tG\n", pair))
 
 
 def make_equal(folder: Path) -> None:
@@ -67,14 +75,28 @@ FAULTS = {
     "an empty manifest": Fault(
         lambda f: (f / "e.bim").write_text(""), ("--manifest", "e.bim"), "e.bim has no variants"
     ),
-    "no manifest": Fault(nothing, ("--ambiguous", "keep"), "matched to a manifest. Drop it"),
+    "no manifest": Fault(
+        nothing,
+        ("--ambiguous", "keep"),
+        "--ambiguous keep is about variants that are matched to a manifest. Drop it, or give a "
+        "--manifest.",
+    ),
+    "alleles of both strands": Fault(
+        make_ambiguous,
+        ("--manifest", "a.bim"),
+        "a.bed: of 40 variants of the manifest, 40 ambiguous. None can be used: A and T, or C and "
+        "G, do not tell which strand was read. Pass --ambiguous keep if all sites have read the "
+        "same.",
+    ),
     "too many components": Fault(nothing, ("-k", "41"), "-k 41 must be at most 40"),
     "nobody": Fault(
         lambda f: (f / "few").write_text("x y\n"), ("--keep", "few"), "are left by the lists"
     ),
     "no variant": Fault(nothing, ("--prepare", "maf:0.5"), "maf:0.5 "),
     "privacy": Fault(
-        nothing, ("--epsilon", "1", "--delta", "1e-6"), "cannot be combined with privacy. Drop"
+        nothing,
+        ("--epsilon", "1", "--delta", "1e-6"),
+        "cannot be combined with privacy. Drop --epsilon.",
     ),
 }
 
@@ -98,6 +120,20 @@ def test_a_part_of_a_plink_file_names_the_whole(tmp_path: Path) -> None:
     files = write_sites(tmp_path)
     run = eigenfed("fit", files[0].with_suffix(".bim"), "-k", 1)
     assert f"Pass {files[0]}." in run.stderr
+
+
+def test_alleles_of_both_strands_are_kept_on_request(tmp_path: Path) -> None:
+    files = write_sites(tmp_path)
+    call = ("fit", *files, "-k", 2, "--seed", 0, "--no-secure")
+    wanted = answer(*call, "--prepare", "matched")["eigenvalues"]
+    make_ambiguous(tmp_path)
+    manifest = ("--manifest", tmp_path / "a.bim", "--ambiguous", "keep")
+    run = eigenfed(*call, *manifest)
+    assert "b.bed: of 40 variants of the manifest, 40 swapped." in run.stderr
+    turned = 2 - np.split(draw_genotypes(np.random.default_rng(0), [20, 25, 30], D), [20, 45])[1]
+    write_plink(files[1], turned, people=[f"b{i}" for i in range(25)])
+    make_ambiguous(tmp_path)
+    np.testing.assert_allclose(answer(*call, *manifest)["eigenvalues"], wanted, rtol=1e-6)
 
 
 def test_notes_tell_what_lists_and_a_manifest_leave(tmp_path: Path) -> None:

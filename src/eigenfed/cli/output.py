@@ -41,6 +41,9 @@ _OPTIONS = {
     "if_missing": "--if-missing",
     "public_center": "--public-center",
     "public_scale": "--public-scale",
+    "exclude_variants": "--exclude-variants",
+    "no_fit": "--no-fit",
+    "privacy": "--epsilon",
 } | {
     name: f"--{name}"
     for name in (
@@ -48,6 +51,7 @@ _OPTIONS = {
         *("colluders", "dropouts", "count", "prepare", "transport", "transcript"),
         *("record", "rows", "size", "spectrum", "decay", "trials"),
         *("exclude", "delimiter", "decimal", "missing", "layer", "cache"),
+        *("keep", "remove", "extract", "manifest", "ambiguous"),
     )
 }
 """The option for each argument; other arguments keep their name."""

@@ -30,7 +30,7 @@ import numpy as np
 from eigenfed.arrays import Flags, Integers
 from eigenfed.data.genotypes import Variants
 from eigenfed.data.loci import name_chromosome
-from eigenfed.errors import DataError
+from eigenfed.errors import DataError, InputError, Pass
 
 CLASSES = (
     "same",
@@ -122,6 +122,20 @@ def match_variants(own: Variants, manifest: Variants, *, ambiguous: str = "drop"
     swapped = np.isin(kinds, (_SWAPPED, _FLIP_SWAPPED))
     counts = np.bincount(kinds, minlength=len(CLASSES))
     return Matches(places, swapped, counts)
+
+
+def make_unmatched_error(path: Path, counts: Integers) -> InputError:
+    """Return the error for a file of which no variant of the manifest can be used."""
+    if not counts[_AMBIGUOUS]:
+        return InputError(
+            f"{path} has none of the variants of the manifest, by chromosome, position and "
+            "alleles. Check that both refer to the same build of the genome."
+        )
+    return InputError(
+        f"{describe_matches(path, counts)} None can be used: A and T, or C and G, do not tell "
+        "which strand was read",
+        remedy=(Pass("ambiguous", "keep"), " if all sites have read the same."),
+    )
 
 
 def describe_matches(path: Path, counts: Integers) -> str:

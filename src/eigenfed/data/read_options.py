@@ -110,7 +110,8 @@ class ReadOptions:
             if getattr(self, name):
                 yield replace(none, **{name: getattr(self, name)})
         for name, path in self.filters.given.items():
-            yield replace(none, filters=GenotypeFilters(**{name: path}))
+            if name != "ambiguous":  # a part of the manifest, which it requires
+                yield replace(none, filters=GenotypeFilters(**{name: path}))
 
     def restrict_to(self, kind: str) -> "ReadOptions":
         """Return the options that apply to a kind of file, for a command on several files."""

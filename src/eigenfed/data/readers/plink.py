@@ -21,7 +21,12 @@ import numpy.typing as npt
 from eigenfed.arrays import Flags
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.genotypes import Genotypes, Samples, Variants
-from eigenfed.data.harmonise import ABSENT, describe_matches, match_variants
+from eigenfed.data.harmonise import (
+    ABSENT,
+    describe_matches,
+    make_unmatched_error,
+    match_variants,
+)
 from eigenfed.data.source import Source
 from eigenfed.errors import DataError, InputError
 
@@ -94,10 +99,7 @@ class PlinkFile:
         found = match_variants(self.variants, manifest, ambiguous=ambiguous)
         absent = found.places == ABSENT
         if absent.all():
-            raise InputError(
-                f"{self.path} has none of the variants of the manifest, by chromosome, position "
-                "and alleles. Check that both refer to the same build of the genome."
-            )
+            raise make_unmatched_error(self.path, found.counts)
         table = self.genotypes.select_variants(np.where(absent, 0, found.places), found.swapped)
         loci = manifest.loci
         table = replace(
