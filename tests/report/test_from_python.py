@@ -32,6 +32,16 @@ def test_a_page_or_a_whole_result_is_written(tmp_path: Path) -> None:
         write_report(pca, tmp_path / "result")
 
 
+def test_a_result_without_any_bound_has_a_report(tmp_path: Path) -> None:
+    wide = np.random.default_rng(6).standard_normal((60, 520)) * 0.9 ** np.arange(520)
+    pca = FederatedPCA(2, scale=True).partial_fit(wide)
+    assert pca.certificate_ is not None
+    assert np.isinf(pca.certificate_.residuals).all()
+    text = write_report(pca, tmp_path / "result").read_text("utf-8")
+    assert "Bound on the angle" in text
+    assert "Largest residual" not in text
+
+
 def test_only_a_fitted_pca_has_a_report(tmp_path: Path) -> None:
     wrong: Any = FederatedSVD(1).fit(X)
     with pytest.raises(InputError, match="must be a FederatedPCA"):

@@ -197,9 +197,10 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
 
         Each site keeps a summary of the rows it has seen and forgets them; a new site may appear
         at any time. Up to 512 features the result is that of `fit` on all rows at once to
-        rounding. Above that sites keep twice as many directions as components, and
-        ``certificate_.angle_bound`` includes what they have lost. It is computed from one number
-        of each site. With ``scale=True`` there is no such bound, and it is infinite.
+        rounding. Above that sites keep twice as many directions as components, and all of
+        `certificate_` includes what they have lost, which is computed from one number of each site:
+        components have mostly not converged then with the default of `tol`. With ``scale=True``
+        there is no bound on that, and all angles are infinite.
 
         Parameters
         ----------

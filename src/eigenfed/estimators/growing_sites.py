@@ -9,6 +9,7 @@ ever, and rows that were seen can be forgotten.
 Up to 512 features a summary holds the whole scatter, and the result is that of all rows at once to
 rounding. Above that it holds twice as many directions as components, and what it misses is bounded:
 the scatter of all rows exceeds that of the summaries by at most the sum of what they have lost.
+The certificate of a fit is about the summaries, and is loosened by that and by their rounding.
 """
 
 import math
@@ -23,9 +24,10 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, InputError, Pass
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings
-from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.protocol.component_count import Components
 from eigenfed.protocol.decomposition import Decomposition
+from eigenfed.protocol.exact.accuracy import loosen_certificate
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,39 +112,47 @@ class GrowingSites:
             )
         return found
 
-    def correct(self, found: Decomposition, *, by_site: bool, scale: bool) -> Decomposition:
+    def correct(self, found: Decomposition, *, scaled: bool, tol: float) -> Decomposition:
         """Return a result with the variance and the error that the summaries miss.
 
         Parameters
         ----------
         found : Decomposition
             Of the summaries.
-        by_site : bool
-            Whether each site centres by its own mean.
-        scale : bool
-            Whether features are scaled; their scales then miss something too, and there is no
-            bound.
+        scaled : bool
+            Whether features are scaled.
+        tol : float
+            Largest angle of a converged component, in degrees.
         """
-        summaries = self._summaries()
-        missed = sum(summary.missed for summary in summaries.values())
-        if self.settings.exact or not any(summary.lost for summary in summaries.values()):
-            return found
-        merged = Summary.empty(
-            self.d,
-            sum(len(summary.s) + 1 for summary in summaries.values()),
-            centered=self.settings.centered,
-        )
-        for summary in summaries.values():
-            about = replace(summary, mean=np.zeros(self.d)) if by_site else summary
-            merged = merged.merge(about)
-        k = len(found.components)
-        sine = math.inf if scale or k > len(merged.s) else merged.sine_bound(k)
-        turn = math.asin(sine) if sine < 1.0 else math.inf
-        total = found.total_variance + missed / max(found.n - 1.0, 1.0)
+        divisor = max(found.n - 1.0, 1.0)
+        missed = sum(summary.missed for summary in self._summaries().values())
+        if not self.settings.exact:
+            found = replace(found, total_variance=found.total_variance + missed / divisor)
         grade = found.certificate
-        if grade is not None:
-            grade = replace(grade, angle_bound=grade.angle_bound + turn, total_variance=total)
-        return replace(found, total_variance=total, certificate=grade)
+        if grade is None:
+            return found
+        largest = float(found.variances[0]) or 1.0
+        error = self._bound_error(found.scale if scaled else None) / divisor / largest
+        grade = loosen_certificate(grade, error, tol)
+        return replace(found, certificate=replace(grade, total_variance=found.total_variance))
+
+    def _bound_error(self, scale: Array | None) -> float:
+        """Bound how far the scatter of all rows exceeds that of the summaries, up to a shift.
+
+        What rounding has added is shifted to what it has lost. Infinite where directions were lost
+        and features are scaled: their scales miss something too.
+        """
+        error = 0.0
+        for name, summary in self._summaries().items():
+            mean, energy = summary.mean, summary.energy
+            if scale is not None:
+                if summary.lost > 0.0:
+                    return math.inf
+                rows = self.streams[name].factor() / scale
+                mean, energy = mean / scale, float(np.vdot(rows, rows))
+            rounding = bound_rounding(summary.n, mean, energy, len(summary.s))
+            error += summary.lost + 2.0 * rounding
+        return error
 
 
 def check_growable(parameters: Mapping[str, Any], *, is_copy: bool) -> None:

@@ -185,8 +185,7 @@ class SiteFit:
             outcome = run_recorded(setting, parameters["transcript"])
         found, self.n_samples_, self._growing = outcome.found, n, growing
         if growing is not None:
-            by_own, scale = study.centers_by_site, bool(study.scale)
-            found = growing.correct(found, by_site=by_own, scale=scale)
+            found = growing.correct(found, scaled=bool(study.scale), tol=study.tol)
         if isinstance(privacy, Published):
             truth = privacy.truth(counts, self.n_features_in_, k=study.k, center=bool(study.center))
             found = replace(found, privacy=state_published_guarantee(truth))

@@ -189,7 +189,7 @@ def _list_rules(k: int) -> dict[str, Rule]:
         ),
         "certificate": _maybe(
             _table(
-                residuals=by_component,
+                residuals=_list(known, k),
                 angles=_maybe(_list(known, k)),
                 converged=_list(_flag, k),
                 angle_bound=known,

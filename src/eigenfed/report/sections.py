@@ -295,7 +295,8 @@ def _list_bounds(certificate: dict[str, Any]) -> Facts:
     ]
     if certificate["angle_bound"] is not None:
         items.insert(1, ("The bound holds", describe_basis(certificate["failure"])))
-    items.append(("Largest residual", f"{max(certificate['residuals']):.2e}"))
+    if None not in certificate["residuals"]:
+        items.append(("Largest residual", f"{max(certificate['residuals']):.2e}"))
     items.append(("Deviation from orthonormality", f"{certificate['orthonormality']:.2e}"))
     return Facts(tuple(items))
 

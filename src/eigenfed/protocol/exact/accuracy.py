@@ -162,6 +162,46 @@ def widen_certificate(grade: Certificate, factor: float, tol: float) -> Certific
     )
 
 
+def loosen_certificate(grade: Certificate, error: float, tol: float) -> Certificate:
+    """Return the certificate about a matrix that exceeds the one it was made for.
+
+    With M the matrix of the certificate and A the other one, ``0 <= A - M <= error * I``, possibly
+    after both are shifted by a multiple of I. An angle whose sine was r / g has a sine of at most
+    ``(r + error) / (g - error)``: residuals grow by `error`, and gaps shrink by as much.
+
+    Parameters
+    ----------
+    grade : Certificate
+    error : float
+        Relative to the largest eigenvalue, as residuals are. With an infinite one nothing is known.
+    tol : float
+        Largest angle of a converged component, in degrees.
+    """
+
+    def loosen(residual: float, angle: float) -> float:
+        if not math.isfinite(angle):
+            return math.inf
+        sine = math.sin(angle)
+        gap = residual / sine if sine > 0.0 else math.inf
+        return bound_angle(residual + error, gap - error)
+
+    # The residual of all components together is no smaller than that of any, nor is their gap
+    # smaller than what follows from it; the larger the gap, the smaller the angle.
+    together = float(grade.residuals.max())
+    pairs = zip(grade.residuals, grade.angles, strict=True)
+    angles = np.array([loosen(float(residual), float(angle)) for residual, angle in pairs])
+    bound = loosen(together, grade.angle_bound)
+    return replace(
+        grade,
+        residuals=grade.residuals + error,
+        angles=angles,
+        converged=angles <= math.radians(tol),
+        angle_bound=bound,
+        angle_estimate=loosen(together, grade.angle_estimate),
+        failure=grade.failure if math.isfinite(bound) else 0.0,
+    )
+
+
 def bound_unwanted(next_value: float | None, outside: float, coupling: float) -> float:
     """Bound the first unwanted eigenvalue by what is known inside and outside a subspace.
 

@@ -23,7 +23,7 @@ from eigenfed.data.source import Source
 from eigenfed.data.summarized_rows import SummarizedRows
 from eigenfed.errors import DataError, InputError, ProtocolError
 from eigenfed.linalg.orthonormal import complete_rows, flip_signs
-from eigenfed.linalg.summary import Summary
+from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.revealed_products import RevealedProducts
 from eigenfed.privacy.secagg.identity import Identity
@@ -40,8 +40,6 @@ from eigenfed.protocol.study import Opening, Study, open_message
 INSIDE = 2
 _LARGEST_SQUARE, _MOST_WEIGHT = 1e300, 1e100
 """What sums of squares and weights of one site's rows may be."""
-_ROUNDING = 64.0 * float(np.finfo(float).eps)
-"""Error of merged scatters by rounding, relative to their trace."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -261,8 +259,9 @@ def decompose_stream(study: Study, summary: Summary) -> Decomposition:
 def decompose_summary(summary: Summary, k: int, *, tol: float, certify: bool) -> Decomposition:
     """Return the components of a merged summary, with what is known of their accuracy.
 
-    With A the scatter of all rows, ``0 <= A - vt.T @ diag(s**2) @ vt <= lost * I``: residuals are
-    at most `lost`, and the Davis-Kahan theorem bounds the angle. Both are rigorous.
+    With A the scatter of all rows, ``0 <= A - vt.T @ diag(s**2) @ vt <= lost * I`` up to
+    rounding, also that of means far from zero: residuals are at most `lost` and that rounding, and
+    the Davis-Kahan theorem bounds the angle. Both are rigorous.
 
     Parameters
     ----------
@@ -307,10 +306,12 @@ def _certify(
     summary: Summary, components: Array, squares: Array, total: float, tol: float
 ) -> Certificate:
     """Return the certificate of the components, whose squared singular values come first."""
-    error = summary.lost + _ROUNDING * summary.energy
+    rounding = bound_rounding(summary.n, summary.mean, summary.energy, len(summary.s))
+    error = summary.lost + 2.0 * rounding
     k = len(components)
     largest = squares[0] if squares[0] > 0.0 else 1.0
-    # Eigenvalues of A are up to `error` larger than those of the summary, which narrows a gap.
+    # Up to a shift, eigenvalues of A are up to `error` larger than those of the summary, which
+    # narrows a gap.
     angles = np.array([bound_angle(error, _find_gap(squares, place) - error) for place in range(k)])
     gap = float(squares[k - 1] - squares[k])
     return Certificate(
