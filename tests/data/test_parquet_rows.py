@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from command_line import eigenfed
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
 from eigenfed.data import cache as store
@@ -57,6 +58,33 @@ def test_one_pass_gives_the_scatter_and_leaves_no_copy(tmp_path: Path, d: int) -
     pooled = FederatedPCA(2, method="covariance").fit(rows)
     np.testing.assert_allclose(fitted.components_, pooled.components_, atol=1e-8)
     assert not copies(path)
+
+
+def test_the_first_rows_are_read_without_a_copy(tmp_path: Path) -> None:
+    rows = sorted_rows()
+    path = write(tmp_path / "a.parquet", rows)
+    X: Any = open_source(path).X
+    for n in (1, 700, 1500, 9000):
+        np.testing.assert_array_equal(X.read_first(n), rows[:n])
+    assert not copies(path)
+    np.testing.assert_array_equal(X[:2], rows[:2])
+    np.testing.assert_array_equal(X.read_first(700), rows[:700])
+
+
+def test_commands_make_no_copy_unless_it_is_needed_and_then_name_it(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.parquet", sorted_rows())
+    assert eigenfed("fit", path, "-k", 1).exit_code == 0
+    assert not copies(path)
+    told = f"A parsed copy of {path} (1 MB) is kept in {path}.eigenfed."
+    for command in (
+        ("fit", path, "-k", 1, "--method", "krylov"),
+        ("fit", path, "-k", 1, "-o", tmp_path / "result"),
+        ("project", tmp_path / "result", path),
+    ):
+        run = eigenfed(*command)
+        assert run.exit_code == 0
+        assert run.stderr.replace("\n", " ").count(told) == 1
+        store.forget_cache(path)
 
 
 def test_columns_are_taken_by_name_and_converted(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """``eigenfed fit``: PCA over files as sites, or a rehearsal of a study, in one process."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -176,17 +176,19 @@ def fit(
         certify=certify if certify != "no" else False,
         random_state=seed,
     )
-    with _noting_warnings(console), console.rounds(tol or _find_tol(sites)) as callback:
-        tables = open_tables(sites, inputs, column, id_column, features)
-        _note_tables(console, tables, prepared=bool(prepare))
-        labels = {} if color_by is None else _read_labels(tables, color_by, plain)
-        pca.fit_sites(
-            tables,
-            features=features,
-            by_site=writer.compares_sites(pca, len(sites)),
-            callback=callback,
-        )
-    return writer.write(console, pca, tables, share_scores=share_scores, labels=labels)
+    tables: dict[str, Any] = {}
+    with _noting_copies(console, tables):
+        with _noting_warnings(console), console.rounds(tol or _find_tol(sites)) as callback:
+            tables.update(open_tables(sites, inputs, column, id_column, features))
+            _note_tables(console, tables, prepared=bool(prepare))
+            labels = {} if color_by is None else _read_labels(tables, color_by, plain)
+            pca.fit_sites(
+                tables,
+                features=features,
+                by_site=writer.compares_sites(pca, len(sites)),
+                callback=callback,
+            )
+        return writer.write(console, pca, tables, share_scores=share_scores, labels=labels)
 
 
 def _read_labels(tables: dict[str, Any], column: str, inputs: Inputs) -> dict[str, tuple[str, ...]]:
@@ -247,6 +249,19 @@ def _note_tables(
 
 
 @contextmanager
+def _noting_copies(console: Console, tables: Mapping[str, Any]) -> Iterator[None]:
+    """Note which copies of files were made after they were opened, also if the command fails."""
+    from eigenfed.data.files import FileTable
+
+    try:
+        yield
+    finally:
+        for table in tables.values():
+            for note in table.late_notes if isinstance(table, FileTable) else ():
+                console.note(note)
+
+
+@contextmanager
 def _noting_warnings(console: Console) -> Iterator[None]:
     """Print warnings as notes, without the lines of code that Python adds.
 
@@ -294,15 +309,16 @@ def _rehearse(
     with _noting_warnings(console), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     prepared = bool(rehearsal.study.prepare)
-    _note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
-    return writer.write(
-        console,
-        pca,
-        run.tables,
-        share_scores=rehearsal.sharing,
-        ledgers=run.ledgers or None,
-        study=rehearsal.study.name,
-    )
+    with _noting_copies(console, run.tables):
+        _note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
+        return writer.write(
+            console,
+            pca,
+            run.tables,
+            share_scores=rehearsal.sharing,
+            ledgers=run.ledgers or None,
+            study=rehearsal.study.name,
+        )
 
 
 def _check_with_study(files: tuple[Path, ...]) -> None:

@@ -381,11 +381,15 @@ def note_counts(table: "FileTable", *, in_study: bool = False) -> str | None:
 def _find_ids(table: "FileTable") -> set[str]:
     import numpy as np
 
+    from eigenfed.data.source import RowsInFile
+
     source = table.source
     is_other = source.is_sparse or table.plink is not None
     if source.names is None or is_other or source.n < _LEAST_ROWS:
         return set()
-    rows = np.asarray(source.X[: max(_LEAST_ROWS, _ENTRIES_LOOKED_AT // source.d)])
+    most = max(_LEAST_ROWS, _ENTRIES_LOOKED_AT // source.d)
+    X = source.X
+    rows = X.read_first(most) if isinstance(X, RowsInFile) else np.asarray(X[:most])
     with np.errstate(invalid="ignore"):
         whole = np.flatnonzero((rows == np.rint(rows)).all(axis=0))
     return {source.names[j] for j in whole if len(np.unique(rows[:, j])) == len(rows)}

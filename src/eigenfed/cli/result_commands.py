@@ -78,7 +78,7 @@ def project(
         rows = Rows(file, id_column, (), inputs.options, inputs.cache, inputs.keep)
         table = open_fitted(pca, rows)
         projected = project_table(pca, table)
-    for note in table.notes:
+    for note in (*table.notes, *table.late_notes):
         console.note(note)
     scores = projected.scores
     shape: dict[str, Any] = {"n": scores.shape[0], "k": scores.shape[1]}

@@ -96,7 +96,7 @@ class FileTable:
     cache : Path or None
         The folder of the parsed copy that is kept; None if there is none.
     notes : tuple of str
-        What was detected about the file that its user should know.
+        What its user should know that was detected about the file, and which copy was made of it.
     plink : PlinkFile or None
         The people and variants of a ``.bed`` file.
     """
@@ -112,6 +112,12 @@ class FileTable:
     def row_ids(self) -> tuple[str, ...] | None:
         """Ids of the rows, which stay at the site; None if the file has none."""
         return read_row_ids(self._ids) if isinstance(self._ids, Path) else self._ids
+
+    @property
+    def late_notes(self) -> tuple[str, ...]:
+        """Notes on what was left because rows were read: a parsed copy that was not made before."""
+        rows = self.source.X
+        return rows.notes if isinstance(rows, ParquetRows) else ()
 
 
 def open_table(
@@ -240,12 +246,12 @@ def _leave_in_file(
     if is_small(size) or not can_stay(slot.path, header, features):
         return None
 
-    def store_late() -> npt.NDArray[Any]:
+    def store_late() -> tuple[npt.NDArray[Any], tuple[str, ...]]:
         stored = store()
-        for note in _describe_copy(slot.path, stored.place, None):
+        notes = _describe_copy(slot.path, stored.place, None)
+        for note in notes:
             _LOG.info(note)
-        rows: npt.NDArray[Any] = stored.X
-        return rows
+        return stored.X, notes
 
     return ParquetRows(slot.path, header, features, store_late, slot.check_state)
 

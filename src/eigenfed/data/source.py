@@ -191,6 +191,9 @@ class RowsInFile(Protocol):
     def is_stored(self) -> bool:
         """Whether there is a parsed copy, which is faster to read."""
 
+    def read_first(self, n: int) -> npt.NDArray[Any]:
+        """Return the first `n` rows, or all if there are fewer."""
+
     def read_columns(self) -> Iterator[list[Array]]:
         """Yield the columns of some rows at a time, in order."""
 

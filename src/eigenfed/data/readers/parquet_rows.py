@@ -37,13 +37,15 @@ class ParquetRows(LazyTable):
     features : sequence of str
         The columns, in this order.
     store : callable
-        Stores a parsed copy and returns its rows, (n, d).
+        Stores a parsed copy, and returns its rows, (n, d), and what its user should know of it.
     check_state : callable
         Raises DataError if the file is no longer the one that was opened.
 
     Attributes
     ----------
     shape : tuple of int
+    notes : tuple of str
+        About the parsed copy; none while there is none.
     """
 
     dtype = np.dtype(np.float64)
@@ -53,17 +55,19 @@ class ParquetRows(LazyTable):
         path: Path,
         header: ParquetHeader,
         features: Sequence[str],
-        store: Callable[[], npt.NDArray[Any]],
+        store: Callable[[], tuple[npt.NDArray[Any], tuple[str, ...]]],
         check_state: Callable[[], None],
     ) -> None:
         self._path, self._header, self._features = path, header, list(features)
         self._store, self._check_state = store, check_state
         self.shape = (int(header.metadata.num_rows), len(self._features))
+        self.notes: tuple[str, ...] = ()
 
     @cached_property
     def stored(self) -> npt.NDArray[Any]:
         """The rows of the parsed copy, which is made when they are first asked for."""
-        return self._store()
+        rows, self.notes = self._store()
+        return rows
 
     @property
     def is_stored(self) -> bool:
@@ -76,6 +80,21 @@ class ParquetRows(LazyTable):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         return np.array(self.stored, dtype=dtype, copy=copy)
+
+    def read_first(self, n: int) -> npt.NDArray[Any]:
+        """Return the first `n` rows, or all if there are fewer, without a parsed copy."""
+        if self.is_stored:
+            return self.stored[:n]
+        first = np.empty((min(n, len(self)), len(self._features)))
+        start = 0
+        for columns in self.read_columns():
+            stop = min(start + len(columns[0]), len(first))
+            for place, column in enumerate(columns):
+                first[start:stop, place] = column[: stop - start]
+            start = stop
+            if start == len(first):
+                break
+        return first
 
     def read_columns(self) -> Iterator[list[Array]]:
         """Yield the columns of some rows at a time, straight from the file, in order.
