@@ -10,6 +10,7 @@ import pytest
 from scipy import sparse
 
 from eigenfed import FederatedPCA, InputError, Privacy
+from eigenfed.estimators import growing_sites
 from eigenfed.linalg.orthonormal import sines
 
 RNG = np.random.default_rng(5)
@@ -119,6 +120,18 @@ def test_weights_and_sparse_rows_and_other_batches_change_nothing() -> None:
         pca.partial_fit(rows, groups=SITES[part], sample_weight=weights[part])
     np.testing.assert_allclose(pca.explained_variance_, whole.explained_variance_, rtol=1e-9)
     np.testing.assert_allclose(pca.transform(X), whole.transform(X), atol=1e-8)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_parts_of_a_table_give_the_same_to_the_last_bit(
+    kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = np.arange(240) % 3 * (np.arange(240) < 90)  # every third row, and scattered ones
+    whole = FederatedPCA(2).partial_fit(kind(X), groups=sites, sample_weight=np.arange(240.0))
+    monkeypatch.setattr(growing_sites, "_BYTES_AT_A_TIME", 5 * 8 * 7)
+    parts = FederatedPCA(2).partial_fit(kind(X), groups=sites, sample_weight=np.arange(240.0))
+    np.testing.assert_array_equal(parts.components_, whole.components_)
+    np.testing.assert_array_equal(parts.explained_variance_, whole.explained_variance_)
 
 
 def test_a_refused_call_adds_nothing_and_a_fit_starts_anew() -> None:

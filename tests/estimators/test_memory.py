@@ -49,6 +49,14 @@ def test_a_table_is_not_copied_to_split_it_into_sites(order: Any) -> None:
     assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
 
 
+def test_rows_are_added_without_a_copy_of_all_of_a_site() -> None:
+    rows = _dense(np.random.default_rng(0), np.float64)
+    groups = np.random.default_rng(1).integers(0, 3, len(rows))
+    for sites in (groups, None):
+        extra = _measure(lambda pca, sites=sites: pca.partial_fit(rows, groups=sites))
+        assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
+
+
 @pytest.mark.parametrize("positions", [np.int32, np.int64])
 def test_sparse_rows_are_not_copied_to_split_them_into_adjacent_sites(positions: type) -> None:
     rows = _sparse(np.random.default_rng(0), np.float64)

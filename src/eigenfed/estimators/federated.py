@@ -242,12 +242,7 @@ class FederatedPCA(GaussianModel, FederatedEstimator, PCAFit):
             X.shape[1], as_components(self.n_components), centered=centered
         )
         growing.check_centered(centered)
-        growing = growing.add(
-            {
-                site: (X[rows], None if weights is None else weights[rows])
-                for site, rows in group_rows(groups, X.shape[0]).items()
-            }
-        )
+        growing = growing.add(X, weights, group_rows(groups, X.shape[0]))
         dtype = X.dtype if first else np.result_type(X.dtype, self.components_.dtype)
         sources = growing.sources(getattr(self, "feature_names_in_", None))
         return self._fit(sources, dtype, conditions=Conditions(), growing=growing)

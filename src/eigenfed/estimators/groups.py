@@ -7,10 +7,11 @@ import numpy.typing as npt
 
 from eigenfed.errors import InputError
 
-_Rows = slice | npt.NDArray[np.intp]
+Rows = slice | npt.NDArray[np.intp]
+"""Which rows of a table are of a site."""
 
 
-def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, _Rows]:
+def group_rows(groups: npt.ArrayLike | None, n: int) -> dict[str, Rows]:
     """Return the rows of each site, as slices where a site's rows are evenly spaced.
 
     Parameters
@@ -66,7 +67,7 @@ def _is_missing(label: Any) -> bool:
     return label is None or type(label).__name__ in ("NAType", "NaTType") or bool(label != label)
 
 
-def _as_slice(places: npt.NDArray[np.intp]) -> _Rows:
+def _as_slice(places: npt.NDArray[np.intp]) -> Rows:
     """Return increasing places as a slice if they are evenly spaced, and as they are otherwise."""
     steps = np.diff(places)
     if (steps != steps[:1]).any():

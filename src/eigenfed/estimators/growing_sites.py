@@ -13,7 +13,7 @@ The certificate of a fit is about the summaries, and is loosened by that and by 
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,11 +23,15 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, InputError, Pass
+from eigenfed.estimators.groups import Rows
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings
 from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.protocol.component_count import Components
 from eigenfed.protocol.decomposition import Decomposition
 from eigenfed.protocol.exact.accuracy import loosen_certificate
+
+_BYTES_AT_A_TIME = 4 << 20
+"""Memory of the rows that are taken from a table at once, as float64."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +48,7 @@ class GrowingSites:
     Examples
     --------
     >>> sites = GrowingSites.begin(2, 1, centered=True)
-    >>> sites = sites.add({"a": (np.array([[1.0, 0.0], [3.0, 0.0]]), None)})
+    >>> sites = sites.add(np.array([[1.0, 0.0], [3.0, 0.0]]), None, {"a": slice(0, 2)})
     >>> sites.n_rows, sites.sources(None)["a"].totals().n
     (2, 2.0)
     """
@@ -75,13 +79,14 @@ class GrowingSites:
                 "or start anew with fit or clone."
             )
 
-    def add(self, rows: Mapping[str, tuple[Any, Array | None]]) -> "GrowingSites":
-        """Return the sites with more rows, each with weights or None; these are not changed."""
+    def add(self, X: Any, weights: Array | None, rows: Mapping[str, Rows]) -> "GrowingSites":
+        """Return the sites with the rows of a table that are theirs; these are not changed."""
         streams = dict(self.streams)
-        for name, (block, weights) in rows.items():
+        for name, places in rows.items():
             known = streams.get(name)
             stream = Stream(self.d, self.settings) if known is None else deepcopy(known)
-            stream.push(block, weights)
+            for part in _split(places, X.shape[0], self.d):
+                stream.push(X[part], None if weights is None else weights[part])
             streams[name] = stream
         return replace(self, streams=dict(sorted(streams.items())))
 
@@ -191,6 +196,18 @@ def check_complete(X: Any) -> None:
             "X holds NaN, and partial_fit needs complete rows: the mean that counts for a missing "
             "entry changes as rows are added. Impute it first, or call fit on all rows."
         )
+
+
+def _split(places: Rows, n: int, d: int) -> Iterator[Rows]:
+    """Yield the places of some rows at a time, so that few of them are copied at once."""
+    most = max(1, _BYTES_AT_A_TIME // (8 * d))
+    if isinstance(places, slice):
+        start, stop, step = places.indices(n)
+        for first in range(start, stop, most * step):
+            yield slice(first, min(first + most * step, stop), step)
+    else:
+        for first in range(0, len(places), most):
+            yield places[first : first + most]
 
 
 def _expand(summary: Summary, factor: Array, names: Any) -> Source:
