@@ -16,6 +16,7 @@ from scipy.linalg.blas import dgemm
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.block_scatter import sum_scatters
+from eigenfed.linalg.row_sums import sum_rows
 from eigenfed.linalg.threads import one_blas_thread
 
 _LEAST_ROWS_PER_FEATURE = 4
@@ -79,7 +80,7 @@ class OwnScatter:
 
         def centre_block(span: slice) -> Array:
             centred: Array = np.subtract(source.stored_block(span), near, dtype=np.float64)
-            shifts[span.start] = np.ones(len(centred)) @ centred
+            shifts[span.start] = sum_rows(centred)
             if np.isnan(shifts[span.start]).any():
                 raise _EntryMissing
             return centred

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
+from eigenfed.linalg.row_sums import sum_by_feature, sum_rows
 
 
 def split_own_mean(source: Source) -> tuple[Array, Array | None]:
@@ -48,7 +49,7 @@ def _split_dense(source: Source, mean: Array, divisor: Array) -> tuple[Array, Ar
         away = rows - origin
         if source.has_missing:
             away[np.isnan(away)] = 0.0
-        rest += np.ones(len(away)) @ away if weights is None else weights @ away
+        rest += sum_rows(away, weights)
     return origin, rest / divisor
 
 
@@ -64,5 +65,5 @@ def _split_sparse(
         away = values - origin[columns]
         away[np.isnan(away)] = 0.0
         held = away if by_entry is None else by_entry * away
-        rest += np.bincount(columns, held, minlength=source.d)
+        rest += sum_by_feature(columns, held, source.d)
     return origin, np.where(complete, rest / divisor, 0.0)

@@ -21,6 +21,7 @@ from eigenfed.data.genotypes import GenotypeCounts, Genotypes
 from eigenfed.data.sparse_rows import merge_duplicates, view_transpose
 from eigenfed.errors import DataError, EigenfedError, InputError
 from eigenfed.linalg.checks import as_real_array, check_weights
+from eigenfed.linalg.row_sums import sum_by_feature, sum_rows
 
 BLOCK_BYTES = 4 << 20
 
@@ -359,11 +360,11 @@ class Source:
             n += float(w.sum())
             if self.has_missing:
                 there = ~np.isnan(rows)
-                count += w @ there
+                count += sum_rows(there.astype(np.float64), w)
                 rows = np.where(there, rows, 0.0)
             else:
                 count += w.sum()
-            total += w @ rows
+            total += sum_rows(rows, w)
         return FeatureTotals(n, count, total)
 
     def _sparse_totals(self) -> FeatureTotals:
@@ -373,10 +374,10 @@ class Source:
             if _has_nan(values):
                 gaps = np.isnan(values)
                 missing = None if by_entry is None else by_entry[gaps]
-                count -= np.bincount(columns[gaps], missing, minlength=self.d)
+                count -= sum_by_feature(columns[gaps], missing, self.d)
                 values = np.where(gaps, 0.0, values)
             held = values if by_entry is None else by_entry * values
-            total += np.bincount(columns, held, minlength=self.d)
+            total += sum_by_feature(columns, held, self.d)
         if self.weights is not None:
             # Where nearly all weight is missing, the difference has few digits.
             few = np.flatnonzero(count < _NEARLY_NONE * n)
@@ -444,7 +445,7 @@ class Source:
         total = np.zeros(self.d)
         with np.errstate(over="ignore", invalid="ignore"):
             for part in split_entries(self.X):
-                total += _sum_rows(part)
+                total += sum_rows(part)
         return total
 
 
@@ -465,13 +466,6 @@ def stored(X: Any) -> npt.NDArray[Any]:
     is_sparse: bool = sparse.issparse(X)
     entries: npt.NDArray[Any] = X.data if is_sparse else X
     return entries
-
-
-def _sum_rows(part: npt.NDArray[Any]) -> Array:
-    """Return the sum of the rows, in double precision and without a copy of them."""
-    is_double = part.dtype == np.float64
-    total: Array = np.ones(len(part)) @ part if is_double else part.sum(axis=0, dtype=np.float64)
-    return total
 
 
 def _has_nan(part: npt.NDArray[Any]) -> bool:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.row_sums import split_long_table
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Kernel = Callable[[Places, Places, Array, Array, int, Array, Array, Array, Array], None]
@@ -26,6 +27,8 @@ Kernel = Callable[[Places, Places, Array, Array, int, Array, Array, Array, Array
 LANES = (4, 8)
 """Numbers of directions that the kernel takes at a time. Rows of 16 would no longer stay in the
 cache from one entry of a feature to the next, where features are many."""
+_ENTRIES_AT_ONCE = 1 << 20
+"""Entries that scipy multiplies at once where a table is added up in pieces."""
 _WORTH_LOADING = 5e7
 """Entries times directions after which the kernel is loaded."""
 
@@ -115,7 +118,46 @@ def multiply_by_scipy(
     sided -= shift
     if weights is not None:
         sided *= weights[:, None]
-    return SparseProducts(sided, columns @ sided)
+    return SparseProducts(sided, multiply_transpose(rows, columns, sided))
+
+
+def multiply_transpose(rows: Any, columns: Any, sided: Array) -> Array:
+    """Multiply the transpose of sparse rows by an array, (d, l), in pieces of the rows.
+
+    Parameters
+    ----------
+    rows : csr_array of shape (n, d)
+    columns : csc_array of shape (d, n)
+        Its transpose.
+    sided : ndarray of shape (n, l)
+
+    Examples
+    --------
+    >>> rows = sparse.csr_array([[1.0, 0.0], [0.0, 2.0]])
+    >>> multiply_transpose(rows, rows.T, np.array([[3.0], [4.0]]))
+    array([[3.],
+           [8.]])
+    """
+    d, pieces = rows.shape[1], split_long_table(rows.shape[0], rows.nnz, rows.shape[1])
+    if len(pieces) == 1:
+        whole: Array = columns @ sided
+        return whole
+    total = np.zeros((d, sided.shape[1]))
+    together = max(_ENTRIES_AT_ONCE * len(pieces) // max(rows.nnz, 1), 1)
+    for first in range(0, len(pieces), together):
+        # Features of each piece are numbered after those of the piece before: one product of all
+        # takes less time than one of each, whose calls take longer than short pieces.
+        joined = pieces[first : first + together]
+        starts = rows.indptr[joined[0].start : joined[-1].stop + 1]
+        stored = slice(starts[0], starts[-1])
+        lengths = [int(rows.indptr[part.stop] - rows.indptr[part.start]) for part in joined]
+        places = np.repeat(np.arange(len(joined)) * d, lengths) + rows.indices[stored]
+        shape = len(joined) * d, len(starts) - 1
+        entries = (rows.data[stored], places, starts - starts[0])
+        found = sparse.csc_array(entries, shape=shape) @ sided[joined[0].start : joined[-1].stop]
+        for part in found.reshape(len(joined), d, -1):
+            total += part
+    return total
 
 
 def multiply_by_kernels(
@@ -126,13 +168,28 @@ def multiply_by_kernels(
     starts = rows.indptr.astype(np.int64, copy=False)
     heavy, step = (np.ones(1), 0) if weights is None else (np.ascontiguousarray(weights), 1)
     sided, total = np.empty((n, width)), np.empty((d, 0))
+    pieces = split_long_table(n, rows.nnz, d)
     for start in range(0, width, LANES[-1]):
         group = slice(start, min(start + LANES[-1], width))
         count = group.stop - group.start
         lanes = next(lanes for lanes in LANES if lanes >= count)
         given, less = _pad(basis[:, group], lanes), _pad(shift[None, group], lanes)[0]
         here, found = np.empty((n, lanes)), np.zeros((d, lanes))
-        kernels[lanes](starts, rows.indices, rows.data, heavy, step, given, less, here, found)
+        for piece in pieces:
+            part = found if len(pieces) == 1 else np.zeros((d, lanes))
+            kernels[lanes](
+                starts[piece.start : piece.stop + 1],
+                rows.indices,
+                rows.data,
+                heavy[step * piece.start :],
+                step,
+                given,
+                less,
+                here[piece],
+                part,
+            )
+            if part is not found:
+                found += part
         sided[:, group] = here[:, :count]
         if count == width:
             return SparseProducts(sided, found[:, :count])

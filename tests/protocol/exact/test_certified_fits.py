@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from scipy import sparse
 
@@ -59,6 +60,7 @@ BATCHES = {"covariance": 1400, "krylov": 1400, "randomized": 300, "subspace": 60
 BATCHES |= {"power": 400, "merge": 500, "factors": 400}
 WHOLE = {"secure": 60, "features": 140}
 TIED, TIED_FEATURES = 300, (9, 12, 17)
+REPEATED = 120
 
 
 class EachInTurn(InTurn):
@@ -341,3 +343,42 @@ def test_nearly_tied_components_of_narrow_blocks_are_certified_too() -> None:
     assert faults == []
     assert finite > TIED // 4
     assert converged > TIED // 4
+
+
+def draw_repeated_rows(rng: np.random.Generator) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Return a few different rows, and which of them each of many rows is."""
+    d, different = int(rng.integers(2, 5)), int(rng.integers(2, 7))
+    kinds = [
+        rng.standard_normal((different, d)),
+        np.eye(d)[np.arange(different) % d],
+        rng.integers(0, 10, (different, d)) / 10.0,
+    ]
+    rows = kinds[int(rng.integers(0, 3))] + rng.choice([0.0, 0.0, 1.0]) * rng.standard_normal(d)
+    n = int(rng.choice([300, 3000, 30_000]))
+    return rows, np.sort(rng.choice(different, n, p=rng.dirichlet(np.ones(different))))
+
+
+def test_equal_rows_whose_rounding_errors_add_up_are_certified_too() -> None:
+    rng, faults = np.random.default_rng(3), []
+    methods: list[Method | str] = ["covariance", "krylov", Factors()]
+    for i in range(REPEATED):
+        rows, which = draw_repeated_rows(rng)
+        rows *= rng.random(rows.shape) < rng.choice([0.6, 1.0])
+        k, scaled, center = int(rng.integers(1, rows.shape[1])), i % 2 == 0, i % 3 > 0
+        tables: dict[str, Any] = cut(rng, rows[which])
+        if i % 4 < 3:
+            tables = {name: sparse.csr_array(part) for name, part in tables.items()}
+        study = study_of(tables, k, methods[i % 3], scale=scaled, center=center)
+        found = drive(pca(study, rng=rng), EachInTurn(gates(tables), study))
+        assert found.certificate is not None
+        wide, counts = rows.astype(np.longdouble), np.bincount(which, minlength=len(rows))
+        wide -= center * (counts @ wide / counts.sum())
+        wide[:, (rows[counts > 0] == rows[which[0]]).all(axis=0) & center] = 0.0
+        spread = np.sqrt(counts @ wide**2 / counts.sum())
+        wide /= np.where(scaled & (spread > 0.0), spread, 1.0)
+        _, vectors = rotate_jacobi(((wide.T * counts) @ wide / counts.sum())[None])
+        outside = (vectors[0][:, k:].T @ found.components.T).astype(float)
+        sine = min(float(np.linalg.norm(outside, 2)), 1.0)
+        if sine > math.sin(min(found.certificate.angle_bound, math.pi / 2)):
+            faults.append(f"{i} {methods[i % 3]} {len(which)} {found.certificate}")
+    assert faults == []
