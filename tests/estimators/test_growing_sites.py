@@ -99,6 +99,26 @@ def test_the_certificate_counts_the_digits_that_summaries_lose(center: Any, far:
     assert sine < 1e-15 * max(far, 1e2)
 
 
+@pytest.mark.parametrize("scale", [False, True])
+def test_components_that_truncated_summaries_have_turned_are_not_converged(scale: bool) -> None:
+    rng = np.random.default_rng(3)
+    rows, sites = rng.standard_normal((300, 520)), np.arange(300) % 3
+    pca = FederatedPCA(2, scale=scale, random_state=0)
+    for part in np.array_split(rng.permutation(300), 5):
+        pca.partial_fit(rows[part], groups=sites[part])
+    covariance = np.corrcoef(rows.T) if scale else np.cov(rows.T)
+    found = pca.certificate_
+    assert found is not None
+    exact = np.linalg.eigh(covariance)[1][:, ::-1].T[:2]
+    assert np.abs(np.sum(pca.components_ * exact, axis=1)).max() < 0.9
+    assert not found.converged.any()
+    assert not np.isfinite(found.angles).any()
+    left = covariance @ pca.components_.T - pca.components_.T * pca.explained_variance_
+    true = np.sqrt(np.sum(left**2, axis=0)) / np.linalg.eigvalsh(covariance)[-1]
+    assert np.all(true <= found.residuals)
+    assert found.angle_bound == np.inf
+
+
 @pytest.mark.parametrize("method", ["auto", "covariance", "factors", "krylov", "merge"])
 @pytest.mark.parametrize("d", [6, 700])
 def test_rows_of_lower_rank_than_the_components_are_accepted(method: str, d: int) -> None:

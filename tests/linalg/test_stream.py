@@ -662,3 +662,32 @@ def test_the_bound_counts_rounding_where_nothing_was_truncated() -> None:
     exact = np.linalg.svd(rows, full_matrices=False)[2][:2]
     assert stream.summary().lost < 1e-12
     assert sines(stream.summary().vt[:2], exact).max() <= stream.sine_bound(2) < 0.1
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("weight", [None, 0.01])
+def test_the_bound_counts_the_rounding_of_every_update(exact: bool, weight: float | None) -> None:
+    different = np.random.default_rng(5).integers(0, 10, (5, 3, 2)) / 10.0
+    for rows in different:
+        stream = Stream(2, StreamSettings(k=1, centered=False, exact=exact))
+        many = np.repeat(rows, 10_000, axis=0)
+        stream.push(many, None if weight is None else np.full(len(many), weight))
+        assert_turned_less(stream, rows)
+
+
+def test_the_bound_of_rows_that_came_one_by_one_holds() -> None:
+    for rows in np.random.default_rng(6).integers(0, 10, (5, 3, 2)) / 10.0:
+        summary = Summary.empty(2, 2, centered=False)
+        for i in range(1500):
+            summary = summary.fold(rows[i % 3, None], None, 1.0)
+        assert_turned_less(summary, rows)
+
+
+def assert_turned_less(found: Stream | Summary, rows: Array) -> None:
+    """Compare the first of two directions with that of equally many equal rows, to 19 digits."""
+    wide = rows.astype(np.longdouble)
+    first = (found.summary() if isinstance(found, Stream) else found).vt[0].astype(np.longdouble)
+    other = np.array([-first[1], first[0]])
+    along, across = wide @ first, wide @ other
+    turn = abs(along @ across) / (along @ along - across @ across)
+    assert float(turn) <= found.sine_bound(1) < 1e-6

@@ -24,6 +24,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source, stored
 from eigenfed.errors import Argument, InputError, Pass
 from eigenfed.estimators.groups import Rows
+from eigenfed.linalg.scatter import count_updates
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings
 from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.protocol.component_count import Components
@@ -149,13 +150,14 @@ class GrowingSites:
         """
         error = 0.0
         for name, summary in self._summaries().items():
-            mean, energy = summary.mean, summary.energy
+            stream, mean, energy = self.streams[name], summary.mean, summary.energy
             if scale is not None:
                 if summary.lost > 0.0:
                     return math.inf
-                rows = self.streams[name].factor() / scale
+                rows = stream.factor() / scale
                 mean, energy = mean / scale, float(np.vdot(rows, rows))
-            rounding = bound_rounding(summary.n, mean, energy, len(summary.s))
+            updates = count_updates(stream.n_seen) if self.settings.exact else stream.n_seen
+            rounding = bound_rounding(summary.n, mean, energy, len(summary.s), updates)
             error += summary.lost + 2.0 * rounding
         return error
 

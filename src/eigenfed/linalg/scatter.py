@@ -13,6 +13,11 @@ from eigenfed.linalg.compress import center_rows
 from eigenfed.linalg.summary import Summary, bound_rounding
 from eigenfed.linalg.threads import limit_threads
 
+_ROWS_AT_ONCE = 256
+"""Rows that a stream adds at once."""
+_FIRST_ROUNDINGS = 64.0
+"""Epsilons by which the sum over so many equal rows is off."""
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scatter:
@@ -156,11 +161,11 @@ class Scatter:
         rows: Array = np.sqrt(values[kept])[:, None] * vectors[:, kept].T
         return rows * deviations
 
-    def sine_bound(self, k: int) -> float:
+    def sine_bound(self, k: int, rows: float | None = None) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 
         As `Summary.sine_bound`, where only rounding is lost: that of the sums, and that of means
-        far from zero.
+        far from zero. Rows are added many at a time, which rounds less often.
 
         Examples
         --------
@@ -170,7 +175,8 @@ class Scatter:
         """
         with limit_threads(10.0 * self.matrix.size * len(self.mean)):
             values = np.maximum(np.linalg.eigvalsh(self.matrix)[::-1], 0.0)
-        rounding = bound_rounding(self.n, self.mean, float(values.sum()), len(values))
+        updates = count_updates(self.n if rows is None else rows)
+        rounding = bound_rounding(self.n, self.mean, float(values.sum()), len(values), updates)
         off = self.lost + rounding
         following = float(values[k]) if k < len(values) else 0.0
         gap = float(values[k - 1]) - following - off
@@ -193,3 +199,14 @@ class Scatter:
             missed=square * self.missed,
             lost=square * self.lost,
         )
+
+
+def count_updates(rows: float) -> float:
+    """Return how often a scatter has been rounded that a stream of so many rows has added to.
+
+    Examples
+    --------
+    >>> count_updates(2560.0)
+    74.0
+    """
+    return _FIRST_ROUNDINGS + rows / _ROWS_AT_ONCE

@@ -225,8 +225,8 @@ class Stream:
         core, _ = self._complete()
         k = self.k if k is None else k
         if isinstance(core, Scatter):
-            return core.sine_bound(k)
-        return core.sine_bound(k) if len(core.s) >= k else math.inf
+            return core.sine_bound(k, self.n_seen)
+        return core.sine_bound(k, self.n_seen) if len(core.s) >= k else math.inf
 
     def merge(self, other: "Stream | Summary") -> None:
         """Add the rows of another stream or summary, which is not changed.

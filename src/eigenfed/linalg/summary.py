@@ -38,11 +38,13 @@ from eigenfed.linalg.summary_format import LONGEST_NAME, are_names, read_fields,
 from eigenfed.linalg.threads import limit_threads
 
 _ROUNDINGS = 8
-"""Unit roundoffs of the energy by which each sum may be off."""
+"""Machine epsilons of the energy by which each sum may be off."""
 
 
-def bound_rounding(n: float, mean: Array, energy: float, directions: int) -> float:
+def bound_rounding(n: float, mean: Array, energy: float, directions: int, updates: float) -> float:
     """Bound the error of a scatter by rounding: of its sums, and of means far from zero.
+
+    Each update rounds the whole scatter, equal rows by the same amount in the same direction.
 
     Parameters
     ----------
@@ -53,9 +55,12 @@ def bound_rounding(n: float, mean: Array, energy: float, directions: int) -> flo
         Trace of the scatter.
     directions : int
         How many directions it has.
+    updates : float
+        How often it has been rounded to an epsilon of its trace.
     """
     far = math.sqrt(n * energy) * float(np.linalg.norm(mean))
-    return _ROUNDINGS * float(np.finfo(float).eps) * (directions * energy + far)
+    eps = float(np.finfo(float).eps)
+    return eps * (max(_ROUNDINGS * directions, updates) * energy + _ROUNDINGS * far)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -157,7 +162,7 @@ class Summary:
         """Fraction of the total energy along each direction, (r,)."""
         return np.minimum(self.s**2 / self.energy, 1.0) if self.energy > 0 else 0.0 * self.s
 
-    def sine_bound(self, k: int) -> float:
+    def sine_bound(self, k: int, rows: float | None = None) -> float:
         """Bound the sine of the largest angle between the first `k` directions and the pooled ones.
 
         The Davis-Kahan theorem with ``A - vt.T @ diag(s**2) @ vt <= lost``, to which rounding is
@@ -168,6 +173,9 @@ class Summary:
         ----------
         k : int
             ``1 <= k <= len(s)``.
+        rows : float, optional
+            Number of rows, if weights or decay make `n` less than that: each may have been added
+            alone, and rounded the sums once.
         """
         if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(self.s):
             raise InputError(
@@ -175,7 +183,7 @@ class Summary:
                 "Change k."
             )
         following = float(self.s[k]) ** 2 if k < len(self.s) else 0.0
-        off = self.lost + bound_rounding(self.n, self.mean, self.energy, len(self.s))
+        off = bound_error(self, rows)
         gap = float(self.s[k - 1]) ** 2 - following - off
         return off / gap if gap > 0 else math.inf
 
@@ -430,6 +438,21 @@ class Summary:
         lost = min(square * self.lost + lost_other + discarded, energy - float(s @ s))
         mean = mean_other + (n_self / n) * shift
         return Summary(n, mean, s, vt, energy, lost, self.rank, self.centered, self.names)
+
+
+def bound_error(summary: Summary, rows: float | None = None) -> float:
+    """Bound what a summary misses of the rows' scatter: what truncation lost, and rounding.
+
+    Parameters
+    ----------
+    summary : Summary
+    rows : float, optional
+        As for `Summary.sine_bound`.
+    """
+    updates = summary.n if rows is None else rows
+    return summary.lost + bound_rounding(
+        summary.n, summary.mean, summary.energy, len(summary.s), updates
+    )
 
 
 def chunk_rows(rank: int) -> int:

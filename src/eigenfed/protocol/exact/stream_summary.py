@@ -306,7 +306,8 @@ def _certify(
     summary: Summary, components: Array, squares: Array, total: float, tol: float
 ) -> Certificate:
     """Return the certificate of the components, whose squared singular values come first."""
-    rounding = bound_rounding(summary.n, summary.mean, summary.energy, len(summary.s))
+    n, directions = summary.n, len(summary.s)
+    rounding = bound_rounding(n, summary.mean, summary.energy, directions, updates=n)
     error = summary.lost + 2.0 * rounding
     k = len(components)
     largest = squares[0] if squares[0] > 0.0 else 1.0
