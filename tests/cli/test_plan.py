@@ -109,6 +109,7 @@ def test_the_link_makes_time(study: Path) -> None:
         ),
         (("--rows", "9,9", "--features", "3", "-k", "1", "--secure"), "--secure needs 3 sites", 3),
         (("--rows", "9", "--features", "3", "-k", "1", "--delta", "1e-6"), "requires --epsilon", 2),
+        (("--rows", "9", "--features", "3", "-k", "1", "--offset", "3"), "requires --epsilon", 2),
     ],
 )
 def test_a_wrong_call_is_one_line(arguments: tuple[str, ...], words: str, code: int) -> None:

@@ -118,6 +118,8 @@ def plan(
         "latency_ms": latency_ms,
         "bandwidth_mbps": bandwidth_mbps,
     }
+    if offset is not None and given["privacy"] is None:
+        raise click.UsageError("--offset requires --epsilon, or a study with [privacy]. Drop it.")
     with console.progress() as show:
         if show is not None:
             show("running the protocol on simulated sites")
