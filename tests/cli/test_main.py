@@ -187,6 +187,10 @@ def test_a_wrong_call_is_one_line_and_exits_with_2(tmp_path: Path) -> None:
             "--epsilon",
             1,
         ],
+        "eigenfed: --patience limits how long sites are waited for, and --once does not wait. "
+        "Drop one of them. See 'eigenfed coordinate --help'.": [
+            *("coordinate", path, "-o", tmp_path / "r", "--once", "--patience", 5),
+        ],
     }
     for message, arguments in calls.items():
         run = eigenfed(*arguments)

@@ -97,6 +97,12 @@ def coordinate(
     from eigenfed.study.network.summary_collection import SummaryCollection
     from eigenfed.study.results.result_folder import check_free
 
+    patience = click.get_current_context().get_parameter_source("patience_s")
+    if patience is not click.core.ParameterSource.DEFAULT and (once or follow):
+        other = "--once does not wait" if once else "--follow stays up"
+        raise click.UsageError(
+            f"--patience limits how long sites are waited for, and {other}. Drop one of them."
+        )
     asked = read_study(study)
     folder = coordinator_folder(asked)
     check_free(out, force=force)
