@@ -133,7 +133,9 @@ def test_lists_apply_to_all_files_and_to_no_table(folder: Path, tmp_path: Path) 
     (tmp_path / "t.csv").write_text("x,y\n1,2\n3,5\n4,4\n")
     run = eigenfed("fit", str(tmp_path / "t.csv"), "-k", "1", *lists)
     assert run.exit_code != 0
-    assert "requires a file of kind .bed" in run.output
+    assert "--extract requires a file of kind .bed" in run.output
+    run = eigenfed("fit", files[0], "-k", "1", "--ambiguous", "keep")
+    assert "matched to a manifest. Drop it, or pass --manifest FILE." in run.output
 
 
 def test_the_demo_finds_simulated_ancestry(tmp_path: Path) -> None:

@@ -41,8 +41,8 @@ _OPTIONS = {
     "if_missing": "--if-missing",
     "public_center": "--public-center",
     "public_scale": "--public-scale",
-    "exclude_variants": "--exclude-variants",
     "no_fit": "--no-fit",
+    "exclude_variants": "--exclude-variants",
     "privacy": "--epsilon",
 } | {
     name: f"--{name}"
@@ -74,6 +74,7 @@ _PLACEHOLDERS = {
     "exclude": "--exclude NAME",
     "missing": "--missing CODE",
     "cache": "--cache FOLDER",
+    "manifest": "--manifest FILE",
 }
 """How to pass options whose value only the user knows."""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from eigenfed.arrays import Flags
-from eigenfed.errors import Argument, DataError, InputError, Name
+from eigenfed.errors import Argument, DataError, InputError, Pass
 
 PathLike = str | os.PathLike[str]
 
@@ -63,7 +63,7 @@ class GenotypeFilters:
             raise InputError(
                 Argument("ambiguous", "keep"),
                 " is about variants that are matched to a manifest",
-                remedy=("Drop it, or give a ", Name("manifest"), "."),
+                remedy=("Drop it, or ", Pass("manifest", ...), "."),
             )
 
     @property
