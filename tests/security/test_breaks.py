@@ -123,6 +123,24 @@ def test_1_a_few_aborted_runs_hold_the_rows_until_a_person_releases_them() -> No
     assert lone.open("afterwards").kind == "reply"
 
 
+def test_1_runs_that_are_open_already_are_held_with_the_others() -> None:
+    """Each of them could be aborted too, and told a bit."""
+    ledger = Ledger(None)
+    lone = Lone.of(1e200 * table(), study(scale=True), ledger=ledger)
+    names = [f"run {i}" for i in range(ABORTS_ALLOWED + 4)]
+    for name in names:
+        assert lone.open(name).kind == "reply"
+    codes = []
+    for lone.run in names:
+        lone.round_ = -1
+        lone.request(MomentsRequest())
+        small: dict[str, Any] = {"mean": np.zeros(D), "scale": np.full(D, 1e-149)}
+        codes.append(lone.request(ProductRequest(basis=basis(K), **small)).code)
+    assert codes == ["aborted"] * (ABORTS_ALLOWED + 1) + ["held"] * 3
+    ledger.release("data", "the scale was a test")
+    assert lone.request(MomentsRequest()).kind == "reply"
+
+
 # 2. A mean or a scale with a value for each row filtered rows.
 
 

@@ -245,10 +245,7 @@ class Site:
         stored = self._records.find_reply(key)
         if stored is not None:
             return stored
-        if run is None:
-            raise refusal("closed")
-        if run.is_aborted:
-            raise refusal("aborted")
+        run = self._runs.require_open(run)
         try:
             if message.round_ <= run.round_:
                 raise refusal("answered")

@@ -140,6 +140,23 @@ class OpenRuns:
             )
         return run
 
+    def require_open(self, run: OpenRun | None) -> OpenRun:
+        """Return a run of which requests are answered.
+
+        Raises
+        ------
+        Refusal
+            If it is closed or aborted, or if too many runs were.
+        """
+        if run is None:
+            raise refusal("closed")
+        if run.is_aborted:
+            raise refusal("aborted")
+        # Runs that were opened before the rows were blocked could be aborted one after the other.
+        if self._records.is_held:
+            raise refusal("held")
+        return run
+
     def take_rows(self, source: Source) -> None:
         """Use other rows for runs that are opened, or replayed, from now on."""
         self._source = source

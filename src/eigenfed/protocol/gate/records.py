@@ -98,6 +98,11 @@ class Records:
         """Whether exact sums of the rows have left."""
         return self._ledger.has_exact(self.dataset)
 
+    @property
+    def is_held(self) -> bool:
+        """Whether so many runs were aborted that nothing is answered until a person has acted."""
+        return self._ledger.held(self.dataset)
+
     def open_run(
         self,
         run: str,
