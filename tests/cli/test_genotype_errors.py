@@ -70,7 +70,7 @@ FAULTS = {
         lambda f: move(f, 5), ("--manifest", "a.bim"), "refer to the same build of the genome."
     ),
     "other alleles": Fault(rename_alleles, (), "Match their variants to a manifest, a .bim file"),
-    "one allele": Fault(make_equal, (), "Of no variant were both alleles seen"),
+    "one allele": Fault(make_equal, (), "No variant has both alleles among the people"),
     "a wrong manifest": Fault(nothing, ("--manifest", "a.fam"), "a.fam must be a .bim file"),
     "an empty manifest": Fault(
         lambda f: (f / "e.bim").write_text(""), ("--manifest", "e.bim"), "e.bim has no variants"

@@ -297,7 +297,7 @@ def test_a_file_of_another_kind_is_no_stream(tmp_path: Path) -> None:
     for name in ("a.parquet", "a.xlsx", "a.npy"):
         (tmp_path / name).write_bytes(b"PK")
         run = eigenfed("stream", tmp_path / name, "-k", 1)
-        assert (run.exit_code, "is no text, and a stream is csv" in run.stderr) == (2, True)
+        assert (run.exit_code, "is not a text file, and a stream is csv" in run.stderr) == (2, True)
 
 
 def test_what_is_no_text_is_refused() -> None:

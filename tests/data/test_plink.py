@@ -89,7 +89,7 @@ def test_what_is_not_such_a_file_is_refused(bed: Path, tmp_path: Path) -> None:
     good = bed.read_bytes()
     for data, words in (
         (b"PK" + good[2:], "not a PLINK 1"),
-        (good[:2] + b"\x00" + good[3:], "a person after the other"),
+        (good[:2] + b"\x00" + good[3:], "one person after the other"),
         (good[:-1], "belong together"),
         (good + b"\x00", "belong together"),
         (b"", "not a PLINK 1"),

@@ -337,7 +337,7 @@ TAMPERED: dict[str, tuple[str, str, Change, str]] = {
         "north/kit",
         "startup/fed_client.json",
         put("servers", value=[]),
-        "is no kit of a site or a coordinator",
+        "is not a kit of a site or a coordinator",
     ),
 }
 

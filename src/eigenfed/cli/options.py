@@ -230,7 +230,9 @@ def watch(function: Callable[..., Any]) -> Callable[..., Any]:
         if watch_port is not None and not watch:
             raise click.UsageError("--watch-port requires --watch. Add it, or drop the port.")
         if watch and given["once"]:
-            raise click.UsageError("--watch shows a command that waits, and --once does not wait.")
+            raise click.UsageError(
+                "--watch shows a command that waits, and --once does not wait. Drop one of them."
+            )
         return function(watch_port=(watch_port or 0) if watch else None, **given)
 
     return call

@@ -130,7 +130,7 @@ def _read_components(result: Path, k: int | None) -> "tuple[PCAFit, bool]":
 
         return restore_summary(options.read_summary(result), k), False
     if k is not None:
-        raise click.UsageError("-k is for summaries. Drop it: a result folder has its components.")
+        raise click.UsageError("-k is for summaries, and a result folder has its own. Drop it.")
     from eigenfed.study.results.result_folder import read_result
 
     found = read_result(result)

@@ -105,8 +105,8 @@ def stream(
     name = _get_name(file)
     if name.lower().endswith(_OTHER_KINDS):
         raise click.UsageError(
-            f"{name} is no text, and a stream is csv, plain or .gz. Convert it, or pass it to "
-            "eigenfed fit."
+            f"{name} is not a text file, and a stream is csv, plain or .gz. Convert it, or pass it "
+            "to eigenfed fit."
         )
     start = None if resume is None else options.read_summary(resume)
     state: _State | None = None

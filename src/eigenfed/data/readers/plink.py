@@ -286,7 +286,7 @@ def _map_bed(path: Path, people: int, variants: int) -> npt.NDArray[np.uint8]:
             raise DataError(f"{path} is not a PLINK 1 file. Convert it with plink2 --make-bed.")
         if head[2:] != _BY_VARIANT:
             raise DataError(
-                f"{path} stores a person after the other. Convert it with plink --make-bed."
+                f"{path} stores one person after the other. Convert it with plink --make-bed."
             )
         if not people or not variants:
             raise DataError(f"{path} has no people or no variants. Pass a file with both.")

@@ -60,12 +60,12 @@ def check_both_alleles(mean: Array) -> None:
     --------
     >>> check_both_alleles(np.array([0.0, 2.0]))
     Traceback (most recent call last):
-    eigenfed.errors.ProtocolError: Of no variant were both alleles seen, so that there is nothing...
+    eigenfed.errors.ProtocolError: No variant has both alleles among the people, so that...
     """
     if not ((mean > 0.0) & (mean < 2.0)).any():
         raise ProtocolError(
-            "Of no variant were both alleles seen, so that there is nothing for components to "
-            "describe. Check the files, and how people and variants were chosen."
+            "No variant has both alleles among the people, so that there is nothing for components "
+            "to describe. Check the files, and how people and variants were chosen."
         )
 
 

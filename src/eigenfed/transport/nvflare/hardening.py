@@ -264,8 +264,8 @@ def check_hardened(kit: Path) -> None:
         name = read_site(kit) if of_site else SERVER
     except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise ProtocolError(
-            f"The folder {kit.name!r} is no kit of a site or a coordinator. Create it again with "
-            "eigenfed network."
+            f"The folder {kit.name!r} is not a kit of a site or a coordinator. Create it again "
+            "with eigenfed network."
         ) from error
     required = (
         site_settings(project, name, host, port)
