@@ -1,11 +1,22 @@
 """A mean is the coordinator's: however distant it is, it moves rows and does nothing else."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from scipy import sparse
 
+from eigenfed.data.source import Source
+from eigenfed.protocol.exact.covariance import Covariance, ScatterRequest
+from eigenfed.protocol.exact.factors import ScatterFactorRequest
+from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.merge import SummaryRequest
-from eigenfed.protocol.exact.moments import MomentsRequest
+from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
 from eigenfed.protocol.exact.products import ProductRequest
+from eigenfed.protocol.exact.spectrum import unpack_symmetric
+from eigenfed.protocol.exact.subspace import SidedProductRequest
+from eigenfed.protocol.method import find_method
+from eigenfed.protocol.operations import State
 from eigenfed.protocol.study import Study
 from hostile import Lone
 
@@ -26,6 +37,81 @@ def test_a_summary_is_that_of_the_rows_and_not_of_what_rounding_left(power: int)
     scatter = (reply["vt"].T * reply["s"] ** 2) @ reply["vt"]
     np.testing.assert_allclose(scatter, around.T @ around, atol=1e-10)
     np.testing.assert_allclose(reply["mean"], rows.mean(axis=0) - mean, atol=1e-12)
+
+
+@pytest.mark.parametrize("gap", [False, True])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("name", ["krylov", "subspace", "randomized"])
+def test_two_distant_means_that_cancel_leave_no_single_row(
+    name: str, scaled: bool, gap: bool
+) -> None:
+    """Of entries below half a digit of 2**56 nothing was left, and the reply was the other row."""
+    rows = np.random.default_rng(3).standard_normal((N, D))
+    rows[7, 1] = 9.0
+    if gap:
+        rows[3, 3] = np.nan
+    lone = Lone.of(rows, Study(("a",), 2, name, scale=scaled))
+    lone.open()
+    totals = lone.reply(MomentsRequest())
+    mean, scale = totals["total"] / totals["count"], np.ones(D)
+    around = np.nan_to_num(rows - mean)
+    mean[1:3] = -(2.0**56)
+    if scaled:
+        lone.reply(SquaresRequest(mean=mean))
+        # Others may be as large as they like: the distance of each feature counts.
+        scale[0] = 1e-30
+    basis = np.zeros((D, 1))
+    basis[1:3, 0] = np.sqrt(0.5), -np.sqrt(0.5)
+    kind = ProductRequest if name == "krylov" else SidedProductRequest
+    seen = lone.reply(kind(basis=basis, mean=mean, scale=scale))["product"][3:, 0]
+    np.testing.assert_allclose(seen, around[:, 3:].T @ (around @ basis)[:, 0], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["covariance", "single", "factors"])
+def test_nor_the_difference_of_two_columns_of_a_scatter(name: str) -> None:
+    """Of eight rows it was one, to the last digit; of more, rounding errors hid it."""
+    rows = np.random.default_rng(3).standard_normal((8, 20))
+    rows[7, 1] = 20.0
+    is_single = name == "single"
+    method = Covariance(precision="single") if is_single else find_method(name)
+    lone = Lone.of(rows, Study(("a",), 2, method))
+    lone.open()
+    totals = lone.reply(MomentsRequest())
+    mean = totals["total"] / totals["n"]
+    around = rows - mean
+    mean[1:3] = -(2.0**27) if is_single else -(2.0**56)
+    frame: dict[str, Any] = {"mean": mean, "scale": np.ones(20)}
+    if name == "factors":
+        factor = lone.reply(ScatterFactorRequest(**frame))["factor"]
+        seen = factor[:, 3:].T @ (factor[:, 1] - factor[:, 2])
+    else:
+        whole = unpack_symmetric(lone.reply(ScatterRequest(**frame))["triangle"], 20)
+        seen = (whole[:, 1] - whole[:, 2])[3:]
+    exact = around[:, 3:].T @ (around[:, 1] - around[:, 2])
+    np.testing.assert_allclose(seen, exact, rtol=1e-4 if is_single else 1e-10)
+
+
+@pytest.mark.parametrize("how", ["dense", "sparse", "weighted", "with gaps"])
+def test_products_about_a_distant_mean_are_those_of_the_rows(how: str) -> None:
+    rng = np.random.default_rng(3)
+    rows, weights = rng.standard_normal((N, D)), rng.uniform(0.0, 3.0, N)
+    mean, basis = np.r_[0.0, 2.0**20, rng.standard_normal(D - 2)], np.eye(D)[:, :3]
+    if how == "with gaps":
+        rows[3, 2:4] = np.nan
+    source = Source.of(
+        sparse.csr_array(rows) if how == "sparse" else rows,
+        weights=weights if how == "weighted" else None,
+    )
+    _, frame, state = prepare_rows(source, State(sent=(mean, np.full(D, 2.0))))
+    view = prepare_rows(source, state)[0]
+    assert frame.shifted is view
+    centred = np.nan_to_num((rows - mean) / 2.0)
+    weighed = centred * (weights[:, None] if how == "weighted" else 1.0)
+    sided = centred @ basis
+    np.testing.assert_allclose(view.multiply(basis), sided, rtol=1e-12)
+    np.testing.assert_allclose(view.adjoint(sided), weighed.T @ sided, rtol=1e-12)
+    np.testing.assert_allclose(view.product(basis), weighed.T @ sided, rtol=1e-12)
+    np.testing.assert_allclose(view.scatter(), weighed.T @ centred, rtol=1e-12)
 
 
 @pytest.mark.parametrize("power", [0, 12, 27, 40, 52])

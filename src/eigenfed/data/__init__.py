@@ -9,6 +9,7 @@
 - `variant_steps`: the steps that filter the variants of genotypes, as values.
 - `prepared_rows`: rows after those steps, block by block or sparse.
 - `prepared`: products with rows that are centred and scaled on the way.
+- `shifted_rows`: the same where the mean is far from the rows.
 - `own_center`: the mean of a site's own rows, in two parts, for rows far from zero.
 - `genotypes`: packed genotypes as a table that is decoded where it is used.
 - `genotype_filters`: lists of people and variants to use.

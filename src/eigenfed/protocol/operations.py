@@ -23,6 +23,7 @@ from eigenfed.data.loci import Loci
 from eigenfed.data.one_pass import OwnScatter
 from eigenfed.data.prepared import Prepared
 from eigenfed.data.prepared_rows import Preparation
+from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.privacy.dp.discrete_gaussian import Noise
@@ -98,6 +99,8 @@ class Frame:
     around : Prepared or None
         The rows about the site's own mean, if the run's is so far from them that products about it
         have lost the digits that the leakage meter needs.
+    shifted : ShiftedRows or None
+        The rows about the run's mean, if it is as far from them.
     """
 
     mean: Array
@@ -108,11 +111,14 @@ class Frame:
     near: bool = False
     rest: Array | None = None
     around: Prepared | None = None
+    shifted: ShiftedRows | None = None
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
         shift: Array | None = self.shift
-        if self.around is not None:
+        if self.shifted is not None and self.shifted.near_rows is self.around:
+            images, shift = self.shifted.near_product(directions), None
+        elif self.around is not None:
             images, shift = self.around.product(directions), None
         scale = self.scale if self._is_scaled else None
         trace = float(self.spread.sum())

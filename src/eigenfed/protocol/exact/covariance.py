@@ -95,12 +95,14 @@ def scatter(
     method, kept = terms.study.method, state.scatter
     whole: npt.NDArray[Any] | None = None
     if isinstance(method, Covariance) and method.is_single:
-        whole = view_site(source, state).single_scatter()
+        view, state = view_site(source, state)
+        whole = view.single_scatter()
     if whole is None and kept is not None:
         mean = kept.mean if state.centers_itself else state.sent_frame[0]
         whole = kept.about(mean, find_divisor(state))
     elif whole is None:
-        whole = view_site(source, state).scatter()
+        view, state = view_site(source, state)
+        whole = view.scatter()
     # The kept scatter has served its purpose: free its d x d numbers.
     reply = ScatterReply(triangle=pack_symmetric(whole))
     return Answer(reply, replace(state, scatter=None))

@@ -74,7 +74,8 @@ def scatter_factor(
     source: Source, request: ScatterFactorRequest, state: State, terms: Terms
 ) -> Answer[ScatterFactorReply]:
     """Return a factor of the site's scatter about the mean of all sites."""
-    return Answer(ScatterFactorReply(factor=factorise(view_site(source, state))), state)
+    view, state = view_site(source, state)
+    return Answer(ScatterFactorReply(factor=factorise(view)), state)
 
 
 OPS = (scatter_factor,)

@@ -15,18 +15,25 @@ from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.own_center import split_own_mean
 from eigenfed.data.packed_rows import view_rows
 from eigenfed.data.prepared import Prepared
+from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.protocol.exact.stages import bound_mean_error
 from eigenfed.protocol.operations import Frame, State
 
 _DISTANT = 2.0**20
-"""Squared distance of the run's mean, relative to the spread of rows, that costs digits."""
+"""Squared distance of the run's mean, relative to the spread of a feature, that costs digits."""
+_AS_LARGE = 4.0
+"""Distance of two means, relative to that of the rows, at which they are about as large."""
 
 
-def view_site(source: Source, state: State) -> Prepared:
+def view_site(source: Source, state: State) -> tuple[Prepared, State]:
     """Return a site's rows, centred and scaled, for an operation that reveals all of them."""
+    if _may_be_distant(source, state):
+        _, frame, state = prepare_rows(source, state)
+        if frame.shifted is not None:
+            return frame.shifted, state
     mean, rest = _find_center(source, state)
-    return view_rows(source, mean, find_divisor(state), rest=rest)
+    return view_rows(source, mean, find_divisor(state), rest=rest), state
 
 
 def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
@@ -35,6 +42,8 @@ def prepare_rows(source: Source, state: State) -> tuple[Prepared, Frame, State]:
     if frame is None:
         frame = _compute_frame(source, state)
         state = replace(state, frame=frame)
+    if frame.shifted is not None:
+        return frame.shifted, frame, state
     view = view_rows(
         source,
         frame.mean,
@@ -102,6 +111,17 @@ def _read_totals(source: Source, state: State) -> FeatureTotals:
     return source.totals() if state.totals is None else state.totals
 
 
+def _may_be_distant(source: Source, state: State) -> bool:
+    """Return whether the run's mean may be distant, without reading rows whose totals are known.
+
+    It is not where it is about as large as that of the rows: they have no more digits themselves.
+    """
+    if state.centers_itself:
+        return False
+    own_mean = _read_totals(source, state).mean
+    return bool((np.abs(own_mean - state.sent_frame[0]) > _AS_LARGE * np.abs(own_mean)).any())
+
+
 def _find_center(source: Source, state: State) -> tuple[Array, Array | None]:
     return split_own_mean(source) if state.centers_itself else (state.sent_frame[0], None)
 
@@ -127,7 +147,25 @@ def _compute_frame(source: Source, state: State) -> Frame:
     spread = np.where(raw > count * error**2, raw, 0.0)
     if near and rest is not None:
         mean, rest = own_mean, None
-    around = None
-    if float((count * (away / divisor) ** 2).sum()) > _DISTANT * float((raw / divisor**2).sum()):
-        around = view_rows(source, about[0], divisor, rest=about[1], single=state.single)
-    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest, around)
+    around = shifted = None
+    least = count * bound_mean_error(own_mean, source.n) ** 2
+    if (count * away**2 > _DISTANT * np.maximum(raw, least)).any():
+        shifted = _shift_rows(source, state, own_mean)
+        around = shifted.near_rows
+        if source.has_missing:
+            around = view_rows(source, own_mean, divisor, single=state.single)
+    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest, around, shifted)
+
+
+def _shift_rows(source: Source, state: State, own_mean: Array) -> ShiftedRows:
+    """Return rows about the run's mean without subtracting it, where a feature has no gaps.
+
+    Missing entries are at the run's mean, and not at that of the rows.
+    """
+    mean, divisor = state.sent_frame[0], find_divisor(state)
+    totals = _read_totals(source, state)
+    complete = (totals.observed == totals.n) | (not source.has_missing)
+    middle = np.where(complete, own_mean, mean)
+    rows = view_rows(source, middle, divisor, single=state.single)
+    shift: Array = (middle - mean) / divisor
+    return ShiftedRows(source, mean, divisor, near_rows=rows, shift=shift)

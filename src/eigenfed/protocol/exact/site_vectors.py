@@ -15,6 +15,7 @@ from scipy.linalg import solve_triangular
 
 from eigenfed.arrays import Array
 from eigenfed.data.prepared import Prepared
+from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from eigenfed.linalg.orthonormal import column_norms
@@ -218,12 +219,14 @@ def get_sided(state: State) -> Sided:
 def find_images(view: Prepared, state: State) -> State:
     """Return the state with the scatter times the directions from which G was computed, if any.
 
-    It does not follow from a G that was divided, as triangles may leave nothing of it.
+    It does not follow from a G that was divided, as triangles may leave nothing of it, and from one
+    about a distant mean only to the digits that this mean has left.
     """
     own = get_sided(state)
     if own.behind is None or own.images is not None:
         return state
-    images = view.adjoint(own.rows) if own.is_first else view.product(own.behind)
+    is_known = own.is_first and not isinstance(view, ShiftedRows)
+    images = view.adjoint(own.rows) if is_known else view.product(own.behind)
     return replace(state, own=replace(own, images=images))
 
 
