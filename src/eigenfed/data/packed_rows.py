@@ -63,8 +63,8 @@ class PackedRows(Prepared):
         step = max(256, min(TILE, _TILE_BYTES // self._table.packed.shape[1]))
         return [slice(start, min(start + step, d)) for start in range(0, d, step)]
 
-    def multiply(self, basis: Array) -> Array:
-        """Return D Q, (n, l), which has a row for each person and never leaves a site."""
+    def _multiply(self, basis: Array) -> Array:
+        """Return D Q, (n, l), which has a row for each person."""
         table, kernels = self._table, load_kernels(self.single)
 
         def multiply_span(span: slice) -> npt.NDArray[Any]:

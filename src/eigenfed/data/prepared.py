@@ -21,6 +21,7 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.linalg.block_scatter import sum_scatters
+from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows, sum_squares
 from eigenfed.linalg.sparse_products import multiply_transpose, multiply_twice
 from eigenfed.linalg.stacked_rows import split_columns
@@ -35,6 +36,10 @@ _MOST_COLUMNS = 32
 one entry of a feature to the next, which takes twice the time."""
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
+LEAST_NORM = 1e-152
+"""Norm of columns of D Q below which they are taken for 0: squares of smaller ones would vanish."""
+_LEAST_FACTOR = 2.0**-200
+"""Entries of directions, relative to the scale, from which columns of D Q keep their digits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,7 +103,24 @@ class Prepared:
         return self._centre(self.source.X[:, span], span)
 
     def multiply(self, basis: Array) -> Array:
-        """Return D Q, (n, l), which has a row for each record and never leaves a site."""
+        """Return D Q, (n, l), which has a row for each record and never leaves a site.
+
+        Columns near the least numbers are 0: of what has so few digits only single rows are left.
+        """
+        found = self._multiply(basis)
+        if self._is_faint(basis):
+            found[:, column_norms(found) < LEAST_NORM] = 0.0
+        return found
+
+    def _is_faint(self, basis: Array) -> bool:
+        """Return whether entries of directions are so small that products may be near 0."""
+        sizes, least = np.abs(basis), _LEAST_FACTOR * self.scale
+        if not sizes.size or sizes.min() >= least.max():
+            return False
+        return bool(((sizes > 0.0) & (sizes < least[:, None])).any())
+
+    def _multiply(self, basis: Array) -> Array:
+        """Return D Q, whatever its size."""
         if self.source.is_sparse:
             return self._multiply_sparse(basis)
         flops = 2.0 * self.source.n * basis.size
@@ -121,6 +143,8 @@ class Prepared:
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in one pass over dense rows."""
+        if self._is_faint(basis):
+            return self.adjoint(self.multiply(basis))
         if self.source.is_sparse:
             count = -(-basis.shape[1] // _MOST_COLUMNS)
             if count <= 1:

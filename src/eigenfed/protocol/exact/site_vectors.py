@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from eigenfed.arrays import Array
-from eigenfed.data.prepared import Prepared
+from eigenfed.data.prepared import LEAST_NORM, Prepared
 from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
@@ -71,7 +71,7 @@ class Sided:
     def begin(cls, rows: Array, behind: Array | None = None) -> "Sided":
         """Return rows of G that were computed from directions, or drawn."""
         each, drawn = np.eye(rows.shape[1]), rows if behind is None else None
-        return cls(rows, behind, drawn, each, each, _EPS * column_norms(rows))
+        return cls(rows, behind, drawn, each, each, _bound_noise(rows))
 
     @property
     def is_first(self) -> bool:
@@ -81,12 +81,12 @@ class Sided:
     def divide(self, triangle: Array, view: Prepared, trace: float) -> "Sided":
         """Return the new G, where the old G is the new one times `triangle`.
 
-        Columns of which nothing but rounding is left become 0.
+        Columns of which nothing but rounding is left become 0, as do those that are too small.
         """
         size = math.sqrt(trace) if self.drawn is None else float(np.linalg.norm(self.drawn))
         factor, change = triangle @ self.factor, _divide(self.change, triangle)
         rows, inverse = _divide(self.rows, triangle), np.abs(_divide(np.eye(len(factor)), triangle))
-        noise = (self.noise + _EPS * column_norms(self.rows)) @ inverse
+        noise = (self.noise + _EPS * column_norms(self.rows)) @ inverse + _bound_noise(rows)
         worn = np.flatnonzero(~(noise <= _LEAST_DIGITS * column_norms(rows)))
         if len(worn):
             by = change[:, worn]
@@ -97,7 +97,9 @@ class Sided:
             # What is no longer than rounding errors would not be the same when computed again.
             found[:, lengths <= _EPS * _LARGEST_ERROR * size * column_norms(by)] = 0.0
             change[:, worn[~found.any(axis=0)]] = 0.0
-            rows[:, worn], noise[worn] = found, _EPS * lengths
+            rows[:, worn], noise[worn] = found, _bound_noise(found)
+        faint = column_norms(rows) < LEAST_NORM
+        rows[:, faint], change[:, faint] = 0.0, 0.0
         return replace(self, rows=rows, factor=factor, change=change, noise=noise)
 
 
@@ -192,6 +194,13 @@ def _draw_rows(source: Source, seed: int, k: int) -> Array:
         digest.update(np.ascontiguousarray(rows).data)
     words = np.frombuffer(digest.digest(), np.uint32)
     return np.random.default_rng([seed, *words]).standard_normal((source.n, k))
+
+
+def _bound_noise(columns: Array) -> Array:
+    """Bound the norms of the rounding errors of columns, also near the least numbers."""
+    least = math.sqrt(len(columns)) * float(np.finfo(float).smallest_subnormal)
+    bound: Array = _EPS * column_norms(columns) + least
+    return bound
 
 
 def _divide(columns: Array, upper: Array) -> Array:
