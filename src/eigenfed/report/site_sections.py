@@ -8,7 +8,7 @@ from eigenfed.report.page_elements import Figure, Notice, PageTable, Part, Point
 from eigenfed.report.score_plot import COLOURS, draw_points, thin_points
 from eigenfed.report.site_scores import SiteScores
 from eigenfed.report.verdicts import judge_component
-from eigenfed.report.wording import MOSTLY, count, join_names, percent, things
+from eigenfed.report.wording import MOSTLY, count, join_names, percent, signed, things
 
 _SHOWN = 20
 """Components in a figure or table that has all sites for each."""
@@ -142,7 +142,7 @@ def _draw_means(spread: SiteSpread) -> Figure:
         title="Mean score of each site",
         caption="In standard deviations of all rows; 0 is the mean of all rows.",
         unit="mean in standard deviations",
-        format_value=lambda value: f"{value:+.2f}",
+        format_value=signed,
         full=2.0,
     )
 
@@ -341,7 +341,9 @@ def show_own_means(report: Report, site: str, scores: SiteScores) -> Section:
     shift = [m / s if s else 0.0 for m, s in zip(means, spread, strict=True)]
     ratio = [(sd / s) ** 2 if s else 0.0 for sd, s in zip(scores.sd.tolist(), spread, strict=True)]
     drawn = [
-        Bar(f"PC{p}", value, f"PC{p}: {value:+.2f} standard deviations from the mean of all rows")
+        Bar(
+            f"PC{p}", value, f"PC{p}: {signed(value)} standard deviations from the mean of all rows"
+        )
         for p, value in enumerate(shift[:_SHOWN], start=1)
     ]
     furthest = max(range(len(shift)), key=lambda at: abs(shift[at]))
@@ -350,7 +352,7 @@ def show_own_means(report: Report, site: str, scores: SiteScores) -> Section:
         drawn,
         title=f"Mean score of {site}",
         caption="In standard deviations of all rows. Farthest from 0 on "
-        f"PC{furthest + 1}: {shift[furthest]:+.2f}.",
+        f"PC{furthest + 1}: {signed(shift[furthest])}.",
     )
     table = PageTable(
         "own-table",

@@ -64,6 +64,18 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
 
 
+def signed(value: float) -> str:
+    """Format a number with its sign and two decimals.
+
+    Examples
+    --------
+    >>> signed(1.234), signed(-0.5), signed(-0.001)
+    ('+1.23', '-0.50', '0.00')
+    """
+    text = f"{value:+.2f}"
+    return text if float(text) else "0.00"
+
+
 def percent(fraction: float | None) -> str:
     """Format a fraction in percent.
 
