@@ -102,6 +102,28 @@ def test_a_study_goes_by_courier_step_by_step(tmp_path: Path) -> None:
         assert not network.sites[name].ledger.recall_names("data")
 
 
+def test_a_site_that_approves_after_it_refused_is_asked_again(tmp_path: Path) -> None:
+    network = Network(tmp_path)
+    home, south = tmp_path / "coordinator", str(tmp_path / "south" / "site.toml")
+    words = ("coordinate", str(home / "study.toml"), "-o", str(tmp_path / "result"), "--once")
+    assert run_command("site", "withdraw", str(home / "study.toml"), south).exit_code == 0
+    run_command(*words)
+    run_command("site", "run", south, "--once")
+    refused = run_command(*words)
+    assert refused.exit_code == 3
+    assert "refused 'open' in round 0 with the code 'unapproved'" in refused.stderr
+    approved = run_command("site", "approve", str(home / "study.toml"), south, "--yes")
+    assert approved.exit_code == 0, approved.stderr
+    for _ in range(20):
+        done = run_command(*words)
+        if done.exit_code or "waits for" not in done.stdout:
+            break
+        for name in NAMES:
+            run_command("site", "run", str(tmp_path / name / "site.toml"), "--once")
+    assert done.exit_code == 0, done.stderr
+    check_result(network, tmp_path / "result")
+
+
 def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:
     Network(tmp_path)
     home, site = tmp_path / "coordinator", str(tmp_path / "north" / "site.toml")

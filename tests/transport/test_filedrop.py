@@ -18,14 +18,17 @@ MINE, THEIRS = Identity.generate(), Identity.generate()
 
 
 class Counter:
-    """A site that answers each message with its label, and counts."""
+    """A site that answers each message with its label, or refuses, and counts."""
 
     def __init__(self) -> None:
         self.answered: list[str] = []
+        self.code = ""
 
     def answer(self, data: bytes) -> bytes:
         message = Message.from_bytes(data, "open", "request", "close")
         self.answered.append(f"{message.kind} {message.round_}")
+        if self.code:
+            return Message("refusal", message.run, message.round_, self.code, {}).to_bytes()
         return Message("reply", message.run, message.round_, message.label, {}).to_bytes()
 
 
@@ -208,6 +211,47 @@ def test_a_coordinator_with_another_key_is_told_so(tmp_path: Path, inbox: DropIn
     assert inbox.answer_all() == 1
     refused = Message.from_bytes(coordinator.answer(message), "reply", "refusal")
     assert (refused.kind, refused.label) == ("refusal", "unsigned")
+
+
+def test_a_refused_request_is_answered_when_it_comes_again(
+    tmp_path: Path, inbox: DropInbox, site: Counter
+) -> None:
+    coordinator = near(tmp_path)
+    signed = SignedSite(site, name="north", identity=THEIRS, coordinator=MINE.public)
+    site.code = "unapproved"
+    with pytest.raises(ConnectionError):
+        coordinator.answer(ask(0))
+    assert inbox.answer_all() == 1
+    site.code = ""
+    # Nobody asks again, and what is there is the answer.
+    for end in (inbox, DropInbox(tmp_path, "north", signed)):
+        assert end.answer_all() == 0
+    assert Bundle.from_bytes(coordinator.answer(ask(0))).manifest.kind == "refusal"
+    coordinator.forget_refusal()
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    with pytest.raises(ConnectionError):
+        coordinator.answer(ask(0))
+    assert inbox.answer_all() == 1
+    assert Bundle.from_bytes(coordinator.answer(ask(0))).manifest.kind == "reply"
+    coordinator.forget_refusal()
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == 2
+
+
+def test_a_courier_brings_a_refused_request_again(
+    tmp_path: Path, inbox: DropInbox, site: Counter
+) -> None:
+    request = to_site(tmp_path, "north") / "a.request"
+    request.write_bytes(ask(0))
+    site.code = "unready"
+    assert inbox.answer_all() == 1
+    site.code = ""
+    (reply,) = from_site(tmp_path, "north").iterdir()
+    later = reply.stat().st_mtime_ns + 1_000_000
+    os.utime(request, ns=(later, later))
+    assert inbox.answer_all() == 1
+    assert Bundle.from_bytes(reply.read_bytes()).manifest.kind == "reply"
+    os.utime(request, ns=(later + 1, later + 1))
+    assert inbox.answer_all() == 0
 
 
 def test_a_reply_that_cannot_be_written_holds_up_no_other(

@@ -29,7 +29,8 @@ def run_study(
     force : bool
         Whether an earlier result may be replaced.
     """
-    from eigenfed.errors import SiteLost
+    from eigenfed.errors import SiteLost, SiteRefused
+    from eigenfed.study.network.engines import FileCarrier
 
     try:
         run = _run(session, coordinator, restarts=not once)
@@ -37,6 +38,10 @@ def run_study(
         if not once:
             raise
         return _describe_waiting(lost)
+    except SiteRefused:
+        if isinstance(session.carrier, FileCarrier):
+            session.carrier.forget_refusals()
+        raise
     facts = _write(session, run, force=force)
     # Sites that are away get the result when they are back: with files nobody waits.
     delivery = threading.Timer(0.0 if once else DELIVERY_S, session.stop.set)

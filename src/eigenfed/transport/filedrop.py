@@ -180,6 +180,7 @@ class DropConnection:
         self._stop = stop
         self._wait = wait
         self._largest = largest
+        self._refused: list[Path] = []
 
     def answer(self, data: bytes) -> bytes:
         """Write a request, and return the reply when it is there.
@@ -197,9 +198,19 @@ class DropConnection:
         while True:
             for found, reply in self._replies.read():
                 if reply.answers in answers:
+                    self._refused = [path, found] if reply.kind == "refusal" else []
                     return read_bounded(found, self._largest)
             if not self._wait or self._stop.wait(_POLL_S):
                 raise ConnectionError(f"Site {self._site!r} has not replied to {path.name} yet.")
+
+    def forget_refusal(self) -> None:
+        """Remove the last request and the refusal of it, if it was refused.
+
+        The site answers the request anew when it is written again.
+        """
+        for path in self._refused:
+            path.unlink(missing_ok=True)
+        self._refused = []
 
     def clear(self, run: str, *, keep_result: bool = False) -> None:
         """Remove the files of a run that is over; they hold what the site replied.
@@ -237,7 +248,7 @@ class DropInbox:
         self._answer = answer
         self._largest = largest
         self._done: set[str] = set()
-        self._forged: dict[str, Manifest] = {}
+        self._refused: dict[str, Manifest] = {}
         self._later: dict[str, float] = {}
 
     def answer_all(self) -> int:
@@ -260,26 +271,29 @@ class DropInbox:
     def _answer_one(self, path: Path, manifest: Manifest) -> bool:
         """Answer a request, unless it has a reply or is to be looked at later."""
         reply = self._out / f"{name_bundle(manifest)}{_REPLY}"
-        if manifest.sha256 in self._done or _answers(reply, manifest.sha256):
+        if manifest.sha256 in self._done or _answers(reply, manifest.sha256, path):
             return False
         if time.monotonic() < self._later.get(manifest.sha256, 0.0):
             return False
-        if self._forged.get(path.name) is manifest:
+        if self._refused.get(path.name) is manifest:
             return False
         request = read_bounded(path, self._largest())
         data = self._answer.answer(request)
         if _waits(data):
             self._later[manifest.sha256] = time.monotonic() + _AGAIN_S
             return False
-        if _is_answered_by(data, manifest.sha256):
-            write_at_once(reply, data)
+        answered = _read_answer(data)
+        if answered is None or answered.answers != manifest.sha256:
+            # Only this bundle is refused, since its signature is another's. The message may still
+            # come as the coordinator has signed it, and the reply to it is in another file.
+            mark = digest_start(request)[:16]
+            reply = reply.with_name(f"{name_bundle(manifest)}-{mark}{_REPLY}")
+        write_at_once(reply, data)
+        if answered is None or answered.kind == "refusal":
+            # The cause may be removed: when the request is brought again, it is answered anew.
+            self._refused[path.name] = manifest
+        else:
             self._done.add(manifest.sha256)
-            return True
-        # Only this bundle is refused, since its signature is another's. The message may still come
-        # as the coordinator has signed it, and the reply to it is in another file.
-        mark = digest_start(request)[:16]
-        write_at_once(reply.with_name(f"{name_bundle(manifest)}-{mark}{_REPLY}"), data)
-        self._forged[path.name] = manifest
         return True
 
     def serve(self, stop: threading.Event) -> None:
@@ -301,31 +315,32 @@ def _order(manifest: Manifest) -> tuple[bool, bool, str, int]:
 
 def _waits(reply: bytes) -> bool:
     """Return whether a site says that it will answer later."""
+    manifest = _read_answer(reply)
+    return manifest is not None and (manifest.kind, manifest.operation) == ("refusal", "waiting")
+
+
+def _read_answer(reply: bytes) -> Manifest | None:
     try:
-        manifest = read_manifest(reply)
+        return read_manifest(reply)
     except DataError:
-        return False
-    return (manifest.kind, manifest.operation) == ("refusal", "waiting")
+        return None
 
 
-def _is_answered_by(reply: bytes, asked: str) -> bool:
-    """Return whether a reply is to a request, and not only to the bundle that brought it."""
-    try:
-        return read_manifest(reply).answers == asked
-    except DataError:
-        return False
+def _answers(path: Path, asked: str, request: Path) -> bool:
+    """Return whether a file is an intact reply to a request; little of it is in memory.
 
-
-def _answers(path: Path, asked: str) -> bool:
-    """Return whether a file is an intact reply to a request; little of it is in memory."""
+    A refusal is none once the request was brought again.
+    """
     try:
         with open_regular(path) as file:
+            written = os.fstat(file.fileno()).st_mtime_ns
             manifest, start = read_start(file.read(MOST_START_BYTES))
             file.seek(start)
             whole = hashlib.file_digest(file, "sha256").hexdigest()
+        is_stale = manifest.kind == "refusal" and request.stat().st_mtime_ns > written
     except (OSError, DataError):
         return False
-    return manifest.answers == asked and manifest.sha256 == whole
+    return manifest.answers == asked and manifest.sha256 == whole and not is_stale
 
 
 def _holds(path: Path, data: bytes) -> bool:

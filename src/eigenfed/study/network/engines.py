@@ -50,6 +50,11 @@ class FileCarrier:
         """Return all sites: whether one reads its files is not known before it replies."""
         return frozenset(self._connections)
 
+    def forget_refusals(self) -> None:
+        """Remove requests that were refused, which are to be answered when they come again."""
+        for connection in self._connections.values():
+            connection.forget_refusal()
+
     def clear(self, run: str, missed: Container[str] = ()) -> None:
         """Remove the files of a run, except the result for sites that have not taken it yet."""
         for site, connection in self._connections.items():
