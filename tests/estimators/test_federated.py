@@ -332,6 +332,19 @@ def test_numbers_and_flags_of_numpy_are_parameters_too() -> None:
             {"a": pd.DataFrame({"x": [1.0]}), "b": pd.DataFrame({"y": [1.0]})},
             r"differ in 'x' \(not at",
         ),
+        (
+            {"a": np.ones((3, 2)), "b": np.ones(2)},
+            r"^Site 'b': X has shape \(2,\) and must be rows",
+        ),
+        ({"a": np.ones((3, 2)), "b": None}, r"^Site 'b': X has shape \(\) and must be rows"),
+        (
+            {"a": pd.DataFrame(np.ones((3, 2))), "b": pd.DataFrame(np.ones((3, 2)))[[1, 0]]},
+            "are not text, and those at 'b' are not those at 'a'. Name them by text, as ",
+        ),
+        (
+            {"a": pd.DataFrame(np.ones((3, 2))), "b": pd.DataFrame({"x": [1.0], 1: [2.0]})},
+            "^Site 'b': X has columns whose labels are text and others whose are not. Name them",
+        ),
     ],
 )
 def test_bad_sites_are_refused(sites: Any, message: str) -> None:

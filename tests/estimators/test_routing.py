@@ -89,6 +89,18 @@ def test_frames_go_in_and_come_out(cls: Any, library: str) -> None:
     np.testing.assert_allclose(both.to_numpy(), plain.transform(X), atol=1e-9)
 
 
+def test_frames_whose_columns_have_only_numbers_are_taken_as_arrays() -> None:
+    frame = pd.DataFrame(X)  # labelled 0, 1, ...
+    for rest in (frame[60:], X[60:]):
+        ours = FederatedPCA(2).fit_sites({"a": frame[:60], "b": rest})
+        assert not hasattr(ours, "feature_names_in_")
+        np.testing.assert_allclose(ours.transform(frame), FederatedPCA(2).fit(frame).transform(X))
+    keyed = frame.set_axis([f"r{i}" for i in range(len(X))])
+    columns = {"a": keyed[[0, 1]], "b": keyed[[*range(2, X.shape[1])]]}
+    split = FederatedPCA(2, split="features").fit_sites(columns)
+    np.testing.assert_allclose(split.transform(frame), ours.transform(frame), atol=1e-6)
+
+
 def test_sites_of_different_libraries_are_aligned_by_name() -> None:
     sites = {
         "a": pd.DataFrame(X[:60], columns=NAMES),

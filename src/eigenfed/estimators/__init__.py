@@ -10,6 +10,7 @@
 - `inputs`: tables, data frames and files as the sites of a run.
 - `groups`: one table split into sites.
 - `frames`: data frames and AnnData objects.
+- `unnamed_tables`: tables of sites whose columns have no names.
 - `validation`: checks of parameters and data.
 - `projection`: `transform` and `inverse_transform` of all estimators.
 - `projector`: projection of rows whose columns are the features, for commands too.

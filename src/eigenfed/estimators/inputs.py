@@ -30,6 +30,7 @@ from eigenfed.estimators.frames import (
     refuse_dates,
     refuse_other_frames,
 )
+from eigenfed.estimators.unnamed_tables import check_alike, find_names, shape_of
 from eigenfed.linalg.checks import check_weights
 from eigenfed.linalg.threads import one_blas_thread
 
@@ -160,7 +161,7 @@ def as_column_sources(
     for name, table in tables.items():
         is_file = isinstance(table, FileTable)
         records = table.source if is_file else table
-        source = _make_source(name, records, _columns_of(records), None)
+        source = _make_source(name, records, find_names(name, records), None)
         if source.weights is not None:
             raise InputError(
                 f"Site {name!r} has weights, which split='features' cannot use. Drop them."
@@ -309,10 +310,10 @@ def _has_genotypes(table: Any) -> bool:
 
 
 def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | None:
-    given = {name: _columns_of(table) for name, table in tables.items()}
+    given = {name: find_names(name, table) for name, table in tables.items()}
     named = {name: columns for name, columns in given.items() if columns is not None}
     if not named:
-        _check_widths(tables)
+        check_alike(tables)
         return None
     if len(named) < len(tables):
         without = _list_names(set(tables) - set(named))
@@ -344,26 +345,6 @@ def _find_shared_names(tables: Mapping[str, Any], features: str) -> list[str] | 
     if not common:
         raise InputError("The sites have no feature in common. Check their columns' names.")
     return common
-
-
-def _check_widths(tables: Mapping[str, Any]) -> None:
-    widths = {name: _checked_shape(name, table)[1:] for name, table in tables.items()}
-    if len(set(widths.values())) > 1:
-        shown = ", ".join(f"{name!r} has {shape[0]}" for name, shape in widths.items() if shape)
-        raise InputError(
-            f"All sites must have the same number of features: {shown}. Bring the same features, "
-            "name them in data frames, or open .svm files with one n_features."
-        )
-
-
-def _checked_shape(name: str, table: Any) -> tuple[int, ...]:
-    try:
-        return _shape_of(table)
-    except ValueError:
-        raise InputError(
-            f"Site {name!r}: X has rows of different lengths and must be a table. "
-            "Give every row the same length."
-        ) from None
 
 
 def _select_columns(table: Any, names: list[str] | None, features: str) -> Any:
@@ -408,7 +389,7 @@ def _open_table(name: str, table: Any) -> Any:
 
 def _row_key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
     index = table.row_ids if isinstance(table, FileTable) else getattr(table, "index", None)
-    n = _shape_of(table.source if isinstance(table, FileTable) else table)[0]
+    n = shape_of(table.source if isinstance(table, FileTable) else table)[0]
     if keys is not None and name in keys:
         key = np.asarray(keys[name])
     elif index is not None and not callable(index) and type(index).__name__ != "RangeIndex":
@@ -470,17 +451,6 @@ def _as_array(X: Any, names: npt.NDArray[np.object_] | None) -> Any:
         return np.asarray(X)
     except ValueError:
         return None
-
-
-def _columns_of(table: Any) -> list[str] | None:
-    """Return the names of a table's columns; None where they have none."""
-    names = table.names if isinstance(table, Source) else getattr(table, "columns", None)
-    return None if names is None else list(map(str, names))
-
-
-def _shape_of(table: Any) -> tuple[int, ...]:
-    """Return the shape of a table, or of the table that a source has."""
-    return np.shape(table.X if isinstance(table, Source) else table)
 
 
 def _list_names(names: Iterable[Any]) -> str:
