@@ -30,6 +30,11 @@ def test_a_page_or_a_whole_result_is_written(tmp_path: Path) -> None:
         write_report(pca, tmp_path / "none/page.html")
     with pytest.raises(InputError, match=r"result is not empty\. .* or pass force=True to replace"):
         write_report(pca, tmp_path / "result")
+    nested = FederatedPCA(2).fit(X, groups=["ward/1", "ward/2"] * (len(X) // 2))
+    for name in ("nested", "nested.html"):
+        with pytest.raises(InputError, match="The site name 'ward/1' is not a valid file name"):
+            write_report(nested, tmp_path / name)
+        assert not (tmp_path / name).exists()
 
 
 def test_a_result_without_any_bound_has_a_report(tmp_path: Path) -> None:

@@ -236,6 +236,9 @@ def write_result(
         raise InputError("Scores of records are not private. Leave them out of a private result.")
     names = _select_names(pca, _feature_names(pca))
     sites = sorted(sites)
+    for site in sites:
+        if Path(site).name != site:
+            raise _make_name_error(site)
     accounts = {s: _describe_totals(t) for s, t in (ledgers or {}).items()}
     facts = describe_fit(pca, sites) | {
         "study": study,
@@ -318,8 +321,12 @@ def _write_preparation(folder: Path, pca: PCAFit) -> None:
 
 def _check_file_name(site: str) -> str:
     if site in ("", ".", "..") or not site.isprintable() or "/" in site or "\\" in site:
-        raise InputError(f"The site name {site!r} is not a valid file name. Rename the site.")
+        raise _make_name_error(site)
     return site
+
+
+def _make_name_error(site: str) -> InputError:
+    return InputError(f"The site name {site!r} is not a valid file name. Rename the site.")
 
 
 def _write_json(path: Path, facts: Mapping[str, Any] | list[str]) -> None:
