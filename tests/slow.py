@@ -114,6 +114,7 @@ SLOW: dict[str, tuple[str, ...]] = {
         "test_filters_keep_what_plink2_keeps",
         "test_processes_and_people_who_are_not_fitted",
     ),
+    "tests/estimators/test_memory.py": ("test_a_certificate_requested_of_sites_needs_no_more",),
     "tests/estimators/test_prepare.py": ("test_privacy_allows_steps_within_a_row_and_no_others",),
     "tests/estimators/test_resumable_run.py": (
         "test_a_path_that_cannot_be_written_is_refused",

@@ -49,6 +49,18 @@ def test_a_table_is_not_copied_to_split_it_into_sites(order: Any) -> None:
     assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
 
 
+@pytest.mark.parametrize("method", ["merge", "subspace"])
+@pytest.mark.parametrize("make", [_dense, _sparse])
+def test_a_certificate_requested_of_sites_needs_no_more(make: Any, method: str) -> None:
+    rows = make(np.random.default_rng(0), np.float64)
+    own = rows.nbytes if isinstance(rows, np.ndarray) else rows.data.nbytes + rows.indices.nbytes
+    groups = np.arange(rows.shape[0]) * 3 // rows.shape[0]
+    certified: Any = {"method": method, "certify": "rigorous"}
+    extra = _measure(lambda pca: pca.set_params(**certified).fit(rows, groups=groups))
+    # Up to 500 features the largest eigenvalue outside is that of a whole matrix, at two sites.
+    assert extra <= own / 5 + 100 * 8 * rows.shape[1] * _WIDTH + 6 * 8 * rows.shape[1] ** 2
+
+
 @pytest.mark.parametrize("sites", [1, 3])
 def test_rows_are_added_without_a_copy_of_all_of_a_site(sites: int) -> None:
     rows = _dense(np.random.default_rng(0), np.float64)

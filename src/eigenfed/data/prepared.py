@@ -12,6 +12,7 @@ then loses no digits either: centring a block takes as long as multiplying it by
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
+from eigenfed.data.sparse_rows import slice_rows, view_transpose
 from eigenfed.linalg.block_scatter import sum_scatters
 from eigenfed.linalg.orthonormal import column_norms
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows, sum_squares
@@ -34,6 +36,8 @@ _ROWS_AT_A_TIME = 4096
 _MOST_COLUMNS = 32
 """Columns that sparse rows are multiplied by at once: rows of more no longer stay in the cache from
 one entry of a feature to the next, which takes twice the time."""
+_PARTS, _LEAST_PART_BYTES = 32, 1 << 20
+"""What a product of sparse rows may take beside them: a part of the entries, or a megabyte."""
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
 LEAST_NORM = 1e-152
@@ -322,7 +326,7 @@ class Prepared:
         scaled = self._divide_by_scale(basis)
         total: Array | None = None
         sums, shift = np.zeros(basis.shape[1]), self._sparse_mean @ scaled
-        for span, rows in self._filled_parts():
+        for span, rows in self._split_for(basis.shape[1]):
             weights = self.source.block_weights(span)
             sided, part = multiply_twice(rows, self._transpose(rows), scaled, shift, weights)
             total = part if total is None else np.add(total, part, out=total)
@@ -340,7 +344,20 @@ class Prepared:
         return basis / self.scale[:, None] if self._is_scaled else basis
 
     def _transpose(self, rows: Any) -> Any:
-        return self.source.transposed if rows is self.source.X else rows.T
+        return self.source.transposed if rows is self.source.X else view_transpose(rows)
+
+    def _split_for(self, width: int) -> Iterator[tuple[slice, Any]]:
+        """Yield sparse rows, few enough at a time that `width` numbers for each take little memory.
+
+        That is little beside the rows' own entries, or beside `width` numbers for each feature.
+        """
+        for span, rows in self._filled_parts():
+            beside = rows.data.nbytes // _PARTS, 32 * self.source.d * width, _LEAST_PART_BYTES
+            count = -(-8 * rows.shape[0] * width // max(beside))
+            edges = [i * rows.shape[0] // count for i in range(count)] + [rows.shape[0]]
+            for start, stop in pairwise(edges):
+                part = rows if count == 1 else slice_rows(rows, slice(start, stop))
+                yield slice(span.start + start, span.start + stop), part
 
     def _filled_parts(self) -> Iterator[tuple[slice, Any]]:
         """Yield sparse rows in double precision, with missing entries set to the mean.

@@ -35,12 +35,15 @@ class Factor(NamedTuple):
         Multiplies A by an array of shape (columns, l).
     backward : callable
         Multiplies the transpose of A by an array of shape (rows, l).
+    product : callable or None
+        Multiplies A'A by an array of shape (columns, l), in less memory than one after the other.
     """
 
     rows: int
     columns: int
     forward: Callable[[Array], Array]
     backward: Callable[[Array], Array]
+    product: Callable[[Array], Array] | None = None
 
 
 class UpperBound(NamedTuple):
@@ -133,9 +136,11 @@ def _spans(size: int) -> list[slice]:
 def _apply_outside(factor: Factor, known: Array, columns: Array) -> Array:
     """Multiply ``(I - KK') A'A (I - KK')`` by columns."""
     columns = columns - known @ (known.T @ columns)
-    image = factor.backward(factor.forward(columns))
-    image -= known @ (known.T @ image)
-    return image
+    if factor.product is None:
+        image = factor.backward(factor.forward(columns))
+    else:
+        image = factor.product(columns)
+    return image - known @ (known.T @ image)
 
 
 def _iterate(factor: Factor, known: Array, trace: float, start: Array, rounding: float) -> float:

@@ -99,7 +99,7 @@ def _factor_scatter(view: Prepared) -> Factor:
     """Return the rows, times the roots of their weights, as a factor of the scatter."""
     source = view.source
     if source.weights is None:
-        return Factor(source.n, source.d, view.multiply, view.adjoint)
+        return Factor(source.n, source.d, view.multiply, view.adjoint, view.product)
     roots = np.sqrt(source.weights)[:, None]
     inverses = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0.0)
     return Factor(
@@ -107,6 +107,7 @@ def _factor_scatter(view: Prepared) -> Factor:
         source.d,
         lambda columns: roots * view.multiply(columns),
         lambda sided: view.adjoint(inverses * sided),
+        view.product,
     )
 
 
