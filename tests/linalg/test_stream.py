@@ -691,3 +691,13 @@ def assert_turned_less(found: Stream | Summary, rows: Array) -> None:
     along, across = wide @ first, wide @ other
     turn = abs(along @ across) / (along @ along - across @ across)
     assert float(turn) <= found.sine_bound(1) < 1e-6
+
+
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("power", [-158, -159, -161, -300])
+def test_the_bound_counts_what_squares_near_the_least_numbers_lose(exact: bool, power: int) -> None:
+    rows = np.random.default_rng(7).standard_normal((50, 6)) * 0.6 ** np.arange(6)
+    stream = Stream(6, StreamSettings(k=2, centered=False, exact=exact))
+    stream.push(rows * 10.0**power)
+    turned = sines(stream.summary().vt[:2], np.linalg.svd(rows)[2][:2])
+    assert len(turned) < 2 or turned.max() <= stream.sine_bound(2) + 1e-14

@@ -154,10 +154,11 @@ class GrowingSites:
             if scale is not None:
                 if summary.lost > 0.0:
                     return math.inf
-                rows = stream.factor() / scale
-                mean, energy = mean / scale, float(np.vdot(rows, rows))
-            updates = count_updates(stream.n_seen) if self.settings.exact else stream.n_seen
-            rounding = bound_rounding(summary.n, mean, energy, len(summary.s), updates)
+                factor = stream.factor() / scale
+                mean, energy = mean / scale, float(np.vdot(factor, factor))
+            rows = stream.n_seen
+            updates = count_updates(rows) if self.settings.exact else None
+            rounding = bound_rounding(summary.n, mean, energy, len(summary.s), rows, updates)
             error += summary.lost + 2.0 * rounding
         return error
 

@@ -175,8 +175,9 @@ class Scatter:
         """
         with limit_threads(10.0 * self.matrix.size * len(self.mean)):
             values = np.maximum(np.linalg.eigvalsh(self.matrix)[::-1], 0.0)
-        updates = count_updates(self.n if rows is None else rows)
-        rounding = bound_rounding(self.n, self.mean, float(values.sum()), len(values), updates)
+        rows = self.n if rows is None else rows
+        energy, updates = float(values.sum()), count_updates(rows)
+        rounding = bound_rounding(self.n, self.mean, energy, len(values), rows, updates)
         off = self.lost + rounding
         following = float(values[k]) if k < len(values) else 0.0
         gap = float(values[k - 1]) - following - off

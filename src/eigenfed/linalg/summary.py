@@ -41,10 +41,18 @@ _ROUNDINGS = 8
 """Machine epsilons of the energy by which each sum may be off."""
 
 
-def bound_rounding(n: float, mean: Array, energy: float, directions: int, updates: float) -> float:
+def bound_rounding(
+    n: float,
+    mean: Array,
+    energy: float,
+    directions: int,
+    rows: float,
+    updates: float | None = None,
+) -> float:
     """Bound the error of a scatter by rounding: of its sums, and of means far from zero.
 
-    Each update rounds the whole scatter, equal rows by the same amount in the same direction.
+    Each update rounds the whole scatter, equal rows by the same amount in the same direction. The
+    squares of each row may lose half of the least number.
 
     Parameters
     ----------
@@ -55,12 +63,17 @@ def bound_rounding(n: float, mean: Array, energy: float, directions: int, update
         Trace of the scatter.
     directions : int
         How many directions it has.
-    updates : float
-        How often it has been rounded to an epsilon of its trace.
+    rows : float
+        Number of rows.
+    updates : float, optional
+        How often it has been rounded to an epsilon of its trace; once for each row by default.
     """
+    updates = rows if updates is None else updates
     far = math.sqrt(n * energy) * float(np.linalg.norm(mean))
-    eps = float(np.finfo(float).eps)
-    return eps * (max(_ROUNDINGS * directions, updates) * energy + _ROUNDINGS * far)
+    limits = np.finfo(float)
+    lost = (rows + updates) * len(mean) * float(limits.smallest_subnormal)
+    sums = max(_ROUNDINGS * directions, updates) * energy
+    return float(limits.eps) * (sums + _ROUNDINGS * far) + lost
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -449,9 +462,9 @@ def bound_error(summary: Summary, rows: float | None = None) -> float:
     rows : float, optional
         As for `Summary.sine_bound`.
     """
-    updates = summary.n if rows is None else rows
+    rows = summary.n if rows is None else rows
     return summary.lost + bound_rounding(
-        summary.n, summary.mean, summary.energy, len(summary.s), updates
+        summary.n, summary.mean, summary.energy, len(summary.s), rows
     )
 
 

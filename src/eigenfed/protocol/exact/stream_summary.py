@@ -307,7 +307,7 @@ def _certify(
 ) -> Certificate:
     """Return the certificate of the components, whose squared singular values come first."""
     n, directions = summary.n, len(summary.s)
-    rounding = bound_rounding(n, summary.mean, summary.energy, directions, updates=n)
+    rounding = bound_rounding(n, summary.mean, summary.energy, directions, rows=n)
     error = summary.lost + 2.0 * rounding
     k = len(components)
     largest = squares[0] if squares[0] > 0.0 else 1.0
