@@ -78,8 +78,8 @@ FAULTS = {
     "no manifest": Fault(
         nothing,
         ("--ambiguous", "keep"),
-        "--ambiguous keep is about variants that are matched to a manifest. Drop it, or give a "
-        "--manifest.",
+        "--ambiguous keep is about variants that are matched to a manifest. Drop it, or pass "
+        "--manifest FILE.",
     ),
     "alleles of both strands": Fault(
         make_ambiguous,

@@ -112,7 +112,11 @@ def test_fingerprints_are_asked_for_on_a_terminal_only(
         ("admit {study} {request} --fingerprint north=AAAA", 3, "and not 'AAAA'. Call the people"),
         ("join {request} {site} --fingerprint AAAA", 1, "join request, and not an invitation"),
         ("join {study} {site} --fingerprint AAAA", 1, "is not an invitation. Check which file"),
-        ("join {invitation} {study} --fingerprint AAAA", 1, "is not a key of this file"),
+        (
+            "join {invitation} {study} --fingerprint AAAA",
+            1,
+            "describes a study, and a site file must be here",
+        ),
         ("show {site}.none", 2, "does not exist"),
         ("show {study}.txt", 2, "is not a document of a network. Pass an invitation"),
         ("show {home}", 2, "holds no keys. Run eigenfed network init"),

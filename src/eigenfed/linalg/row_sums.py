@@ -16,6 +16,8 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 
 PIECE_ROWS = 256
+_ENTRIES_AT_ONCE = 1 << 18
+"""Entries of sparse rows whose pieces are told apart at once, which takes eight bytes for each."""
 _ENTRIES_PER_FEATURE = 16
 """Entries of a piece for each feature: fewer would take less time than the pieces' sums."""
 
@@ -84,9 +86,15 @@ def sum_by_feature(columns: npt.NDArray[Any], values: npt.NDArray[Any] | None, d
     if values is None or pieces <= 1:
         return np.bincount(columns, values, minlength=d).astype(np.float64, copy=False)
     each = -(-count // pieces)
-    places = np.repeat(np.arange(pieces) * d, each)[:count] + columns
-    by_piece = np.bincount(places, values, minlength=pieces * d).reshape(pieces, d)
-    total: Array = by_piece.sum(axis=0)
+    together = max(_ENTRIES_AT_ONCE // each, 1) * each
+    total = np.zeros(d)
+    for start in range(0, count, together):
+        part = slice(start, min(start + together, count))
+        places = np.arange(part.stop - start) // each
+        places *= d
+        places += columns[part]
+        by_piece = np.bincount(places, values[part], minlength=-(-together // each) * d)
+        total += by_piece.reshape(-1, d).sum(axis=0)
     return total
 
 

@@ -27,7 +27,7 @@ Kernel = Callable[[Places, Places, Array, Array, int, Array, Array, Array, Array
 LANES = (4, 8)
 """Numbers of directions that the kernel takes at a time. Rows of 16 would no longer stay in the
 cache from one entry of a feature to the next, where features are many."""
-_ENTRIES_AT_ONCE = 1 << 20
+_ENTRIES_AT_ONCE = 1 << 18
 """Entries that scipy multiplies at once where a table is added up in pieces."""
 _WORTH_LOADING = 5e7
 """Entries times directions after which the kernel is loaded."""
