@@ -35,14 +35,22 @@ def sum_rows(rows: npt.NDArray[Any], weights: Array | None = None) -> Array:
     >>> sum_rows(np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([1.0, 2.0]))
     array([ 7., 12.])
     """
-    total = np.zeros(rows.shape[1])
-    for span in _cut(len(rows)):
+    n, d = rows.shape
+    step = _choose_step(n)
+    # As products with ones, in a fifth of the time of a sum over the first axis.
+    factors = np.ones(min(n, step)) if weights is None else weights
+    whole = n // step if rows.dtype == np.float64 and rows.flags.c_contiguous else 0
+    total = np.zeros(d)
+    if whole > 1:
+        pieces = rows[: whole * step].reshape(whole, step, d)
+        by_piece = factors if weights is None else weights[: whole * step].reshape(whole, 1, step)
+        total += np.matmul(by_piece, pieces).reshape(whole, d).sum(axis=0)
+    for span in _cut(n, step)[whole if whole > 1 else 0 :]:
         part = rows[span]
         if weights is not None:
             total += weights[span] @ part
         elif part.dtype == np.float64:
-            # As a product with ones, in a fifth of the time of a sum over the first axis.
-            total += np.ones(len(part)) @ part
+            total += factors[: len(part)] @ part
         else:
             total += part.sum(axis=0, dtype=np.float64)
     return total
@@ -57,7 +65,7 @@ def sum_squares(rows: Array, weights: Array | None = None) -> Array:
     array([10., 20.])
     """
     total = np.zeros(rows.shape[1])
-    for span in _cut(len(rows)):
+    for span in _cut(len(rows), _choose_step(len(rows))):
         part = rows[span]
         weighted = part if weights is None else part * weights[span, None]
         total += np.einsum("ij,ij->j", part, weighted)
@@ -98,9 +106,12 @@ def sum_by_feature(columns: npt.NDArray[Any], values: npt.NDArray[Any] | None, d
     return total
 
 
-def _cut(n: int) -> list[slice]:
-    """Return pieces of rows, as many as a piece of a long table has rows."""
-    step = max(PIECE_ROWS, math.isqrt(n))
+def _choose_step(n: int) -> int:
+    """Return the rows of a piece: in a long table as many as it has pieces."""
+    return max(PIECE_ROWS, math.isqrt(n))
+
+
+def _cut(n: int, step: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, n, step)]
 
 

@@ -22,7 +22,9 @@ from eigenfed.arrays import Array
 from eigenfed.linalg.row_sums import split_long_table
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
-Kernel = Callable[[Places, Places, Array, Array, int, Array, Array, Array, Array], None]
+Kernel = Callable[
+    [Places, Places, Array, Array, int, Array, Array, Array, Array, list[slice]], None
+]
 
 LANES = (4, 8)
 """Numbers of directions that the kernel takes at a time. Rows of 16 would no longer stay in the
@@ -43,18 +45,22 @@ def add_products(
     shift: Array,
     sided: Array,
     total: Array,
+    pieces: list[slice],
 ) -> None:
-    """Fill `sided` with W (X B - shift), and add X' times it to `total`.
+    """Fill `sided` with W (X B - shift), and add X' times it to `total`, in pieces of the rows.
 
     The kernel as Python runs it: `eigenfed.linalg.vector_entries` compiles the same.
     """
-    for i in range(len(sided)):
-        found = np.zeros(len(shift))
-        for place in range(starts[i], starts[i + 1]):
-            found += entries[place] * basis[columns[place]]
-        sided[i] = (found - shift) * weights[step * i]
-        for place in range(starts[i], starts[i + 1]):
-            total[columns[place]] += entries[place] * sided[i]
+    for piece in pieces:
+        part = np.zeros_like(total)
+        for i in range(piece.start, piece.stop):
+            found = np.zeros(len(shift))
+            for place in range(starts[i], starts[i + 1]):
+                found += entries[place] * basis[columns[place]]
+            sided[i] = (found - shift) * weights[step * i]
+            for place in range(starts[i], starts[i + 1]):
+                part[columns[place]] += entries[place] * sided[i]
+        total += part
 
 
 class _Work:
@@ -175,21 +181,9 @@ def multiply_by_kernels(
         lanes = next(lanes for lanes in LANES if lanes >= count)
         given, less = _pad(basis[:, group], lanes), _pad(shift[None, group], lanes)[0]
         here, found = np.empty((n, lanes)), np.zeros((d, lanes))
-        for piece in pieces:
-            part = found if len(pieces) == 1 else np.zeros((d, lanes))
-            kernels[lanes](
-                starts[piece.start : piece.stop + 1],
-                rows.indices,
-                rows.data,
-                heavy[step * piece.start :],
-                step,
-                given,
-                less,
-                here[piece],
-                part,
-            )
-            if part is not found:
-                found += part
+        kernels[lanes](
+            starts, rows.indices, rows.data, heavy, step, given, less, here, found, pieces
+        )
         sided[:, group] = here[:, :count]
         if count == width:
             return SparseProducts(sided, found[:, :count])

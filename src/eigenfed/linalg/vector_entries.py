@@ -53,11 +53,26 @@ class CompiledProducts:
         entries: npt.NDArray[Any],
         weights: npt.NDArray[Any],
         step: int,
-        *others: npt.NDArray[Any],
+        basis: npt.NDArray[Any],
+        shift: npt.NDArray[Any],
+        sided: npt.NDArray[Any],
+        total: npt.NDArray[Any],
+        pieces: list[slice],
     ) -> None:
         """Do what `sparse_products.add_products` does, with arrays in C order; no lock is held."""
-        arrays = starts, columns, entries, weights, *others
-        self._run(len(starts) - 1, step, *(array.ctypes.data for array in arrays))
+        part = total if len(pieces) == 1 else np.empty_like(total)
+        arrays = starts, columns, entries, weights, basis, shift, sided, part
+        first, held, values, heavy, given, less, here, found = (a.ctypes.data for a in arrays)
+        by_start, by_weight, by_row = starts.itemsize, step * weights.itemsize, sided.strides[0]
+        run = self._run
+        for piece in pieces:
+            if part is not total:
+                part.fill(0.0)
+            i = piece.start
+            rows = first + i * by_start, held, values, heavy + i * by_weight
+            run(piece.stop - i, step, *rows, given, less, here + i * by_row, found)
+            if part is not total:
+                total += part
 
 
 class _Code:
