@@ -90,6 +90,7 @@ def test_a_study_goes_by_courier_step_by_step(tmp_path: Path) -> None:
             assert site.exit_code == 0, site.stderr
     assert done.exit_code == 0, done.stderr
     assert waits[0].startswith("Round 0 waits for: island, north, south.")
+    assert "Requests go to 3 sites by files: whether a site is there" in done.stderr
     check_result(network, tmp_path / "result")
     # What is left for the courier is the result, which each site takes in its turn.
     assert "Site south has not taken the result" in done.stderr

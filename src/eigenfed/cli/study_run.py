@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eigenfed.cli.coordination import DELIVERY_S, Coordination
 from eigenfed.cli.output import CommandResult
 from eigenfed.cli.result_writer import format_run, write_run
+from eigenfed.report.wording import things
 
 if TYPE_CHECKING:
     from eigenfed.errors import SiteLost
@@ -78,6 +79,9 @@ def _stopping(stop: threading.Event) -> Iterator[None]:
 
 
 def _list_present(study: "StudyFile", present: frozenset[str]) -> str:
+    if study.engine == "files":
+        asked = things(len(study.sites), "site")
+        return f"Requests go to {asked} by files: whether a site is there shows when it replies."
     missing = sorted(set(study.sites) - present)
     there = f"{len(present)} of {len(study.sites)} sites are here"
     return f"{there}; waiting for {', '.join(missing)}." if missing else f"{there}."
