@@ -487,6 +487,17 @@ def test_the_command_in_the_report_has_flags_and_lists_as_they_are_typed(
     assert command == ["eigenfed", "fit", *names, "-k", "1", "-o", "r", *written]
 
 
+def test_a_file_with_the_name_of_an_option_stays_a_file_in_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    as_csv(Path("-k.csv"), rows(20))
+    answer("fit", "./-k.csv", "-k", 1, "-o", "first")
+    command = json.loads(Path("first/result.json").read_text())["command"]
+    assert command[2] == "./-k.csv"
+    answer(*command[1:-1], "second")
+
+
 def test_rows_are_coloured_by_a_column_on_the_own_page_alone(tmp_path: Path) -> None:
     rng, files = np.random.default_rng(3), []
     for site, n in (("north", 40), ("south", 30)):

@@ -435,6 +435,8 @@ def test_bad_batches_are_refused(X: npt.ArrayLike, message: str) -> None:
         ({"forgetting": 1.1}, "forgetting=1.1 must be"),
         ({"rank": "adaptive", "energy": (0.1, 0.01)}, "0 < lower < upper < 1"),
         ({"rank": "adaptive", "energy": 3}, "0 < lower < upper < 1"),
+        ({"energy": (1, 2)}, r"energy=\(1, 2\) must be two numbers with 0 < lower < upper < 1"),
+        ({"n_components": None, "energy": None}, "energy=None must be two numbers"),
         ({"rank": "free"}, "rank='free' must be one of 'fixed', 'adaptive'"),
         ({"memory": "huge"}, "memory='huge' must be one of"),
         ({"oversample": -1}, "oversample=-1 must be an integer of at least 0"),

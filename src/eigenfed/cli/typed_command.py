@@ -31,7 +31,8 @@ def _list_arguments(context: click.Context) -> list[str]:
     shorten = _choose_paths([value for _, values in given for value in values])
     for parameter, values in given:
         if isinstance(parameter, click.Argument):
-            words += map(shorten, values)
+            # A file may have the name of an option.
+            words += [f"./{word}" if word[:1] == "-" else word for word in map(shorten, values)]
         elif isinstance(values[0], bool):
             words += parameter.opts[:1] if values[0] else parameter.secondary_opts[:1]
         else:

@@ -163,6 +163,7 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
     """
     check_choice("rank", params["rank"], _RANKS)
     check_choice("memory", params["memory"], _MEMORIES)
+    energy = _check_energy(params["energy"])
     k, oversample = params["n_components"], params["oversample"]
     components = as_components(k)
     if not isinstance(components, int):
@@ -185,7 +186,7 @@ def stream_settings(params: dict[str, Any], d: int) -> StreamSettings:
         oversample=None if oversample is None else int(oversample),
         centered=params["center"],
         forgetting=float(params["forgetting"]),
-        energy=_check_energy(params["energy"]) if adaptive else None,
+        energy=energy if adaptive else None,
     )
     few = is_scatter_small(d, settings)
     exact = {"auto": few and not adaptive, "low_rank": False, "gram": True}[params["memory"]]
