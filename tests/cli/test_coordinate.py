@@ -109,7 +109,8 @@ def test_a_site_that_approves_after_it_refused_is_asked_again(tmp_path: Path) ->
     words = ("coordinate", str(home / "study.toml"), "-o", str(tmp_path / "result"), "--once")
     assert run_command("site", "withdraw", str(home / "study.toml"), south).exit_code == 0
     run_command(*words)
-    run_command("site", "run", south, "--once")
+    told = run_command("site", "run", south, "--once")
+    assert "eigenfed: A request was refused: no study with the digest" in told.stderr
     refused = run_command(*words)
     assert refused.exit_code == 3
     assert "refused 'open' in round 0 with the code 'unapproved'" in refused.stderr
@@ -123,6 +124,21 @@ def test_a_site_that_approves_after_it_refused_is_asked_again(tmp_path: Path) ->
             run_command("site", "run", str(tmp_path / name / "site.toml"), "--once")
     assert done.exit_code == 0, done.stderr
     check_result(network, tmp_path / "result")
+
+
+def test_a_site_whose_rows_cannot_be_opened_is_told_why(tmp_path: Path) -> None:
+    Network(tmp_path)
+    site = tmp_path / "south" / "site.toml"
+    words = ("coordinate", str(tmp_path / "coordinator/study.toml"), "-o", str(tmp_path / "r"))
+    run_command(*words, "--once")
+    data = tmp_path / "south" / "rows.csv"
+    data.rename(tmp_path / "away")
+    told = run_command("site", "run", str(site), "--once")
+    assert told.stderr.startswith("eigenfed: The rows of study ")
+    assert f"cannot be opened: {data} does not exist. Check the path." in told.stderr
+    assert run_command("site", "run", str(site), "--once", "--quiet").stderr == ""
+    refused = run_command(*words, "--once")
+    assert "refused 'open' in round 0 with the code 'unready'" in refused.stderr
 
 
 def test_a_file_is_shown_before_it_leaves(tmp_path: Path) -> None:

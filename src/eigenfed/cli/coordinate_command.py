@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.coordination import Coordination, note_log_warnings
+from eigenfed.cli.coordination import Coordination
 from eigenfed.cli.option_types import Real
 from eigenfed.cli.options import example
-from eigenfed.cli.output import CommandResult, Console, print_result
+from eigenfed.cli.output import CommandResult, Console, note_log_warnings, print_result
 from eigenfed.cli.study_run import run_study
 
 if TYPE_CHECKING:

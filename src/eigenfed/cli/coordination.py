@@ -1,9 +1,6 @@
-"""What ``eigenfed coordinate`` has open while it runs a study of any kind, and its notes."""
+"""What ``eigenfed coordinate`` has open while it runs a study of any kind."""
 
-import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,27 +48,3 @@ class Coordination:
     def follow(self, callback: "Callback | None" = None) -> "Callback | None":
         """Return a callback for finished rounds that the live page hears of too."""
         return callback if self.watched is None else self.watched.follow(callback)
-
-
-class _Notes(logging.Handler):
-    """Prints log lines as notes of a command."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(logging.WARNING)
-        self._console = console
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the line without a traceback, which may quote data."""
-        text = record.getMessage()
-        self._console.note(text[:1].upper() + text[1:])
-
-
-@contextmanager
-def note_log_warnings(console: Console) -> Iterator[None]:
-    """Print warnings of the log as notes, since a coordinator shows no log."""
-    log, handler = logging.getLogger("eigenfed"), _Notes(console)
-    log.addHandler(handler)
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)

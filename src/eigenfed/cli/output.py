@@ -17,6 +17,7 @@ code  meaning
 
 import errno
 import functools
+import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -322,3 +323,30 @@ def _describe_failure(error: Exception) -> tuple[str, int]:
         # The text of any other error may quote the data.
         text = f"Unexpected {type(error).__name__}. Run again with --debug to see where."
     return text, code
+
+
+class _Notes(logging.Handler):
+    """Prints log lines as notes of a command."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__(logging.WARNING)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the line without a traceback, which may quote data; our errors do not."""
+        text = record.getMessage()
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, EigenfedError):
+            text = f"{text}: {error}"
+        self._console.note(text[:1].upper() + text[1:])
+
+
+@contextmanager
+def note_log_warnings(console: Console) -> Iterator[None]:
+    """Print warnings of the log as notes, in commands that show no log."""
+    log, handler = logging.getLogger("eigenfed"), _Notes(console)
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eigenfed.cli.output import CommandResult, Console, escape_controls
+from eigenfed.cli.output import CommandResult, Console, escape_controls, note_log_warnings
 from eigenfed.cli.stop_signals import stop_at_signals
 from eigenfed.report.wording import things
 
@@ -57,7 +57,7 @@ def answer_waiting(console: Console, path: Path) -> CommandResult:
     from eigenfed.study.network.network_folder import lock_folder
 
     site = _read(path)
-    with lock_folder(site.network):
+    with note_log_warnings(console), lock_folder(site.network):
         roster, service, signed = _open(console, site)
         service.end_idle()
         count = answer_once(site, roster, signed, largest=service.bound_request)

@@ -250,6 +250,7 @@ class SiteService:
             raise refusal("unready") from None
         if study is None:
             self._served.pop(digest, None)
+            _log.warning("a request was refused: no study with the digest %s is approved", digest)
             raise refusal("unapproved")
         try:
             served = self._serve(digest, study)
