@@ -22,6 +22,9 @@ from eigenfed.linalg.threads import map_in_order
 TILE = 8192
 """Most variants of a tile: the tables of a tile are filled in a fraction of the time of its use."""
 _TILE_BYTES = 64 << 20
+_LEAST_FACTOR, _LEAST_NORM = 2.0**-60, 1e-30
+"""Entries of directions, relative to the largest, and norms of columns of D Q, from which products
+in single precision keep their digits."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -66,21 +69,32 @@ class PackedRows(Prepared):
     def _multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each person."""
         table, kernels = self._table, load_kernels(self.single)
+        units, powers = _split_powers(basis)
 
         def multiply_span(span: slice) -> npt.NDArray[Any]:
-            part = basis[span].astype(self._dtype)
+            part = units[span].astype(self._dtype)
             return multiply_tile(table.tile(span), self._values(span), part, kernels)
 
         total = np.zeros((4 * table.packed.shape[1], basis.shape[1]))
         flops = 2.0 * self.source.n * basis.size
         for part in map_in_order(multiply_span, self._spans(), flops=flops):
             total += part
-        return total[table.people]
+        found: Array = np.ldexp(total[table.people], powers)
+        return found
+
+    def _find_least_norms(self, basis: Array) -> Array | None:
+        """Return norms below which columns of D Q are 0; None without tiny entries in `basis`."""
+        if not self.single:
+            return super()._find_least_norms(basis)
+        sizes = np.abs(basis)
+        peaks = sizes.max(axis=0, initial=0.0)
+        is_faint = ((sizes > 0.0) & (sizes < _LEAST_FACTOR * peaks)).any()
+        return _LEAST_NORM * peaks if is_faint else None
 
     def adjoint(self, sided: Array) -> Array:
         """Return D'W Y, (d, l)."""
         table, kernels = self._table, load_kernels(self.single)
-        weighted = self._apply_weights(sided)
+        weighted, powers = _split_powers(self._apply_weights(sided))
         everyone = np.zeros((4 * table.packed.shape[1], sided.shape[1]), dtype=self._dtype)
         everyone[table.people] = weighted
         sums, flags = weighted.sum(axis=0), table.counts.missing > 0
@@ -97,7 +111,8 @@ class PackedRows(Prepared):
         flops = 2.0 * self.source.d * sided.size
         for _ in map_in_order(add_span, self._spans(), flops=flops):
             pass
-        return found
+        scaled: Array = np.ldexp(found, powers)
+        return scaled
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in two passes over the genotypes."""
@@ -114,6 +129,16 @@ class PackedRows(Prepared):
             total += count * (copies - self.mean) ** 2
         squares: Array = total / self.scale**2
         return squares
+
+
+def _split_powers(columns: Array) -> tuple[Array, npt.NDArray[Any]]:
+    """Return columns divided by powers of two, so that no entry exceeds 1, and the exponents.
+
+    Numbers that are tiny in single precision would be rounded to 0 or the least number.
+    """
+    powers = np.frexp(np.abs(columns).max(axis=0, initial=0.0))[1]
+    units: Array = np.ldexp(columns, -powers)
+    return units, powers
 
 
 def view_rows(

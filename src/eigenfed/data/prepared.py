@@ -39,7 +39,7 @@ one entry of a feature to the next, which takes twice the time."""
 _PARTS, _LEAST_PART_BYTES = 32, 1 << 20
 """What a product of sparse rows may take beside them: a part of the entries, or a megabyte."""
 _SINGLE_ROWS = 2048
-_LEAST_SINGLE, _LARGEST_SINGLE = 1e-20, 1e38
+_LEAST_SINGLE, _LARGEST_SINGLE, _MOST_RATIO = 1e-20, 1e38, 1e10
 LEAST_NORM = 1e-152
 """Norm of columns of D Q below which they are taken for 0: squares of smaller ones would vanish."""
 _LEAST_FACTOR = 2.0**-200
@@ -112,16 +112,18 @@ class Prepared:
         Columns near the least numbers are 0: of what has so few digits only single rows are left.
         """
         found = self._multiply(basis)
-        if self._is_faint(basis):
-            found[:, column_norms(found) < LEAST_NORM] = 0.0
+        least = self._find_least_norms(basis)
+        if least is not None:
+            found[:, column_norms(found) < least] = 0.0
         return found
 
-    def _is_faint(self, basis: Array) -> bool:
-        """Return whether entries of directions are so small that products may be near 0."""
+    def _find_least_norms(self, basis: Array) -> Array | None:
+        """Return norms below which columns of D Q are 0; None without tiny entries in `basis`."""
         sizes, least = np.abs(basis), _LEAST_FACTOR * self.scale
         if not sizes.size or sizes.min() >= least.max():
-            return False
-        return bool(((sizes > 0.0) & (sizes < least[:, None])).any())
+            return None
+        is_faint = ((sizes > 0.0) & (sizes < least[:, None])).any()
+        return np.full(basis.shape[1], LEAST_NORM) if is_faint else None
 
     def _multiply(self, basis: Array) -> Array:
         """Return D Q, whatever its size."""
@@ -147,7 +149,7 @@ class Prepared:
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in one pass over dense rows."""
-        if self._is_faint(basis):
+        if self._find_least_norms(basis) is not None:
             return self.adjoint(self.multiply(basis))
         if self.source.is_sparse:
             count = -(-basis.shape[1] // _MOST_COLUMNS)
@@ -200,8 +202,10 @@ class Prepared:
         """Return D'W D in single precision, (d, d), within `single_error` of it.
 
         It takes about half the time of `scatter`. None is returned if the entries of D are too
-        large or too small for single precision.
+        large or too small for single precision, or if some may be next to the others.
         """
+        if self.scale.max(initial=0.0) > _MOST_RATIO * self.scale.min(initial=np.inf):
+            return None
         total = sum_scatters(self._single_block, self.source.spans(_SINGLE_ROWS), self.source.d)
         largest = total.diagonal().max()
         # An entry that overflows makes its diagonal entry infinite or NaN.
