@@ -233,6 +233,20 @@ def test_what_privacy_forbids_exits_with_3_and_writes_nothing(
     assert not (tmp_path / "out").exists()
 
 
+def test_missing_entries_are_in_the_output_and_in_the_report(tmp_path: Path) -> None:
+    table = rows(100)
+    table[:30, 1], table[0, 0] = np.nan, np.nan
+    paths = [as_csv(tmp_path / f"{name}.csv", table) for name in ("a", "b")]
+    run = eigenfed("fit", *paths, "-k", 1, "-o", tmp_path / "result")
+    share = f"{100 * 31 / table.size:.2g}"
+    told = f"in 2 of {table.shape[1]} features, most in '{FEATURES[1]}' (30%)"
+    assert f"missing      {share}% of the entries, {told}; they count as the mean\n" in run.stdout
+    page = (tmp_path / "result/report.html").read_text("utf-8")
+    assert f"<dt>Missing</dt><dd>{share} % of the entries, in 2 of" in page
+    whole = as_csv(tmp_path / "whole.csv", rows(100))
+    assert "missing" not in eigenfed("fit", whole, "-k", 1).stdout
+
+
 def test_missing_entries_under_privacy_are_replaced_as_the_statement_says(tmp_path: Path) -> None:
     table = rows()
     table[5, 1] = np.nan

@@ -103,6 +103,7 @@ class PCAFit(SiteCentres, SiteFit):
         self.preparation_: Preparation = found.preparation
         self.selected_features_ = found.preparation.selected
         self.n_observed_: Array | None = found.observed
+        self._total_weight = found.n
         self.total_variance_ = total
         self.noise_variance_ = mean_unexplained(
             total, found.variances, self.n_samples_, len(found.mean)

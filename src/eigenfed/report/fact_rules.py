@@ -162,6 +162,7 @@ def _list_rules(k: int) -> dict[str, Rule]:
         "command": _maybe(_list(_text)),
         "date": _maybe(_text),
         "run": _maybe(_text),
+        "missing": _maybe(_table(fraction=_number, features=_count, most=_number, most_in=_text)),
         "eigenvalues": by_component,
         "total_variance": known,
         "further": _list(_number),

@@ -103,6 +103,14 @@ def show_variants(prepare: dict[str, Any]) -> tuple[PageTable, ...]:
     return tuple(tables)
 
 
+def describe_features(facts: dict[str, Any]) -> str:
+    """Return the number of features, and of how many they were selected."""
+    prepare, found = facts["prepare"], count(facts["d"])
+    if prepare is not None and prepare["features"] != facts["d"]:
+        found += f" of {count(prepare['features'])}"
+    return found + ("" if facts["named"] else ", without names")
+
+
 def is_scaled(facts: dict[str, Any]) -> bool:
     """Return whether features have equal variances, by a step or otherwise."""
     prepare = facts.get("prepare")

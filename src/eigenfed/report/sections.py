@@ -16,7 +16,7 @@ from eigenfed.report.page_elements import (
     Part,
     Section,
 )
-from eigenfed.report.prepared_section import describe_scale
+from eigenfed.report.prepared_section import describe_features, describe_scale
 from eigenfed.report.sampling_section import describe_edge, describe_turns, list_turns
 from eigenfed.report.verdicts import HIDDEN, is_rest_hidden
 from eigenfed.report.wording import (
@@ -24,6 +24,7 @@ from eigenfed.report.wording import (
     angle,
     count,
     describe_basis,
+    describe_missing,
     explain_no_variance,
     join_names,
     name_method,
@@ -56,7 +57,7 @@ def show_run(report: Report) -> Section:
         *((name, value) for name, value in about if value is not None),
         ("Sites", f"{len(facts['sites'])}: {join_names(facts['sites'], most=60)}"),
         ("Rows", count(facts["n"])),
-        ("Features", _describe_features(facts)),
+        ("Features", describe_features(facts)),
         ("Components", str(facts["k"])),
         ("Method", _describe_method(facts)),
         ("Centred", _CENTRES[facts["center"]]),
@@ -67,6 +68,8 @@ def show_run(report: Report) -> Section:
             f"{size(facts['bytes_up'])} from the sites, {size(facts['bytes_down'])} to them",
         ),
     ]
+    if (missing := describe_missing(facts)) is not None:
+        items.append(("Missing", missing))
     if facts["engine"] in PLACES:
         items.append(("Place", PLACES[facts["engine"]]))
     if lost:
@@ -89,14 +92,6 @@ def show_run(report: Report) -> Section:
         "rest of this page is about other data.",
     )
     return Section("computed", "What was computed", words, (Facts(tuple(items)), table))
-
-
-def _describe_features(facts: dict[str, Any]) -> str:
-    """Return the number of features, and of how many they were selected."""
-    prepare, found = facts["prepare"], count(facts["d"])
-    if prepare is not None and prepare["features"] != facts["d"]:
-        found += f" of {count(prepare['features'])}"
-    return found + ("" if facts["named"] else ", without names")
 
 
 def _describe_method(facts: dict[str, Any]) -> str:

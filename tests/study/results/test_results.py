@@ -50,6 +50,38 @@ def test_names_are_kept_in_their_order(tmp_path: Path) -> None:
     np.testing.assert_array_equal(result.estimator().transform(mixed), pca.transform(frames["a"]))
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"secure": True}, {"center": "site"}, {"method": "krylov"}, {"prepare": ["select:3:variance"]}],
+    ids=str,
+)
+def test_missing_entries_are_counted_over_all_sites(settings: dict[str, Any]) -> None:
+    holes = np.hstack([X, np.full((60, 1), 7.0)])
+    holes[5:50, 2], holes[:6, 0] = np.nan, np.nan
+    parts = {"a": holes[:20], "b": holes[20:45], "c": holes[45:]}
+    frames = {name: pd.DataFrame(part, columns=list("pqrst")) for name, part in parts.items()}
+    weights = {"a": np.full(20, 3.0), "b": np.full(25, 0.0), "c": np.full(15, 2.0)}
+    pca = FederatedPCA(2, **settings).fit_sites(frames, sample_weight=weights)
+    found = describe_fit(pca, frames)["missing"]
+    lost = 15 * 3.0 + 5 * 2.0, 6 * 3.0
+    kept = 3 if "prepare" in settings else 5
+    assert found["features"] == 2
+    assert (found["most"], found["most_in"]) == (pytest.approx(lost[0] / 90), "r")
+    assert found["fraction"] == pytest.approx(sum(lost) / 90 / kept)
+    assert describe_fit(FederatedPCA(2, **settings).fit_sites(SITES), SITES)["missing"] == {
+        "fraction": 0.0,
+        "features": 0,
+        "most": 0.0,
+        "most_in": "x0",
+    }
+
+
+def test_missing_entries_are_not_counted_where_noise_hides_them() -> None:
+    holes = {name: np.where(rows > 12.0, np.nan, rows) for name, rows in SITES.items()}
+    pca = FederatedPCA(1, privacy=Privacy(50.0, 1e-4)).fit_sites(holes)
+    assert describe_fit(pca, SITES)["missing"] is None
+
+
 def test_single_precision_stays(tmp_path: Path) -> None:
     pca = FederatedPCA(2).fit_sites({"a": X.astype(np.float32)})
     write_result(tmp_path / "r", pca, sites=["a"])

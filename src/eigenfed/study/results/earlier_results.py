@@ -20,6 +20,7 @@ _DEFAULT_TOL = 1e-4
 _ADDED: dict[str, Any] = {
     "date": None,
     "run": None,
+    "missing": None,
     "further": [],
     "further_exact": False,
     "noise_edge": None,

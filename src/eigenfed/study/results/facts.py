@@ -31,6 +31,8 @@ from eigenfed.transport.engine import as_engine
 FORMAT = 1
 _LEAST_FREEDOM = 8
 """Rows, less one, below which nothing is said about other samples."""
+_NONE_MISSING = 1e-9
+"""Fraction of a feature's entries that sums in fixed point may differ by where none is missing."""
 _PACKAGES = ("eigenfed", "numpy", "scipy", "scikit-learn", "cryptography")
 
 
@@ -78,6 +80,7 @@ def describe_fit(pca: PCAFit, sites: Iterable[str]) -> dict[str, Any]:
             "privacy": _describe_privacy(pca.privacy),
         },
         "named": hasattr(pca, "feature_names_in_"),
+        "missing": _describe_missing(pca),
         "eigenvalues": pca.explained_variance_,
         "ratios": pca.explained_variance_ratio_,
         "total_variance": pca.total_variance_,
@@ -131,6 +134,23 @@ def _describe_preparation(pca: PCAFit) -> dict[str, Any] | None:
     if known.matched is not None:
         found["matched"] = dict(zip(CLASSES, known.matched.tolist(), strict=True))
     return found
+
+
+def _describe_missing(pca: PCAFit) -> dict[str, Any] | None:
+    """Return how many entries are missing, by weight, and where most are; None if unknown."""
+    if pca.n_observed_ is None or pca.privacy_ is not None:
+        return None
+    missing = np.maximum(1.0 - pca.n_observed_ / max(pca._total_weight, 1e-300), 0.0)
+    missing[missing < _NONE_MISSING] = 0.0
+    most = int(missing.argmax())
+    place = most if pca.selected_features_ is None else int(pca.selected_features_[most])
+    names = getattr(pca, "feature_names_in_", None)
+    return {
+        "fraction": float(missing.mean()),
+        "features": int(np.count_nonzero(missing)),
+        "most": float(missing[most]),
+        "most_in": f"x{place}" if names is None else str(names[place]),
+    }
 
 
 def _describe_sites(pca: PCAFit) -> dict[str, Any] | None:
