@@ -49,6 +49,40 @@ def test_dense_and_sparse_rows_are_prepared_alike() -> None:
     np.testing.assert_allclose(stored.toarray() + preparation.origin, expected, atol=1e-13)
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sparse_rows_are_prepared_in_parts_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, dtype: type
+) -> None:
+    X = counts()
+    rows = sparse.csr_array(X.astype(dtype))
+    found = []
+    for preparation in (known(X)[0], Preparation(STEPS)):
+        found.append(preparation.apply_sparse(rows))
+        with monkeypatch.context() as small:
+            small.setattr(prepared_rows, "_LEAST_ENTRIES", 5)
+            small.setattr(prepared_rows, "_PARTS", 10_000)
+            found.append(preparation.apply_sparse(rows))
+    for whole, parts in (found[:2], found[2:]):
+        assert parts.format == "csr"
+        for name in ("data", "indices", "indptr"):
+            np.testing.assert_array_equal(getattr(parts, name), getattr(whole, name))
+    assert not prepared_rows.Preparation(STEPS).apply_sparse(rows[:0]).nnz
+
+
+def test_sparse_rows_are_prepared_in_little_more_memory_than_the_new_entries() -> None:
+    n, each = 120_000, 20
+    entries = np.random.default_rng(0).random(n * each)
+    places = np.tile(np.arange(each, dtype=np.int32) * 10, n)
+    table = sparse.csr_array((entries, places, each * np.arange(n + 1)), shape=(n, 200))
+    preparation = Preparation(as_steps(["normalize:100", "log1p"]))
+    tracemalloc.start()
+    try:
+        preparation.apply_sparse(table)
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * entries.nbytes
+    finally:
+        tracemalloc.stop()
+
+
 def test_steps_wait_for_their_figures() -> None:
     X = counts()
     preparation, _ = known(X)

@@ -23,8 +23,8 @@ from scipy import sparse
 from eigenfed.arrays import Array, Integers
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepare_step import PrepareStep
-from eigenfed.data.source import LazyTable, Source, split_entries, stored
-from eigenfed.data.sparse_rows import merge_duplicates
+from eigenfed.data.source import LazyTable, Source, split_entries, split_rows, stored
+from eigenfed.data.sparse_rows import merge_duplicates, slice_rows
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
@@ -39,6 +39,8 @@ from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import InputError, Name
 
 _BLOCK_BYTES = 12 << 20
+_PARTS, _LEAST_ENTRIES = 32, 1 << 17
+"""Into how many parts sparse rows are split to prepare them, and how many entries each has."""
 _SMALL = 0.2
 """Prepared rows are stored if they need at most this fraction of the memory of the rows."""
 
@@ -186,9 +188,27 @@ class Preparation:
         return found if self.origin is None else found + self.origin
 
     def apply_sparse(self, rows: Any) -> Any:
-        """Return sparse rows after the steps, a csr_array of float64."""
-        # The logarithm of an entry is not the sum of those of its parts.
-        found = merge_duplicates(sparse.csr_array(rows, dtype=np.float64))
+        """Return sparse rows after the steps, a csr_array of float64.
+
+        Each step changes a row by itself, and some rows are changed at a time.
+        """
+        found = sparse.csr_array(rows)
+        if not found.has_canonical_format:
+            # The logarithm of an entry is not the sum of those of its parts.
+            found = merge_duplicates(found.astype(np.float64))
+        spans = list(split_rows(found.indptr, max(_LEAST_ENTRIES, found.nnz // _PARTS)))
+        if len(spans) <= 1:
+            return self._apply_to_part(found)
+        parts = (self._apply_to_part(slice_rows(found, slice(*span))) for span in spans)
+        if self.selected is not None:
+            return sparse.vstack(list(parts), format="csr")
+        values = np.empty(found.nnz)
+        for (start, stop), part in zip(spans, parts, strict=True):
+            values[found.indptr[start] : found.indptr[stop]] = part.data
+        return sparse.csr_array((values, found.indices, found.indptr), shape=found.shape)
+
+    def _apply_to_part(self, rows: Any) -> Any:
+        found = rows.astype(np.float64, copy=False)
         for step in self.active:
             values = found.data
             match step:

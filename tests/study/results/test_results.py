@@ -52,7 +52,13 @@ def test_names_are_kept_in_their_order(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"secure": True}, {"center": "site"}, {"method": "krylov"}, {"prepare": ["select:3:variance"]}],
+    [
+        {},
+        {"secure": True},
+        {"center": "site"},
+        {"method": "krylov"},
+        {"prepare": ["select:3:variance"]},
+    ],
     ids=str,
 )
 def test_missing_entries_are_counted_over_all_sites(settings: dict[str, Any]) -> None:
