@@ -26,6 +26,8 @@ _STEPS = 20
 """Of a fixed point whose error shrinks by more than half in each."""
 
 _QUANTILE_95 = 1.959963984540054
+_TIED_95 = -8.0 * math.log(0.05)
+"""Square of the relative difference of two equal variances, times rows, in 95 of 100 samples."""
 
 
 @dataclass(frozen=True)
@@ -177,36 +179,63 @@ def estimate_turns(variances: Array, total: float, n: float, d: int) -> Array:
     >>> np.degrees(turns).round(1)
     array([ 4.1,  5.7, 90. ])
     """
-    edge = find_noise_edge(variances, total, n, d)
-    rest = d - edge.above
-    v = remove_bias(variances[: edge.above], edge.noise, n, rest)
+    into_noise, into_others = _square_tangents(variances, total, n, d)
     turns = np.full(len(variances), math.pi / 2)
-    ratio = rest / n
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gap = (v - edge.noise) ** 2 - ratio * edge.noise**2
-        into_noise = np.where(gap > 0.0, ratio * v * edge.noise / gap, np.inf)
-        others = np.outer(v, v) / (n * np.subtract.outer(v, v) ** 2)
-    np.fill_diagonal(others, 0.0)
-    turns[: edge.above] = np.arctan(np.sqrt(into_noise + others.sum(axis=1)))
+    turns[: len(into_noise)] = np.arctan(np.sqrt(into_noise + into_others.sum(axis=1)))
     return turns
 
 
-def bound_turns(turns: Array) -> Array:
-    """Return angles that hold with 95 % confidence, from root mean squares of angles.
+def bound_turns(variances: Array, total: float, n: float, d: int) -> Array:
+    """Return angles that hold with 95 % confidence, in place of the root mean squares of angles.
 
     The squared tangent is a weighted sum of squared normal variables. Of all such sums with one
     mean, a single variable has the largest 95 % quantile (Szekely and Bakirov 2003): 1.96 squared
     times the mean.
 
+    Two components turn into each other by half the angle whose sine is their covariance over half
+    the difference of their variances in the sample, of which the tangent of the angle is the limit.
+    A sample also separates variances that are equal, v: the squared difference is exponential, of
+    mean 8 v^2 / n. Components whose variances differ by no more than that of equal ones in 95 of
+    100 samples may be turned by any angle.
+
     Parameters
     ----------
-    turns : ndarray of shape (m,)
-        From `estimate_turns`, in radians.
+    variances, total, n, d
+        As for `find_noise_edge`.
+
+    Returns
+    -------
+    ndarray of shape (m,)
+        In radians; pi / 2 for components that are not determined.
 
     Examples
     --------
-    >>> np.degrees(bound_turns(np.radians([1.0, 30.0, 90.0]))).round(2)
-    array([ 1.96, 48.53, 90.  ])
+    >>> variances = np.array([9.0, 4.0, 1.1])
+    >>> np.degrees(bound_turns(variances, total=9 + 4 + 8.0, n=500.0, d=10)).round(1)
+    array([ 8. , 11.2, 90. ])
+    >>> np.degrees(bound_turns(variances, total=9 + 4 + 8.0, n=25.0, d=10)).round(1)
+    array([90., 90., 90.])
     """
-    with np.errstate(over="ignore"):
-        return np.where(turns < math.pi / 2, np.arctan(_QUANTILE_95 * np.tan(turns)), math.pi / 2)
+    into_noise, into_others = _square_tangents(variances, total, n, d)
+    sines = 2.0 * _QUANTILE_95 * np.sqrt(np.minimum(into_others, 1.0 / _TIED_95))
+    others = np.where(into_others < 1.0 / _TIED_95, np.tan(np.arcsin(sines) / 2.0) ** 2, np.inf)
+    turns = np.full(len(variances), math.pi / 2)
+    turns[: len(into_noise)] = np.arctan(np.sqrt(_QUANTILE_95**2 * into_noise + others.sum(axis=1)))
+    return turns
+
+
+def _square_tangents(variances: Array, total: float, n: float, d: int) -> tuple[Array, Array]:
+    """Return the mean squared tangents of turns of the m components above noise.
+
+    Those into noise, (m,), and those of each into each other, (m, m).
+    """
+    edge = find_noise_edge(variances, total, n, d)
+    rest = d - edge.above
+    v = remove_bias(variances[: edge.above], edge.noise, n, rest)
+    ratio = rest / n
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gap = (v - edge.noise) ** 2 - ratio * edge.noise**2
+        into_noise = np.where(gap > 0.0, ratio * v * edge.noise / gap, np.inf)
+        into_others = np.outer(v, v) / (n * np.subtract.outer(v, v) ** 2)
+    np.fill_diagonal(into_others, 0.0)
+    return into_noise, into_others

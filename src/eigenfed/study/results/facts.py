@@ -183,14 +183,14 @@ def _describe_sampling(pca: PCAFit) -> dict[str, Any]:
         return unknown
     variances = np.concatenate([pca.explained_variance_, pca.further_variance_]).astype(np.float64)
     arguments = variances, total, float(freedom), pca.components_.shape[1]
-    turns = estimate_turns(*arguments)[: len(pca.components_)]
+    k = len(pca.components_)
     return {
         "further": pca.further_variance_,
         "further_exact": sends_covariance(pca.method_),
         "noise_edge": compare_with_independent(*arguments),
         "remaining_noise_edge": find_noise_edge(*arguments),
-        "sampling_angles": turns,
-        "confidence_angles": _add_certificate(bound_turns(turns), pca),
+        "sampling_angles": estimate_turns(*arguments)[:k],
+        "confidence_angles": _add_certificate(bound_turns(*arguments)[:k], pca),
     }
 
 
