@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from eigenfed.arrays import Array
-from eigenfed.linalg.spiked import estimate_cosines_beside, estimate_cosines_under_noise
+from eigenfed.linalg.spiked import (
+    estimate_cosines_along,
+    estimate_cosines_beside,
+    estimate_cosines_under_noise,
+)
 
 
 def under_noise(spectrum: Array, deviation: float, seed: int) -> tuple[Array, Array]:
@@ -48,19 +52,41 @@ def test_without_noise_all_is_left_and_an_exact_tie_leaves_nothing() -> None:
     )
 
 
-@pytest.mark.parametrize("strange", [0.0, 0.3, 1.0, 2.0, 6.0])
-def test_a_strange_direction_mixes_with_those_it_comes_near(strange: float) -> None:
-    d = 40
-    matrix = np.diag(np.r_[4.0, np.zeros(d - 1)])
-    found = []
+def beside(strange: float) -> tuple[float, float]:
+    """The mean squared cosine with an axis beside a random direction, told and true."""
+    d, told, true = 40, [], []
+    axis = np.diag(np.r_[4.0, np.zeros(d - 1)])
     for seed in range(400):
-        drawn = np.random.default_rng(seed).standard_normal(d)
-        drawn *= np.sqrt(strange) / np.linalg.norm(drawn)
-        vectors = np.linalg.eigh(matrix + np.outer(drawn, drawn))[1]
-        found.append(vectors[0, -1] ** 2)
-    told = estimate_cosines_beside(np.array([4.0]), strange, d)[0]
-    assert told == pytest.approx(np.mean(found), abs=0.06)
+        drawn = np.random.default_rng(seed).standard_normal(d) * np.sqrt(strange / d)
+        values, vectors = np.linalg.eigh(axis + np.outer(drawn, drawn))
+        rest = max(values.sum() - strange, 0.0) / d
+        told.append(estimate_cosines_beside(values[-1:], strange, d, background=rest)[0])
+        true.append(vectors[0, -1] ** 2)
+    return float(np.mean(told)), float(np.mean(true))
 
 
-def test_nothing_at_all_leaves_half_a_chance() -> None:
-    assert estimate_cosines_beside(np.zeros(1), 0.0, 5)[0] == 0.5
+@pytest.mark.parametrize("strange", [0.0, 0.3, 1.0, 2.0, 12.0])
+def test_a_strange_direction_mixes_with_those_it_comes_near(strange: float) -> None:
+    told, true = beside(strange)
+    assert told == pytest.approx(true, abs=0.06)
+
+
+@pytest.mark.parametrize("strange", [3.0, 4.0, 5.0, 6.0])
+def test_what_may_be_the_strange_direction_is_not_taken_for_another(strange: float) -> None:
+    """Its own eigenvalue is larger than its squared length: what is above that is no sign."""
+    told, true = beside(strange)
+    assert told < min(true, 0.5)
+
+
+def test_what_lies_along_a_known_direction_is_taken_off() -> None:
+    d, rng = 30, np.random.default_rng(0)
+    known = rng.standard_normal(d)
+    known /= np.linalg.norm(known)
+    axes = np.diag(np.r_[4.0, np.ones(d - 1)])
+    values, vectors = np.linalg.eigh(axes + 9.0 * np.outer(known, known))
+    leading = vectors[:, ::-1][:, :2].T
+    told = estimate_cosines_along(values[::-1][:2], (leading @ known) ** 2, 9.0, 1.0)
+    assert told[0] < 0.05
+    assert told[1] > 0.9
+    assert leading[1, 0] ** 2 > 0.9
+    np.testing.assert_array_equal(estimate_cosines_along(np.ones(2), np.ones(2), 0.0, 0.0), 1.0)

@@ -38,25 +38,35 @@ def estimate_cosines_under_noise(values: Array, k: int, sd: float) -> Array:
     apart = values[:k, None] - values
     own = np.eye(k, len(values), dtype=bool)
     with np.errstate(divide="ignore"):
-        turned = np.where(own, 0.0, (sd / np.where(own, 1.0, apart)) ** 2)
+        turned = (sd / np.where(own, np.inf, apart)) ** 2
     cosines: Array = 1.0 / (1.0 + turned.sum(axis=1))
     return cosines
 
 
-def estimate_cosines_beside(values: Array, added: float, d: int) -> Array:
-    """Estimate how one added random direction mixes with eigenvectors.
+def estimate_cosines_beside(
+    values: Array, added: float, d: int, *, background: float = 0.0, sd: float = 0.0
+) -> Array:
+    """Estimate how far eigenvectors are mixed with one random direction that was added.
 
-    The direction and an eigenvector are treated as two axes with inner product ``1 / sqrt(d)``;
-    the direction takes the eigenvector's place where its variance is larger.
+    The direction, of squared length a, has an eigenvalue e of its own: a, the variance that is
+    there anyway, and what noise lifts it by. An eigenvalue v above e belongs to a vector with a
+    squared cosine of ``1 / (1 + a^2 / (d (v - e)^2))``, since the inner product of two directions
+    is about ``1 / sqrt(d)``. One that is not above e is taken for the direction itself, or for one
+    whose place it has taken. The squared length is a sum over d random numbers: one standard
+    deviation more than expected is allowed for.
 
     Parameters
     ----------
     values : ndarray of shape (k,)
-        Eigenvalues.
+        Leading eigenvalues, with the direction added.
     added : float
-        Variance along the added direction.
+        Expected variance along the added direction.
     d : int
         Number of features.
+    background : float
+        Mean variance of a feature without it.
+    sd : float
+        Standard deviation of the noise on an off-diagonal entry.
 
     Returns
     -------
@@ -65,13 +75,48 @@ def estimate_cosines_beside(values: Array, added: float, d: int) -> Array:
 
     Examples
     --------
-    >>> estimate_cosines_beside(np.array([10.0, 1.0, 0.1]), 1.0, 100).round(2)
-    array([1.  , 0.5 , 0.01])
+    >>> estimate_cosines_beside(np.array([10.0, 1.5, 0.1]), 1.0, 100).round(2)
+    array([1.  , 0.93, 0.  ])
     """
-    apart = values - added
-    mixed = 4.0 * added**2 / d
-    spread = np.sqrt(apart**2 + mixed)
-    cosines: Array = (1.0 + apart / np.where(spread > 0.0, spread, 1.0)) / 2.0
+    if not added > 0.0:
+        return np.ones(len(values))
+    # In units of the direction itself, so that no square overflows.
+    noise = d * (sd / added) ** 2
+    own = 1.0 + np.sqrt(2.0 / d) + background / added + noise / (1.0 + noise)
+    above = values / added - own
+    with np.errstate(divide="ignore"):
+        cosines: Array = 1.0 / (1.0 + 1.0 / (d * np.maximum(above, 0.0) ** 2))
+    return cosines
+
+
+def estimate_cosines_along(values: Array, along: Array, added: float, background: float) -> Array:
+    """Estimate what is left of eigenvectors without the variance added along a known direction.
+
+    Parameters
+    ----------
+    values : ndarray of shape (k,)
+        Leading eigenvalues, with the direction added.
+    along : ndarray of shape (k,)
+        Squared cosines of their eigenvectors with the direction.
+    added : float
+        Variance added along it.
+    background : float
+        Mean variance of a feature without it.
+
+    Returns
+    -------
+    ndarray of shape (k,)
+        Squared cosines.
+
+    Examples
+    --------
+    >>> values, along = np.array([10.0, 4.0, 2.0]), np.array([0.1, 0.9, 0.0])
+    >>> estimate_cosines_along(values, along, added=3.0, background=1.0).round(2)
+    array([0.97, 0.1 , 1.  ])
+    """
+    if not added > 0.0:
+        return np.ones(len(values))
+    cosines: Array = 1.0 - np.minimum(along * added / np.maximum(values - background, added), 1.0)
     return cosines
 
 

@@ -2,6 +2,7 @@
 
 import math
 import re
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -355,6 +356,57 @@ def test_rows_as_far_from_zero_as_years_keep_their_mean_and_their_first_componen
     assert run.components_[0, 0] ** 2 > 0.9
 
 
+def offset_rows(spectrum: Array, n: int, offset: float, seed: int) -> Array:
+    """Rows at some distance from zero, relative to their spread."""
+    rng, d = np.random.default_rng(seed), len(spectrum)
+    turn = np.linalg.qr(rng.standard_normal((d, d))).Q
+    level = rng.standard_normal(d)
+    level *= offset * np.sqrt(spectrum.sum()) / np.linalg.norm(level)
+    rows: Array = (rng.standard_normal((n, d)) * np.sqrt(spectrum)) @ turn + level
+    return rows
+
+
+@pytest.mark.usefixtures("seeded_noise")
+@pytest.mark.parametrize(
+    ("spectrum", "n", "offset", "epsilon"),
+    [
+        (np.ones(50), 500, 1.0, 1.0),
+        (np.ones(50), 5000, 0.0, 0.1),
+        (0.95 ** np.arange(50), 5000, 1.0, 0.1),
+    ],
+    ids=["few", "centred", "slowly falling"],
+)
+def test_the_error_of_the_mean_is_not_taken_for_a_component(
+    spectrum: Array, n: int, offset: float, epsilon: float
+) -> None:
+    """Its own eigenvalue was above what its length explains, which passed for signal: about 0.6."""
+    privacy, best = Privacy(epsilon, 1e-5, trust="central"), []
+    for seed in range(7):
+        rows = offset_rows(spectrum, n, offset, seed)
+        true = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False).Vh[:2]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NoiseWarning)
+            run = FederatedPCA(2, privacy=privacy).fit(rows)
+        assert np.sum(run.components_ * true, axis=1).max() ** 2 < 0.5
+        assert run.signal_ is not None
+        best.append(run.signal_.max())
+    assert np.median(best) < 0.1
+
+
+@pytest.mark.usefixtures("seeded_noise")
+@pytest.mark.parametrize("offset", [0.0, 1.0, 5.0])
+def test_components_that_noise_leaves_are_not_called_noise(offset: float) -> None:
+    spectrum = np.r_[10.0, 6.0, 3.0, np.ones(47)]
+    for seed in range(2):
+        rows = offset_rows(spectrum, 5000, offset, seed)
+        true = np.linalg.svd(rows - rows.mean(axis=0), full_matrices=False).Vh[:2]
+        run = FederatedPCA(2, privacy=Privacy(1.0, 1e-5, trust="central")).fit(rows)
+        assert run.signal_ is not None
+        np.testing.assert_allclose(
+            run.signal_, np.sum(run.components_ * true, axis=1) ** 2, atol=0.1
+        )
+
+
 @pytest.mark.usefixtures("seeded_noise")
 @pytest.mark.parametrize("method", ["covariance", "power"])
 @pytest.mark.parametrize(("offset", "factor"), [(2.0, 0.3), (2.0, 0.7), (3.0, 0.05), (3.0, 0.7)])
@@ -380,6 +432,19 @@ def test_signal_counts_a_mean_that_a_public_clip_has_lost(
         assert found.signal_ is not None
         assert found.signal_[0] > 0.8
         assert (found.components_[0] @ true) ** 2 > 0.8
+
+
+@pytest.mark.parametrize("method", ["covariance", "power"])
+@pytest.mark.parametrize("unit", [1e-95, 1e95])
+def test_the_unit_of_the_rows_changes_no_signal(unit: float, method: str) -> None:
+    """Squares of variances are beyond double precision: a run failed after it had spent all."""
+    rows = spiked(n=5000, d=12, k=2) * unit
+    privacy = Privacy(8.0, 1e-6, trust="central", clip=1.5 * unit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        run = FederatedPCA(2, method=method, privacy=privacy).fit(rows)
+    assert run.signal_ is not None
+    assert 0.9 < run.signal_[0] < 1.0
 
 
 @pytest.mark.parametrize("method", ["covariance", "power"])

@@ -5,5 +5,6 @@
 - `noisy_sums`: the coordinator's requests for noisy sums, and radii found in noisy counts.
 - `private_pca`: the coordinator's half.
 - `reply_noise`: the noise of each reply.
+- `signal_estimate`: how much of its signal each component has kept.
 - `private_site`: the site's half: clipped integer sums and their sensitivities.
 """

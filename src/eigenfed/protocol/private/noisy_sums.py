@@ -255,10 +255,16 @@ class Norms:
         return float(self.radii[0 if self.counts[0] >= proportion * self.rows else -1])
 
     def shrinkage(self, radius: float) -> float:
-        """Return by which proportion clipping to a radius shortens rows, on average."""
+        """Return by which proportion clipping to a radius shortens rows, on average.
+
+        Between two radii the logarithms of the norms are taken for evenly distributed.
+        """
         held = np.diff(self.counts, prepend=0.0)
-        lost = float(held @ np.maximum(1.0 - radius / self.radii, 0.0))
-        return max(lost / self.rows, 0.0)
+        high = np.maximum(self.radii, radius)
+        low = np.maximum(self.radii * (self.radii[0] / self.radii[1]), radius)
+        lost = np.log(high / low) - radius * (1.0 / low - 1.0 / high)
+        shortened = float(held @ lost) / math.log(self.radii[1] / self.radii[0])
+        return max(shortened / self.rows, 0.0)
 
     def beyond(self, radius: float) -> float:
         """Return the proportion of rows that are beyond a radius, as far as noise lets it show."""

@@ -37,7 +37,7 @@ import numpy as np
 from eigenfed.arrays import Array
 from eigenfed.errors import Argument, Name, ProtocolError
 from eigenfed.linalg.orthonormal import flip_signs
-from eigenfed.linalg.spiked import estimate_cosines_beside, estimate_cosines_under_noise
+from eigenfed.linalg.spiked import estimate_cosines_beside
 from eigenfed.privacy.dp.clipping import choose_grid
 from eigenfed.privacy.dp.discrete_gaussian import Draw, discrete_gaussian
 from eigenfed.privacy.dp.norm_counts import near_radii, wide_radii
@@ -74,6 +74,12 @@ from eigenfed.protocol.private.reply_noise import (
     noise_of_total,
     update_clip_of,
 )
+from eigenfed.protocol.private.signal_estimate import (
+    discount_mean,
+    estimate_signal,
+    limit_length,
+    normalize,
+)
 from eigenfed.protocol.study import Study
 
 _RADIUS_QUANTILE, _MEAN_QUANTILE, _CLIP_QUANTILE, _REACH_QUANTILE = 0.5, 0.3, 0.1, 0.95
@@ -99,7 +105,10 @@ class _Ball(NamedTuple):
     clip : float
         Its radius.
     missed : float
-        Expected squared distance of the mean from that of the rows, after clipping.
+        Expected squared distance of the mean from that of the rows, after clipping, in a random
+        direction.
+    short : ndarray of shape (d,)
+        Expected distance of the mean from that of the rows, after clipping, in a known direction.
     reach : float or None
         Radius within which nearly all rows lie; None if it was not found on the way.
     growth : float
@@ -110,14 +119,14 @@ class _Ball(NamedTuple):
     mean: Array
     clip: float
     missed: float
+    short: Array
     reach: float | None = None
     growth: float = 1.0
 
     @property
     def toward(self) -> Array:
         """Direction of the mean, of length 1; 0 if the mean is 0."""
-        found: Array = self.mean / max(float(np.linalg.norm(self.mean)), np.finfo(float).tiny)
-        return found
+        return normalize(self.mean)
 
     def judged_by(self, variance: float) -> "_Ball":
         """Return the ball with the error of a mean that a public clip has surely moved.
@@ -202,13 +211,13 @@ def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_B
             yield from spender.count_rows(split["count"])
             spender.privacy.check_rows(spender.n)
         if not spender.study.center:
-            return _Ball(origin, public, 0.0)
+            return _Ball(origin, public, 0.0, origin)
         mean, noise = yield from _find_mean(spender, split["mean"], origin, public)
-        return _Ball(mean, public, d * noise**2)
+        return _Ball(mean, public, d * noise**2, origin)
     start, direction = yield from _start(spender, d)
     if direction is None:
         clip, reach = start.quantile(_CLIP_QUANTILE), start.reach(_REACH_QUANTILE)
-        return _Ball(origin, clip, 0.0, reach, start.growth(clip))
+        return _Ball(origin, clip, 0.0, origin, reach, start.growth(clip))
     radius = start.quantile(_RADIUS_QUANTILE)
     first = radius * direction
     norms = yield from _count_norms(spender, split["clip"], first, radius)
@@ -227,16 +236,17 @@ def _find_ball(spender: Spender, split: dict[str, float], d: int) -> Protocol[_B
     apart = max(float(np.sum((mean - first) ** 2)) - d * noise**2, 0.0)
     clip = _shorten(norms.quantile_or_end(_CLIP_QUANTILE), apart, _LEAST_CLIP * wide)
     reach = _shorten(norms.reach(_REACH_QUANTILE), apart, wide)
-    usual = _shorten(norms.quantile_or_end(_RADIUS_QUANTILE), apart, clip)
     # Clipping shortened the step from the first mean to the second by about this proportion, give
-    # or take the noise of the counts. It counts where the step is long relative to the spread of
-    # the rows, so that most of them lie on one side of the first mean.
-    short = min(norms.shrinkage(wide) + norms.sd / spender.n, _MOST_SHORT)
-    long = min(1.0, apart / (2.0 * usual) ** 2)
-    missed = d * noise**2 + long * apart * (short / (1.0 - short)) ** 2
-    # Clipping will also shrink this error, which is part of the centred rows.
-    missed *= (clip / usual) ** 2
-    return _Ball(mean, clip, missed, reach, norms.growth(clip, apart))
+    # or take the noise of the counts.
+    shrinkage = min(norms.shrinkage(wide), _MOST_SHORT)
+    whole = apart / (1.0 - shrinkage) ** 2
+    usual = _shorten(norms.quantile_or_end(_RADIUS_QUANTILE), whole, clip)
+    lost = min(shrinkage + norms.sd / spender.n, _MOST_SHORT)
+    step = math.sqrt(apart) * normalize(mean - first)
+    # Clipping will also shrink these errors, which are part of the centred rows.
+    kept = clip / usual
+    short = step * (kept * lost / (1.0 - lost))
+    return _Ball(mean, clip, d * (kept * noise) ** 2, short, reach, norms.growth(clip, apart))
 
 
 def _shorten(radius: float, apart: float, least: float) -> float:
@@ -300,16 +310,18 @@ def _decompose_covariance(
         sd *= float(np.mean(scales**-2.0))
     # The diagonal has more noise than this, but it is a small part of all entries.
     entry_sd = float(noise.relative["triangle"].min()) * sd
-    signal = _estimate_signal(matrix, k, ball, entry_sd, scales)
+    noisy = matrix
     if weigh:
         matrix = _weigh_features(matrix, k, entry_sd)
+    clipped = scales
     if study.scale:
         # They are standard deviations of clipped rows, and nearly all rows are clipped.
         scales = scales * math.sqrt(ball.growth)
     found = decompose_covariance(
         matrix, k, mean=mean, scale=scales, n=float(spender.n), tol=study.tol
     )
-    return replace(found, signal=signal)
+    missed, short = ball.missed * float(np.mean(clipped**-2.0)), ball.short / clipped
+    return replace(found, signal=estimate_signal(noisy, found.components, missed, short, entry_sd))
 
 
 def _weigh_features(matrix: Array, k: int, sd: float) -> Array:
@@ -322,12 +334,14 @@ def _weigh_features(matrix: Array, k: int, sd: float) -> Array:
     last component, corrected for noise. Features with equal variances are shrunk alike, which
     changes no component. The constant 2 was found best, by little, on simulated data.
     """
-    diagonal, d = matrix.diagonal(), len(matrix)
+    # In units of the largest, so that no square overflows.
+    unit, d = float(np.abs(matrix.diagonal()).max()), len(matrix)
+    diagonal, sd = matrix.diagonal() / unit, sd / unit
     spread = max(float(diagonal.var()) - 2.0 * sd**2, 0.0)
     kept = spread / (spread + 2.0 * sd**2) if spread else 0.0
     middle = float(diagonal.mean())
     variances = np.maximum(middle + kept * (diagonal - middle), sd)
-    last = float(np.linalg.eigvalsh(matrix)[-k])
+    last = float(np.linalg.eigvalsh(matrix)[-k]) / unit
     # Noise lifts an eigenvalue l to l + d sd^2 / l (Benaych-Georges and Nadakuditi, 2011).
     last = (last + math.sqrt(max(last**2 - 4.0 * d * sd**2, 0.0))) / 2.0
     if not last > 0.0:
@@ -335,16 +349,6 @@ def _weigh_features(matrix: Array, k: int, sd: float) -> Array:
     weights = variances / (variances + 2.0 * sd**2 / last)
     weighed: Array = matrix * np.outer(weights, weights)
     return weighed
-
-
-def _estimate_signal(matrix: Array, k: int, ball: _Ball, sd: float, scales: Array) -> Array | None:
-    """Estimate each squared cosine with the noiseless component."""
-    values: Array = np.linalg.eigvalsh(matrix)[::-1].astype(np.float64)
-    cosines = estimate_cosines_under_noise(values, k, sd)
-    # An error e of the mean adds e e' to the covariance: a variance of |e|^2 along e.
-    return cosines * estimate_cosines_beside(
-        values[:k], ball.missed * float(np.mean(scales**-2.0)), len(matrix)
-    )
 
 
 def _find_scales(matrix: Array, sd: float) -> Array:
@@ -381,9 +385,13 @@ def _iterate_products(
     unit = (clip / grid) ** 2 / max(spender.n - 1, 1)
     values = s[:k] * unit
     # Noise of standard deviation sd on d entries lifts a squared singular value by d sd^2.
-    lifted = d * (spender.noise_sd(noise, fraction) * unit) ** 2
-    cosines = np.maximum(1.0 - lifted / np.maximum(values**2, 1e-300), 0.0)
+    sd = spender.noise_sd(noise, fraction) * unit
+    cosines = np.maximum(1.0 - d * (sd / np.maximum(values, np.finfo(float).tiny)) ** 2, 0.0)
     ball = ball.judged_by(float(values @ (ball.toward @ left[:, :k]) ** 2))
+    # The other values are not known: features beyond the components are taken for constant.
+    clear = values * np.sqrt(cosines)
+    short = limit_length(ball.short, float(values @ (normalize(ball.short) @ left[:, :k]) ** 2))
+    cosines = cosines * discount_mean(clear, left[:, :k].T, ball.missed, short)
     return Decomposition(
         flip_signs(left[:, :k].T),
         values,
@@ -392,7 +400,7 @@ def _iterate_products(
         float(spender.n),
         float(values.sum()),
         products=len(fractions),
-        signal=cosines * estimate_cosines_beside(values, ball.missed, d),
+        signal=cosines,
     )
 
 
@@ -407,7 +415,9 @@ def _discount_clipped(found: Decomposition, ball: _Ball, norms: Norms) -> Decomp
     if found.signal is None or not size:
         return found
     shortened = norms.beyond(ball.clip + size) * size
-    beside = estimate_cosines_beside(found.variances, shortened**2, len(ball.mean))
+    d, added = len(ball.mean), shortened**2
+    background = max(found.total_variance - added, 0.0) / d
+    beside = estimate_cosines_beside(found.variances, added, d, background=background)
     return replace(found, signal=found.signal * beside)
 
 
