@@ -17,7 +17,7 @@ def test_the_numbers_are_those_of_the_result(tmp_path: Path) -> None:
     result(tmp_path / "r", tables(apart=3.0), by_site=True)
     report, facts = read_report(tmp_path / "r"), read_result(tmp_path / "r").facts
     assert [c.variance for c in report.components] == facts["eigenvalues"]
-    assert [c.share for c in report.components] == facts["ratios"]
+    assert [c.fraction for c in report.components] == facts["ratios"]
     assert report.components[-1].cumulative == pytest.approx(sum(facts["ratios"]), rel=1e-14)
     assert sum(site.bytes_up for site in report.sites) == facts["bytes_up"]
     assert sum(site.bytes_down for site in report.sites) == facts["bytes_down"]

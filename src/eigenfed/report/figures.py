@@ -70,7 +70,10 @@ def draw_scree(
     parts += [line(left, up(mark), _RIGHT, up(mark), "grid") for mark in marks]
     parts += [text(left - 6, up(mark), label(mark), anchor="end") for mark in marks]
     tips = [
-        (c.variance, f"PC{c.place}: variance {number(c.variance)}, {percent(c.share)} of the total")
+        (
+            c.variance,
+            f"PC{c.place}: variance {number(c.variance)}, {percent(c.fraction)} of the total",
+        )
         for c in components
     ]
     least = "" if exact else "at least "

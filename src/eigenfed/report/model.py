@@ -28,7 +28,7 @@ class Component:
 
     place: int
     variance: float
-    share: float | None
+    fraction: float | None
     cumulative: float | None
 
 

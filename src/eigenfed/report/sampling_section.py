@@ -24,10 +24,10 @@ def describe_edge(facts: dict[str, Any]) -> list[str]:
     edge, remaining = facts["noise_edge"], facts["remaining_noise_edge"]
     if edge is None or remaining is None:
         return []
-    share = edge["variance"] / facts["total_variance"]
+    fraction = edge["variance"] / facts["total_variance"]
     first = (
         f"{_count_components(edge)} above the edge of noise, a variance of "
-        f"{number(edge['variance'])} ({percent(share)} of the total)."
+        f"{number(edge['variance'])} ({percent(fraction)} of the total)."
     )
     if edge["above"] < facts["k"]:
         below = facts["k"] - edge["above"]

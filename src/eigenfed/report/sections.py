@@ -122,8 +122,8 @@ def show_variance(report: Report) -> Section:
     together = f", {'both' if k == 2 else f'all {k}'} together {together}" if k > 1 else ""
     words = [
         f"The total variance is {number(total)}. The first component explains "
-        f"{percent(first.share)} of it{together}. Where the bars level off, further components are "
-        "hardly more than noise. If the last bar is still tall, request more components."
+        f"{percent(first.fraction)} of it{together}. Where the bars level off, further components "
+        "are hardly more than noise. If the last bar is still tall, request more components."
         if total
         else explain_no_variance(report.facts).capitalize(),
         *describe_edge(report.facts),
@@ -136,7 +136,7 @@ def show_variance(report: Report) -> Section:
         "scree-table",
         "Variance by component",
         ("component", "variance", "fraction of total", "cumulative"),
-        tuple((f"PC{c.place}", c.variance, c.share, c.cumulative) for c in report.components),
+        tuple((f"PC{c.place}", c.variance, c.fraction, c.cumulative) for c in report.components),
         folded=True,
     )
     edge = report.facts["noise_edge"]
@@ -292,7 +292,7 @@ def _list_bounds(certificate: dict[str, Any]) -> Facts:
         items.insert(1, ("The bound holds", describe_basis(certificate["failure"])))
     if None not in certificate["residuals"]:
         items.append(("Largest residual", f"{max(certificate['residuals']):.2e}"))
-    items.append(("Deviation from orthonormality", f"{certificate['orthonormality']:.2e}"))
+    items.append(("Error of orthonormality", f"{certificate['orthonormality']:.2e}"))
     return Facts(tuple(items))
 
 

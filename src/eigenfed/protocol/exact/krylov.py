@@ -354,13 +354,13 @@ def _find_count(
 
 
 def _make_count_error(study: Study, values: Array, total: float) -> InputError:
-    share = float(values.sum()) / total if total > 0.0 else 0.0
+    held = float(values.sum()) / total if total > 0.0 else 0.0
     wanted = "number of components of 'auto'"
     if isinstance(study.components, float):
         wanted = f"{study.components:g} of the variance"
     return InputError(
         f"{wanted} was not reached in {study.max_rounds} rounds, in which the directions sent "
-        f"hold {share:.0%} of the variance",
+        f"hold {held:.0%} of the variance",
         remedy=("Raise ", Name("max_rounds"), ", or ", Pass("method", "covariance"), "."),
     )
 
