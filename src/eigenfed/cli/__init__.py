@@ -18,6 +18,7 @@
 - `demo_command`: ``eigenfed demo``: a complete study on generated data.
 - `options`, `input_options`: options that several commands share.
 - `option_types`: types of their values.
+- `table_notes`: what a fit points out about its files.
 - `output`: results, notes, error messages and exit codes.
 - `progress`: progress on a terminal.
 - `stop_signals`: commands that stay up until they are stopped.

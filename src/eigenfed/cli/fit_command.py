@@ -1,6 +1,6 @@
 """``eigenfed fit``: PCA over files as sites, or a rehearsal of a study, in one process."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -8,17 +8,12 @@ from typing import Any
 import click
 
 from eigenfed.cli import options
-from eigenfed.cli.input_options import (
-    Inputs,
-    file_options,
-    note_counts,
-    note_ids,
-    open_tables,
-)
+from eigenfed.cli.input_options import Inputs, file_options, open_tables
 from eigenfed.cli.option_types import ComponentCount
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.result_writer import ResultWriter
+from eigenfed.cli.table_notes import note_tables, noting_copies
 
 _ALLOWED_WITH_STUDY = (
     *("files", "study", "out", "write_back", "force", "transport", "transcript"),
@@ -177,10 +172,10 @@ def fit(
         random_state=seed,
     )
     tables: dict[str, Any] = {}
-    with _noting_copies(console, tables):
+    with noting_copies(console, tables):
         with _noting_warnings(console), console.rounds(tol or _find_tol(sites)) as callback:
             tables.update(open_tables(sites, inputs, column, id_column, features))
-            _note_tables(console, tables, prepared=bool(prepare))
+            note_tables(console, tables, prepared=bool(prepare))
             labels = {} if color_by is None else _read_labels(tables, color_by, plain)
             pca.fit_sites(
                 tables,
@@ -234,33 +229,6 @@ def _find_tol(sites: dict[str, Path]) -> float:
     return 0.05 if all(path.suffix.lower() == ".bed" for path in sites.values()) else 1e-4
 
 
-def _note_tables(
-    console: Console, tables: dict[str, Any], *, prepared: bool, in_study: bool = False
-) -> None:
-    """Note what was detected about files, and which columns look like identifiers."""
-    from eigenfed.data.files import FileTable
-
-    opened = [table for table in tables.values() if isinstance(table, FileTable)]
-    notes = [note for table in opened for note in table.notes]
-    counts = [] if prepared else [note_counts(table, in_study=in_study) for table in opened]
-    for note in (*notes, *counts, note_ids(opened, in_study=in_study)):
-        if note is not None:
-            console.note(note)
-
-
-@contextmanager
-def _noting_copies(console: Console, tables: Mapping[str, Any]) -> Iterator[None]:
-    """Note which copies of files were made after they were opened, also if the command fails."""
-    from eigenfed.data.files import FileTable
-
-    try:
-        yield
-    finally:
-        for table in tables.values():
-            for note in table.late_notes if isinstance(table, FileTable) else ():
-                console.note(note)
-
-
 @contextmanager
 def _noting_warnings(console: Console) -> Iterator[None]:
     """Print warnings as notes, without the lines of code that Python adds.
@@ -309,8 +277,8 @@ def _rehearse(
     with _noting_warnings(console), console.rounds(rehearsal.study.tol) as callback:
         run = rehearsal.fit(pca, callback)
     prepared = bool(rehearsal.study.prepare)
-    with _noting_copies(console, run.tables):
-        _note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
+    with noting_copies(console, run.tables):
+        note_tables(console, dict(run.tables), prepared=prepared, in_study=True)
         return writer.write(
             console,
             pca,
