@@ -191,7 +191,9 @@ def test_what_are_no_energy_bounds_is_refused(value: Any) -> None:
 
 
 def test_energy_bounds_do_not_matter_where_the_rank_is_fixed() -> None:
-    assert settings(energy="anything").energy is None
+    assert settings(energy=(0.3, 0.4)).energy is None
+    with pytest.raises(InputError, match="energy='anything' must be two numbers"):
+        settings(energy="anything")
 
 
 @pytest.mark.parametrize(

@@ -97,15 +97,16 @@ def test_the_command_says_first_that_a_result_is_noise_and_has_a_code_of_its_own
     for name, part in zip("abc", np.array_split(measured(), 3), strict=True):
         np.save(tmp_path / f"{name}.npy", part)
         files.append(tmp_path / f"{name}.npy")
-    private = ("--epsilon", 0.1, "--delta", "1e-5", "--trust", "central")
-    lost = eigenfed("fit", *files, "-k", 3, *private, "-o", tmp_path / "lost")
+    private = ("--delta", "1e-5", "--trust", "central")
+    lost = eigenfed("fit", *files, "-k", 3, "--epsilon", 0.1, *private, "-o", tmp_path / "lost")
     assert lost.exit_code == 4
     assert lost.stdout.startswith("The result is mostly noise: no component keeps half")
     page = (tmp_path / "lost/report.html").read_text()
     assert "Signal kept" in page
     assert "The result is mostly noise" in page
     levels = ",".join(map(str, OFF))
-    found = eigenfed("fit", *files, "-k", 3, *private, "--public-center", levels)
+    # With 0.1, one result in thirty is not told from noise, although it is near the truth.
+    found = eigenfed("fit", *files, "-k", 3, "--epsilon", 0.15, *private, "--public-center", levels)
     assert found.exit_code == 0, found.stdout
     assert "Public centre of the features, not taken from the rows: 18, " in found.stdout
 
