@@ -91,16 +91,17 @@ class Frame:
         total the leakage meter relates the revealed variance; 0 for features constant up to
         rounding.
     shift : ndarray of shape (d,)
-        Square root of the weight times the difference of the site's own mean and the run's mean.
+        Square root of the weight times the difference of the site's own mean and the run's mean,
+        or that of the near rows of `shifted`.
     near : bool
         Whether the run's mean is no larger than the spread of the site's rows about it.
     rest : ndarray of shape (d,), or None
         What is subtracted after the mean, as in `eigenfed.data.prepared.Prepared`.
     around : Prepared or None
-        The rows about the site's own mean, if the run's is so far from them that products about it
-        have lost the digits that the leakage meter needs.
+        The rows about the site's own mean, if the run's is so far from features with gaps that
+        products about it have lost the digits that the leakage meter needs.
     shifted : ShiftedRows or None
-        The rows about the run's mean, if it is as far from them.
+        The rows about the run's mean, if it is as far from any feature.
     """
 
     mean: Array
@@ -116,10 +117,10 @@ class Frame:
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
         shift: Array | None = self.shift
-        if self.shifted is not None and self.shifted.near_rows is self.around:
-            images, shift = self.shifted.near_product(directions), None
-        elif self.around is not None:
+        if self.around is not None:
             images, shift = self.around.product(directions), None
+        elif self.shifted is not None:
+            images = self.shifted.near_product(directions)
         scale = self.scale if self._is_scaled else None
         trace = float(self.spread.sum())
         return RevealedProducts(directions, images, trace, scale, shift, spread=self.spread)

@@ -147,14 +147,16 @@ def _compute_frame(source: Source, state: State) -> Frame:
     spread = np.where(raw > count * error**2, raw, 0.0)
     if near and rest is not None:
         mean, rest = own_mean, None
-    around = shifted = None
+    around, shifted, shift = None, None, np.sqrt(n) * away
     least = count * bound_mean_error(own_mean, source.n) ** 2
-    if (count * away**2 > _DISTANT * np.maximum(raw, least)).any():
+    distant = count * away**2 > _DISTANT * np.maximum(raw, least)
+    if distant.any():
         shifted = _shift_rows(source, state, own_mean)
-        around = shifted.near_rows
-        if source.has_missing:
+        has_gaps = shifted.near_rows.mean != own_mean
+        shift = np.where(has_gaps, shift, 0.0)
+        if (distant & has_gaps).any():
             around = view_rows(source, own_mean, divisor, single=state.single)
-    return Frame(mean, scale, trace, spread, np.sqrt(n) * away, near, rest, around, shifted)
+    return Frame(mean, scale, trace, spread, shift, near, rest, around, shifted)
 
 
 def _shift_rows(source: Source, state: State, own_mean: Array) -> ShiftedRows:
