@@ -17,6 +17,7 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.linalg.genotype import adjoin_tile, load_kernels, multiply_tile
 from eigenfed.linalg.genotype_codes import MISSING
+from eigenfed.linalg.orthonormal import split_powers
 from eigenfed.linalg.threads import map_in_order
 
 TILE = 8192
@@ -69,7 +70,7 @@ class PackedRows(Prepared):
     def _multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each person."""
         table, kernels = self._table, load_kernels(self.single)
-        units, powers = _split_powers(basis)
+        units, powers = split_powers(basis)
 
         def multiply_span(span: slice) -> npt.NDArray[Any]:
             part = units[span].astype(self._dtype)
@@ -94,7 +95,7 @@ class PackedRows(Prepared):
     def adjoint(self, sided: Array) -> Array:
         """Return D'W Y, (d, l)."""
         table, kernels = self._table, load_kernels(self.single)
-        weighted, powers = _split_powers(self._apply_weights(sided))
+        weighted, powers = split_powers(self._apply_weights(sided))
         everyone = np.zeros((4 * table.packed.shape[1], sided.shape[1]), dtype=self._dtype)
         everyone[table.people] = weighted
         sums, flags = weighted.sum(axis=0), table.counts.missing > 0
@@ -129,16 +130,6 @@ class PackedRows(Prepared):
             total += count * (copies - self.mean) ** 2
         squares: Array = total / self.scale**2
         return squares
-
-
-def _split_powers(columns: Array) -> tuple[Array, npt.NDArray[Any]]:
-    """Return columns divided by powers of two, so that no entry exceeds 1, and the exponents.
-
-    Numbers that are tiny in single precision would be rounded to 0 or the least number.
-    """
-    powers = np.frexp(np.abs(columns).max(axis=0, initial=0.0))[1]
-    units: Array = np.ldexp(columns, -powers)
-    return units, powers
 
 
 def view_rows(

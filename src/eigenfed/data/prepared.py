@@ -23,7 +23,7 @@ from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.data.sparse_rows import slice_rows, view_transpose
 from eigenfed.linalg.block_scatter import sum_scatters
-from eigenfed.linalg.orthonormal import column_norms
+from eigenfed.linalg.orthonormal import column_norms, split_powers
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows, sum_squares
 from eigenfed.linalg.sparse_products import multiply_transpose, multiply_twice
 from eigenfed.linalg.stacked_rows import split_columns
@@ -40,8 +40,8 @@ _PARTS, _LEAST_PART_BYTES = 32, 1 << 20
 """What a product of sparse rows may take beside them: a part of the entries, or a megabyte."""
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE, _MOST_RATIO = 1e-20, 1e38, 1e10
-LEAST_NORM = 1e-152
-"""Norm of columns of D Q below which they are taken for 0: squares of smaller ones would vanish."""
+LEAST_NORM = 1e-300
+"""Norm of columns of D Q below which they are taken for 0: smaller ones have few digits."""
 _LEAST_FACTOR = 2.0**-200
 """Entries of directions, relative to the scale, from which columns of D Q keep their digits."""
 
@@ -137,15 +137,17 @@ class Prepared:
 
     def adjoint(self, sided: Array) -> Array:
         """Return D'W Y, (d, l)."""
-        weighted = self._apply_weights(sided)
+        weighted, powers = split_powers(self._apply_weights(sided))
         if self.source.is_sparse:
-            return self._adjoin_sparse(weighted)
-        d, width = self.source.d, sided.shape[1]
-        return self._sum_blocks(
-            lambda span: self._block(span)[0].T @ weighted[span],
-            (d, width),
-            flops=2.0 * d * sided.size,
-        )
+            found = self._adjoin_sparse(weighted)
+        else:
+            d, width = self.source.d, sided.shape[1]
+            found = self._sum_blocks(
+                lambda span: self._block(span)[0].T @ weighted[span],
+                (d, width),
+                flops=2.0 * d * sided.size,
+            )
+        return np.ldexp(found, powers, out=found)
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in one pass over dense rows."""

@@ -1,6 +1,7 @@
 """Orthonormal rows: orthonormalise, complete, fix signs; column norms and principal angles."""
 
 import numpy as np
+import numpy.typing as npt
 
 from eigenfed.arrays import Array
 from eigenfed.errors import InputError
@@ -115,6 +116,23 @@ def column_norms(a: Array) -> Array:
     units = a / np.where(peaks > 0.0, peaks, 1.0)
     norms: Array = peaks * np.sqrt(np.einsum("ij,ij->j", units, units))
     return norms
+
+
+def split_powers(columns: Array) -> tuple[Array, npt.NDArray[np.intc]]:
+    """Return columns divided by powers of two, so that no entry exceeds 1, and the exponents.
+
+    So products with tiny columns are not rounded to the least numbers before they are added up.
+
+    Examples
+    --------
+    >>> units, powers = split_powers(np.array([[3e-300, 0.0], [1e-300, 0.0]]))
+    >>> np.ldexp(units, powers)
+    array([[3.e-300, 0.e+000],
+           [1.e-300, 0.e+000]])
+    """
+    powers: npt.NDArray[np.intc] = np.frexp(np.abs(columns).max(axis=0, initial=0.0))[1]
+    units: Array = np.ldexp(columns, -powers)
+    return units, powers
 
 
 def sines(vt: Array, other: Array) -> Array:

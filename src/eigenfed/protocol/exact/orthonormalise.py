@@ -23,6 +23,7 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
+from eigenfed.linalg.orthonormal import split_powers
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
@@ -108,8 +109,9 @@ def sided_gram(
 ) -> Answer[GramReply]:
     """Return all inner products of the site's columns of G."""
     state = update_sided(source, request, state, terms)
-    rows = get_sided(state).rows
-    return answer_and_count(source, GramReply(gram=rows.T @ apply_weights(source, rows)), state)
+    units, powers = split_powers(get_sided(state).rows)
+    gram = np.ldexp(units.T @ apply_weights(source, units), powers + powers[:, None])
+    return answer_and_count(source, GramReply(gram=gram), state)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -166,8 +168,8 @@ def sided_norm(
     view, frame, state = prepare_rows(source, state)
     own, i = get_sided(state), len(request.onto)
     own = own.divide(request.change(own.rows.shape[1]), view, frame.trace)
-    last = own.rows[:, i : i + 1]
-    norm = float((last.T @ apply_weights(source, last))[0, 0])
+    last, power = split_powers(own.rows[:, i : i + 1])
+    norm = float(np.ldexp((last.T @ apply_weights(source, last))[0, 0], 2 * power[0]))
     return answer_and_count(source, NormReply(norm=norm), replace(state, own=own))
 
 
@@ -216,10 +218,10 @@ def sided_onto(
     source: Source, request: OntoRequest, state: State, terms: Terms
 ) -> Answer[OntoReply]:
     """Return the coefficients of column i on the earlier ones."""
-    norms, rows = request.norms, get_sided(state).rows
-    i = len(norms)
-    column = apply_weights(source, rows[:, i : i + 1])
-    onto = (rows[:, :i].T @ column)[:, 0] / norms
+    norms, i = request.norms, len(request.norms)
+    units, powers = split_powers(get_sided(state).rows[:, : i + 1])
+    products = units[:, :i].T @ apply_weights(source, units[:, i:])
+    onto = np.ldexp(products[:, 0], powers[:i] + powers[i]) / norms
     return answer_and_count(source, OntoReply(onto=onto), state)
 
 
