@@ -85,6 +85,9 @@ def test_with_many_features_the_bound_holds() -> None:
     assert pca.total_variance_ == pytest.approx(wide.var(axis=0, ddof=1).sum())
     with pytest.raises(InputError, match="must be an integer for partial_fit above 512 features"):
         FederatedPCA(0.9).partial_fit(wide)
+    bare = FederatedPCA(3, method="krylov", certify=False).partial_fit(wide)
+    assert bare.certificate_ is None
+    assert bare.total_variance_ == pytest.approx(wide.var(axis=0, ddof=1).sum())
 
 
 @pytest.mark.parametrize("center", [True, "site"])
