@@ -107,6 +107,24 @@ def test_cells_are_darker_the_larger() -> None:
     assert re.findall(r'class="cell (\w+) mark"', drawn.svg) == ["high0", "low4", "high2", "high4"]
 
 
+def test_long_names_beside_cells_have_room() -> None:
+    drawn = draw_grid(
+        "g",
+        ["North_of_a_very_long_name"],
+        [f"PC{place}" for place in range(1, 11)],
+        [[0.0] * 10],
+        title="t",
+        caption="s",
+        format_value=str,
+        full=1.0,
+    )
+    shown = re.search(r'<text x="([\d.]+)"[^>]* text-anchor="end">([^<]*)<', drawn.svg)
+    assert shown is not None
+    # The text ends there, and a letter takes up to eight pixels.
+    assert float(shown[1]) >= 8 * len(shown[2]) == 160
+    assert max(numbers(drawn.svg, "rect", "x")) < 560 - 30
+
+
 def test_points_are_drawn_where_they_are() -> None:
     points = {"a": np.array([[0.0, 0.0], [1.0, 1.0]]), "b": np.empty((0, 2))}
     drawn = draw_points(points, title="t", caption="s")

@@ -258,7 +258,7 @@ def draw_grid(
     full : float
         The absolute value at which a cell is darkest.
     """
-    left = room([shorten(row, 20) for row in rows], 160.0)
+    left = room([shorten(row, 20) for row in rows])
     width = min((_RIGHT - left) / len(columns), 72)
     parts = [
         text(left + width * (at + 0.5), 12, column, anchor="middle")
