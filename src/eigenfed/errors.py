@@ -209,6 +209,25 @@ class EigenfedError(Exception):
         error.args = error._problem
         return error
 
+    def with_advice(self, *parts: Part) -> Self:
+        """Return the same error with more advice after its remedy.
+
+        Examples
+        --------
+        >>> raise InputError("X holds text", remedy="Convert it.").with_advice(" Drop it if not.")
+        Traceback (most recent call last):
+        eigenfed.errors.InputError: X holds text. Convert it. Drop it if not.
+        """
+        error = type(self).__new__(type(self))
+        vars(error).update(vars(self), _remedy=(*self._remedy, *parts))
+        error.args = error._problem
+        return error
+
+    @property
+    def advised(self) -> tuple[str, ...]:
+        """Names of the arguments that the remedy advises to pass."""
+        return tuple(part.name for part in self._remedy if isinstance(part, Pass))
+
     @property
     def argument(self) -> str | None:
         """Name of the argument that breaks a rule, the first in the message; None if none is."""

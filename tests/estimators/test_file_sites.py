@@ -126,6 +126,12 @@ def test_a_fault_in_a_file_names_the_site(tmp_path: Path) -> None:
         FederatedPCA(1).fit_sites({"a": tmp_path / "a.csv", "b": tmp_path / "b.csv"})
     with pytest.raises(InputError, match=r"^Site 'b': nowhere.csv does not exist"):
         FederatedPCA(1).fit_sites({"a": tmp_path / "a.csv", "b": "nowhere.csv"})
+    (tmp_path / "c.csv").write_text("id,x0\np1,2\np2,3\n")
+    (tmp_path / "d.csv").write_text(",x0\n1,2\n2,3\n")
+    for name, advice in (("c", r"pass id_column=\.\.\. for"), ("d", "pass exclude=")):
+        where = r"\. Those are arguments of open_table and of ReadOptions\.$"
+        with pytest.raises((DataError, InputError), match=f"{advice}.*{where}"):
+            FederatedPCA(1).fit_sites({"a": tmp_path / f"{name}.csv"})
 
 
 def test_libsvm_files_of_different_widths_are_told_how_to_agree(tmp_path: Path) -> None:

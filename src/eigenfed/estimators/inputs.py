@@ -22,7 +22,7 @@ from eigenfed.data.column_names import quote_names as list_few
 from eigenfed.data.files import FileTable, column_names, open_source, open_table
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.source import Source
-from eigenfed.errors import Argument, DataError, InputError, Pass
+from eigenfed.errors import Argument, Aside, DataError, InputError, Pass
 from eigenfed.estimators.frames import (
     frame_to_rows,
     is_annotated,
@@ -285,7 +285,7 @@ def _load_table(name: str, table: Any) -> Any:
         columns = column_names(table)
         return open_source(table) if columns is None else NamedFile(Path(table), columns)
     except (InputError, DataError) as error:
-        raise _name_site(name, error) from None
+        raise _name_file(name, error) from None
 
 
 def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -> Source:
@@ -300,7 +300,8 @@ def _make_source(name: str, table: Any, names: list[str] | None, weights: Any) -
         rows = frame_to_rows(values) if hasattr(values, "columns") else values
         return Source.of(rows, weights=weights, names=names)
     except (InputError, DataError) as error:
-        raise _name_site(name, error) from None
+        is_file = isinstance(table, NamedFile)
+        raise (_name_file if is_file else _name_site)(name, error) from None
 
 
 def _has_genotypes(table: Any) -> bool:
@@ -384,7 +385,7 @@ def _open_table(name: str, table: Any) -> Any:
     try:
         return open_table(table)
     except (InputError, DataError) as error:
-        raise _name_site(name, error) from None
+        raise _name_file(name, error) from None
 
 
 def _row_key(name: str, table: Any, keys: Mapping[str, npt.ArrayLike] | None) -> npt.NDArray[Any]:
@@ -467,3 +468,11 @@ def _list_names(names: Iterable[Any]) -> str:
 def _name_site(name: str, error: InputError | DataError) -> InputError | DataError:
     """Return the error with the name of its site."""
     return error.with_prefix(f"Site {name!r}: ")
+
+
+def _name_file(name: str, error: InputError | DataError) -> InputError | DataError:
+    """Return the error with the name of its site, and where the arguments of a path belong."""
+    named = _name_site(name, error)
+    if not named.advised:
+        return named
+    return named.with_advice(Aside(" Those are arguments of open_table and of ReadOptions."))
