@@ -128,3 +128,17 @@ def test_without_numba_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delattr(genotype, "vector_rows", raising=False)
     with pytest.raises(InputError, match=r"eigenfed\[genotypes\]"):
         load_kernels.__wrapped__(True)
+
+
+@pytest.mark.parametrize("single", [True, False])
+def test_sums_over_many_equal_people_keep_their_digits(single: bool) -> None:
+    # Two copies of the first variant for everybody; the second is missing for everybody.
+    packed = np.array([[0b00000000], [0b01010101]], np.uint8).repeat(40_000, axis=1)
+    for value in (0.1, 0.3, 0.7):
+        sided = np.full((160_000, 3), value, np.float32 if single else np.float64)
+        sums, missing = adjoin_tile(packed, sided, np.array([True, True]), load_kernels(single))
+        exact = 160_000 * float(sided[0, 0])
+        assert sums.dtype == missing.dtype == np.float64
+        np.testing.assert_allclose(sums[0], exact, rtol=100 * np.finfo(sided.dtype).eps)
+        # They are added one by one, and those of few people.
+        np.testing.assert_allclose(missing[1], exact, rtol=600 * np.finfo(sided.dtype).eps)

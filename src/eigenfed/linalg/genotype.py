@@ -34,6 +34,9 @@ ROW_BYTES = 64
 """Bytes of a row of a table."""
 TABLES = 8
 """Tables that are looked up at a time: together 128 kB, within the second cache."""
+_BYTES_AT_ONCE = 1024
+"""Bytes of four people that are added up before the sum goes on in double precision: in single
+precision the rounding errors of equal people add up beyond the bound of the certificate."""
 _SIGNS = (1.0, 0.0, 0.0, -1.0)
 """Copies of the counted allele minus one, for each code; 0 for a missing genotype."""
 
@@ -223,7 +226,7 @@ def adjoin_tile(
     Returns
     -------
     sums : ndarray of shape (m, l)
-        Of copies minus one, times Y.
+        Of copies minus one, times Y; in double precision, as what follows.
     missing : ndarray of shape (m, l)
         Of Y, over people whose genotype is missing.
 
@@ -235,6 +238,15 @@ def adjoin_tile(
     (array([[3.]]), array([[7.]]))
     """
     m, width = packed.shape
+    if width > _BYTES_AT_ONCE:
+        sums, missing = np.zeros((m, sided.shape[1])), np.zeros((m, sided.shape[1]))
+        for start in range(0, width, _BYTES_AT_ONCE):
+            stop = min(start + _BYTES_AT_ONCE, width)
+            part = np.ascontiguousarray(packed[:, start:stop])
+            over, absent = adjoin_tile(part, sided[4 * start : 4 * stop], flags, kernels)
+            sums += over
+            missing += absent
+        return sums, missing
     if width < TABLES:
         padded = np.zeros((m, TABLES), np.uint8)
         padded[:, :width] = packed
@@ -250,7 +262,7 @@ def adjoin_tile(
             total[:] = 0.0
             kernels.add_missing(packed, flags, part, total)
             missing[:, columns] = total[:, :kept]
-    return sums, missing
+    return sums.astype(np.float64, copy=False), missing.astype(np.float64, copy=False)
 
 
 def _split_lanes(a: Floats, rows: int) -> list[tuple[slice, Floats]]:
