@@ -14,7 +14,7 @@
 - `ld_pruning`: correlated variants in windows, of which one is kept.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
 - `remainder`: the largest eigenvalue outside known directions, bounded from above.
-- `row_sums`: sums over many rows in short pieces, in which equal rows lose no digits.
+- `row_sums`: sums over many rows in pieces, as exact for equal rows as for different ones.
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
 - `sparse_products`: products of sparse rows with a few directions, by scipy or by a kernel.

@@ -157,7 +157,8 @@ def multiply_transpose(rows: Any, columns: Any, sided: Array) -> Array:
         starts = rows.indptr[joined[0].start : joined[-1].stop + 1]
         stored = slice(starts[0], starts[-1])
         lengths = [int(rows.indptr[part.stop] - rows.indptr[part.start]) for part in joined]
-        places = np.repeat(np.arange(len(joined)) * d, lengths) + rows.indices[stored]
+        offsets = np.arange(len(joined), dtype=rows.indices.dtype) * d
+        places = np.repeat(offsets, lengths) + rows.indices[stored]
         shape = len(joined) * d, len(starts) - 1
         entries = (rows.data[stored], places, starts - starts[0])
         found = sparse.csc_array(entries, shape=shape) @ sided[joined[0].start : joined[-1].stop]
