@@ -382,3 +382,20 @@ def test_equal_rows_whose_rounding_errors_add_up_are_certified_too() -> None:
         if sine > math.sin(min(found.certificate.angle_bound, math.pi / 2)):
             faults.append(f"{i} {methods[i % 3]} {len(which)} {found.certificate}")
     assert faults == []
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_rows_of_many_equal_features_at_sites_with_features_are_certified_too(seed: int) -> None:
+    rng, each = np.random.default_rng(seed), np.array([200_000, 60_000, 40_000])
+    different = rng.integers(1, 10, (15, 3)) / 10.0
+    rows = np.repeat(different, each, axis=1)
+    sites = {"a": sparse.csr_array(rows[:, :150_000]), "b": sparse.csr_array(rows[:, 150_000:])}
+    fitted = FederatedPCA(1, split="features", center=False, random_state=0)
+    fitted.fit_sites(sites, keys={name: np.arange(15) for name in sites})
+    assert fitted.certificate_ is not None
+    wide = different.astype(np.longdouble)
+    values, vectors = rotate_jacobi(((wide * each) @ wide.T)[None])
+    first = wide.T @ vectors[0][:, 0] / np.sqrt(values[0][0])
+    found = fitted.components_[0].astype(np.longdouble)
+    off = found - np.repeat(first, each) * (np.repeat(first, each) @ found)
+    assert float(np.sqrt(off @ off)) <= math.sin(fitted.certificate_.angle_bound)

@@ -54,14 +54,24 @@ def bound_rounding(moments: Moments, variance: float) -> float:
     '3.3e-15 6.7e-03'
     """
     squares = variance + moments.n / moments.divisor * moments.distance * moments.distance
-    steps = _STEPS + math.sqrt(moments.n) + _ALIKE * min(moments.n, PIECE_ROWS)
-    error = steps * _ROUNDOFF * squares
+    error = count_roundings(moments.n) * _ROUNDOFF * squares
     # Each of n products may lose half of the least number, and so may their sum when it is divided.
     error += len(moments.mean) * (moments.n / moments.divisor + 1.0) * _LEAST
     if moments.is_scaled:
         error = 2.0 * error + moments.scale_error * variance
     error += _bound_centre(moments, variance)
     return error + (_bound_single(moments, variance) if moments.single else 0.0)
+
+
+def count_roundings(n: float) -> float:
+    """Return by how many unit roundoffs of its terms' sizes a sum of n products is off at most.
+
+    Examples
+    --------
+    >>> count_roundings(100.0), count_roundings(1e6)
+    (30.0, 1035.6)
+    """
+    return _STEPS + math.sqrt(n) + _ALIKE * min(n, PIECE_ROWS)
 
 
 def _bound_centre(moments: Moments, variance: float) -> float:

@@ -32,7 +32,7 @@ from eigenfed.protocol.exact.certificate import RemainderReply, bound_remainder,
 from eigenfed.protocol.exact.krylov import Krylov, lanczos
 from eigenfed.protocol.exact.moments import Moments
 from eigenfed.protocol.exact.products import ProductReply, Products
-from eigenfed.protocol.exact.rounding import bound_rounding
+from eigenfed.protocol.exact.rounding import bound_rounding, count_roundings
 from eigenfed.protocol.exact.stages import find_scale
 from eigenfed.protocol.gate.script import Script, optional, repeat, sequence
 from eigenfed.protocol.operations import Answer, Request, State, Terms, check_integer, op
@@ -266,6 +266,8 @@ def features_pca(
         # The coordinator learns only now how far from zero the rows are.
         about_zero = bound_rounding(Moments(float(n), mean, scale), found.total_variance)
         rounding = bound_rounding(products.moments, found.total_variance)
+        # Products with rows are sums over the features, of which there may be many more.
+        about_zero *= count_roundings(float(max(n, len(mean)))) / count_roundings(float(n))
         # Of a variance near the least numbers, the bound has not counted the rounding at all.
         factor = about_zero / rounding if rounding > float(np.finfo(float).tiny) else math.inf
         grade = widen_certificate(grade, max(factor, 1.0), study.tol)
