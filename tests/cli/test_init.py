@@ -12,6 +12,7 @@ import pytest
 from command_line import answer, as_csv, eigenfed, rows
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.config import read_site, read_study, schema_of
+from eigenfed.study.config.site_file import USUAL_STEPS
 
 
 def test_what_is_written_holds_as_it_is(tmp_path: Path) -> None:
@@ -27,7 +28,7 @@ def test_what_is_written_holds_as_it_is(tmp_path: Path) -> None:
         assert not site.data.exists()
         assert site.ledger is not None
         assert not site.share_scores
-        assert site.policy == Policy(min_rows=10, min_counted=100)
+        assert site.policy == Policy(min_rows=10, min_counted=100, steps=USUAL_STEPS)
 
 
 def test_a_private_study_has_its_terms_and_every_site_a_budget(tmp_path: Path) -> None:

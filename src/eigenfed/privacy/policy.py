@@ -29,7 +29,9 @@ class Policy:
     methods : frozenset of str or None
         The methods that the site takes part in; None allows all of them.
     steps : frozenset of str or None
-        The steps of a preparation that the site takes part in, such as "log1p"; None allows all.
+        The steps of a preparation that the site takes part in, such as "log1p"; None allows all. A
+        site file that names none allows all but "standardize", where the coordinator's figures
+        decide which entries are clipped, and false ones can single out a row.
     max_clips : int
         Largest number of different bounds at which entries are clipped, over all runs. The
         coordinator sends the bounds, and many of them would tell where single entries are.

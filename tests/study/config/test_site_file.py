@@ -9,7 +9,7 @@ from eigenfed.errors import DataError
 from eigenfed.privacy.ledger.entries import Budget
 from eigenfed.privacy.policy import Policy
 from eigenfed.study.config import read_site
-from eigenfed.study.config.site_file import PolicyTable
+from eigenfed.study.config.site_file import USUAL_STEPS, PolicyTable
 
 TOP = 'name = "north"\ndata = "rows/north.csv"\n'
 POLICY = "[policy]\nmin_rows = 20\n"
@@ -27,7 +27,7 @@ def test_absent_keys_stand_for_their_defaults(tmp_path: Path) -> None:
     assert site.data == tmp_path / "rows/north.csv"
     assert (site.id_column, site.where, site.ledger) == (None, (), None)
     assert (site.dataset, site.share_scores, site.approved) == ("data", False, None)
-    assert site.policy == Policy(min_rows=20, min_counted=100)
+    assert site.policy == Policy(min_rows=20, min_counted=100, steps=USUAL_STEPS)
     assert (site.network, site.drop) == (tmp_path / "network", None)
 
 
@@ -52,6 +52,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         f'dataset = "visits 2026"\napproved = ["{DIGEST}"]\nshare_scores = true\n[policy]\n'
         "max_rank_fraction = 0.5\nmax_variance_fraction = 0.9\nmax_rounds = 30\nmin_rows = 20\n"
         'min_counted = 50\nmax_runs = 7\nmethods = ["krylov", "merge"]\nsecure_only = true\n'
+        'steps = ["log1p", "standardize"]\n'
         "least_roster_change = 2\nsound_only = true\ncolluders = 1\ntrusts_coordinator = true\n"
         "[policy.budget]\nepsilon = 2\ndelta = 1e-6\n"
         'relation = "zero_out"\n'
@@ -69,6 +70,7 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         min_counted=50,
         max_runs=7,
         methods=frozenset({"krylov", "merge"}),
+        steps=frozenset({"log1p", "standardize"}),
         secure_only=True,
         least_roster_change=2,
         budget=Budget(2.0, 1e-6, "zero_out"),

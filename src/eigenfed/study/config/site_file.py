@@ -10,6 +10,7 @@ from eigenfed.data.dialect import Dialect
 from eigenfed.data.genotype_filters import GenotypeFilters
 from eigenfed.data.read_options import ReadOptions
 from eigenfed.data.row_filter import PATTERN, parse_conditions
+from eigenfed.data.steps import STEPS, Standardize
 from eigenfed.data.summarized_rows import SUFFIX
 from eigenfed.errors import DataError
 from eigenfed.privacy.ledger.entries import Budget, check_name
@@ -37,6 +38,8 @@ from eigenfed.study.config.toml_errors import validate
 from eigenfed.study.config.toml_text import read_document
 
 _OPEN = Policy()
+USUAL_STEPS = frozenset(STEPS) - {Standardize.name}
+"""Steps that a site takes part in unless its file lists others."""
 _ABOUT_ROWS = (
     *("id_column", "exclude", "rename", "units", "missing", "delimiter", "decimal", "header"),
     *("layer", "highly_variable", "keep", "remove", "no_fit", "extract", "exclude_variants"),
@@ -153,12 +156,13 @@ class PolicyTable(TomlTable, title="[policy]"):
         title="a list of names of steps, each once",
         examples=[["normalize", "log1p"]],
         json_schema_extra={
-            "$comment": 'Set steps = ["log1p"], for example, or leave it out to allow all.'
+            "$comment": 'Set steps = ["log1p"], for example, or leave it out to allow all but '
+            "standardize."
         },
     )
     """Steps of a preparation in which the site takes part. The steps select and standardize reveal
-    means and variances; standardize also lets the coordinator choose where entries are clipped.
-    By default all steps are allowed.
+    means and variances. With standardize the coordinator also chooses where entries are clipped,
+    and a dishonest one can read single rows so. By default all steps but standardize are allowed.
     """
     max_clips: NotNegative = Field(default=_OPEN.max_clips, examples=[8])
     """Largest number of different bounds at which the step standardize clips entries, over all runs
@@ -189,7 +193,7 @@ def _build_policy(
 ) -> Policy:
     return Policy(
         methods=None if methods is None else frozenset(methods),
-        steps=None if steps is None else frozenset(steps),
+        steps=USUAL_STEPS if steps is None else frozenset(steps),
         **values,
     )
 
