@@ -13,6 +13,7 @@ from click.testing import Result
 
 from command_line import eigenfed
 from eigenfed.cli import collect_run
+from eigenfed.cli.watching import WatchedRun
 from eigenfed.linalg.summary import Summary
 from eigenfed.transport.local import Answering
 from network_parties import NAMES
@@ -191,3 +192,28 @@ def test_other_studies_have_no_summaries_to_follow(
         done = eigenfed("coordinate", study, "-o", tmp_path / "result", *words)
         assert done.exit_code == 2
         assert f"{option} requires a study that merges summaries of streams" in done.stderr
+
+
+def test_a_live_page_has_a_result_only_where_there_is_one(
+    tmp_path: Path, direct: list[StreamNetwork], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    direct.append(StreamNetwork(tmp_path))
+    asked, ends = threading.Event(), list[tuple[str, str]]()
+    monkeypatch.setattr(WatchedRun, "end", lambda _, *state: ends.append(state))
+
+    def carry(*_: object) -> bytes:
+        asked.set()
+        raise ConnectionError("away")
+
+    def stop() -> None:
+        asked.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    direct[0].carry = carry
+    thread = threading.Thread(target=stop)
+    thread.start()
+    done = coordinate(direct[0], "--follow", "--watch")
+    thread.join()
+    assert done.exit_code == 0, done.output
+    assert ends[0][0] == "stopped"
+    assert ends[0][1].startswith("No summary has come from island, north, south yet.")

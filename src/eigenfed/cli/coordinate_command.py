@@ -134,7 +134,9 @@ def coordinate(
             if new:
                 coordinator.abandon_begun()
             result = run_study(session, coordinator, once=once, force=force)
-        if watched is not None:
+        if watched is not None and "waiting" in result.data:
+            watched.end("stopped", result.text)
+        elif watched is not None:
             watched.finish(out)
     return result
 
