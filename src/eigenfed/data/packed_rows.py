@@ -17,7 +17,7 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.linalg.genotype import adjoin_tile, load_kernels, multiply_tile
 from eigenfed.linalg.genotype_codes import MISSING
-from eigenfed.linalg.orthonormal import split_powers
+from eigenfed.linalg.orthonormal import column_peaks, split_powers
 from eigenfed.linalg.threads import map_in_order
 
 TILE = 8192
@@ -87,8 +87,9 @@ class PackedRows(Prepared):
         """Return norms below which columns of D Q are 0; None without tiny entries in `basis`."""
         if not self.single:
             return super()._find_least_norms(basis)
-        sizes = np.abs(basis)
-        peaks = sizes.max(axis=0, initial=0.0)
+        sizes, peaks = np.abs(basis), column_peaks(basis)
+        if sizes.min(initial=np.inf) >= _LEAST_FACTOR * peaks.max(initial=0.0):
+            return None
         is_faint = ((sizes > 0.0) & (sizes < _LEAST_FACTOR * peaks)).any()
         return _LEAST_NORM * peaks if is_faint else None
 

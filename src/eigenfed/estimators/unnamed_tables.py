@@ -29,10 +29,12 @@ def find_names(name: str, table: Any) -> list[str] | None:
     >>> find_names("a", pd.DataFrame({"age": [1.0]})), find_names("a", pd.DataFrame([[1.0]]))
     (['age'], None)
     """
-    labels = table.names if isinstance(table, Source) else getattr(table, "columns", None)
+    if isinstance(table, Source):
+        return None if table.names is None else list(table.names)
+    labels = getattr(table, "columns", None)
     if labels is None:
         return None
-    are_text = [isinstance(label, str) for label in labels]
+    are_text = [issubclass(kind, str) for kind in set(map(type, labels))]
     if all(are_text):
         return list(map(str, labels))
     if any(are_text):
