@@ -71,7 +71,7 @@ class VariantProductsRequest(Request[VariantProductsReply]):
     mean: Array | None = None
 
     op, reply = "variant_products", VariantProductsReply
-    # The means decide how far the products lie from whole numbers.
+    # The means decide how far the products lie from integers.
     noisy: ClassVar[bool] = True
     counts: ClassVar[frozenset[str]] = frozenset({"weight"})
 
