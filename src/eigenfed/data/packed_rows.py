@@ -17,7 +17,7 @@ from eigenfed.data.prepared import Prepared
 from eigenfed.data.source import Source
 from eigenfed.linalg.genotype import adjoin_tile, load_kernels, multiply_tile
 from eigenfed.linalg.genotype_codes import MISSING
-from eigenfed.linalg.orthonormal import column_peaks, split_powers
+from eigenfed.linalg.orthonormal import column_peaks, find_powers, split_powers
 from eigenfed.linalg.threads import map_in_order
 
 TILE = 8192
@@ -70,10 +70,10 @@ class PackedRows(Prepared):
     def _multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each person."""
         table, kernels = self._table, load_kernels(self.single)
-        units, powers = split_powers(basis)
+        powers = find_powers(basis)
 
         def multiply_span(span: slice) -> npt.NDArray[Any]:
-            part = units[span].astype(self._dtype)
+            part = np.ldexp(basis[span], -powers).astype(self._dtype)
             return multiply_tile(table.tile(span), self._values(span), part, kernels)
 
         total = np.zeros((4 * table.packed.shape[1], basis.shape[1]))
@@ -87,9 +87,10 @@ class PackedRows(Prepared):
         """Return norms below which columns of D Q are 0; None without tiny entries in `basis`."""
         if not self.single:
             return super()._find_least_norms(basis)
-        sizes, peaks = np.abs(basis), column_peaks(basis)
-        if sizes.min(initial=np.inf) >= _LEAST_FACTOR * peaks.max(initial=0.0):
+        sizes = np.abs(basis)
+        if sizes.min(initial=np.inf) >= _LEAST_FACTOR * sizes.max(initial=0.0):
             return None
+        peaks = column_peaks(sizes)
         is_faint = ((sizes > 0.0) & (sizes < _LEAST_FACTOR * peaks)).any()
         return _LEAST_NORM * peaks if is_faint else None
 
@@ -109,12 +110,12 @@ class PackedRows(Prepared):
             part = found[span]
             np.multiply(over, signs[span, None], out=part)
             part += shifts[span, None] * (sums - absent if flags[span].any() else sums)
+            np.ldexp(part, powers, out=part)
 
         flops = 2.0 * self.source.d * sided.size
         for _ in map_in_order(add_span, self._spans(), flops=flops):
             pass
-        scaled: Array = np.ldexp(found, powers)
-        return scaled
+        return found
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l), in two passes over the genotypes."""

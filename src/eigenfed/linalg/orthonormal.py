@@ -141,6 +141,18 @@ def column_peaks(a: Array) -> Array:
     return peaks
 
 
+def find_powers(columns: Array) -> npt.NDArray[np.intc]:
+    """Return the powers of two that no entry of each column exceeds.
+
+    Examples
+    --------
+    >>> find_powers(np.array([[3.0, 0.25], [-1.0, 0.0]])).tolist()
+    [2, -1]
+    """
+    powers: npt.NDArray[np.intc] = np.frexp(column_peaks(columns))[1]
+    return powers
+
+
 def split_powers(columns: Array) -> tuple[Array, npt.NDArray[np.intc]]:
     """Return columns divided by powers of two, so that no entry exceeds 1, and the exponents.
 
@@ -153,7 +165,7 @@ def split_powers(columns: Array) -> tuple[Array, npt.NDArray[np.intc]]:
     array([[3.e-300, 0.e+000],
            [1.e-300, 0.e+000]])
     """
-    powers: npt.NDArray[np.intc] = np.frexp(column_peaks(columns))[1]
+    powers = find_powers(columns)
     units: Array = np.ldexp(columns, -powers)
     return units, powers
 
