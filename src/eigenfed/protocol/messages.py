@@ -168,8 +168,8 @@ REFUSAL_TEXTS: dict[str, str] = {
     "unapproved": "The study is not among those that the site has approved.",
     "other_sites": "The study's sites differ from the site's roster, or do not include this site.",
     "method": "The policy does not allow the study's method.",
-    "prepare": "The policy does not allow a step of the study's preparation in its steps, where "
-    "standardize must be listed, or the study's other settings do not.",
+    "prepare": "The policy does not allow a step of the study's preparation (standardize must be "
+    "listed in its steps), or the study's other settings do not allow it.",
     "components": "A private study must give the number of components.",
     "not_a_sum": "The study requires secure aggregation, which its method does not support.",
     "unmasked": "The policy lets replies leave only inside secure aggregation.",
