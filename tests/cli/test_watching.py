@@ -31,7 +31,8 @@ from eigenfed.transport.rounds import RoundRecord
 from live_views import round_of
 from network_parties import NAMES, Parties
 
-CANARY = 77707.125
+CANARY = 777_077_707.125
+"""Too long to be met by chance in the digests of pages."""
 FEATURES = ("age", "bmi", "hdl")
 
 
@@ -116,7 +117,7 @@ def test_a_study_is_watched_at_both_ends_and_no_value_is_served(
             thread.join(30)
     served = readers.join()
     assert len(readers.urls) == 2
-    assert not re.search(rb"77707|77706", served)
+    assert not re.search(rb"77707770|7\.77\d*e\+08", served)
     for found in (b'"phase": "done"', b"What leaves this site", b"secret shares", b"heart"):
         assert found in served
     finals = [body for body in readers.served if b'"over": true' in body]
@@ -298,7 +299,7 @@ def test_a_site_that_fails_says_so(parties: Parties) -> None:
             raise ValueError(CANARY)
 
     kept: list[WatchedSite] = []
-    with pytest.raises(ValueError, match="77707"):
+    with pytest.raises(ValueError, match=str(CANARY)):
         fail()
     assert kept[0].view().page.verdicts[0].words.startswith("It failed.")
 
