@@ -24,6 +24,7 @@ from eigenfed.data.source import Source
 from eigenfed.data.sparse_rows import slice_rows, view_transpose
 from eigenfed.linalg.block_scatter import sum_scatters
 from eigenfed.linalg.orthonormal import column_norms, split_powers
+from eigenfed.linalg.remembered import remember_last
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows, sum_squares
 from eigenfed.linalg.sparse_products import multiply_transpose, multiply_twice
 from eigenfed.linalg.stacked_rows import split_columns
@@ -119,9 +120,9 @@ class Prepared:
 
     def _find_least_norms(self, basis: Array) -> Array | None:
         """Return norms below which columns of D Q are 0; None without tiny entries in `basis`."""
-        sizes, least = np.abs(basis), _LEAST_FACTOR * self.scale
-        if not sizes.size or sizes.min() >= least.max():
+        if _find_least(basis) >= _LEAST_FACTOR * self.scale.max(initial=0.0):
             return None
+        sizes, least = np.abs(basis), _LEAST_FACTOR * self.scale
         is_faint = ((sizes > 0.0) & (sizes < least[:, None])).any()
         return np.full(basis.shape[1], LEAST_NORM) if is_faint else None
 
@@ -409,6 +410,14 @@ def single_error(trace: float) -> float:
     """
     u = float(np.finfo(np.float32).eps) / 2
     return 1.01 * (_SINGLE_ROWS + 4) * u * trace
+
+
+@remember_last
+def _find_least(a: Array) -> float:
+    """Return the least magnitude of entries other than 0; infinity if there are none."""
+    sizes = np.abs(a)
+    least = float(sizes.min(initial=np.inf))
+    return least if least > 0.0 else float(sizes.min(initial=np.inf, where=sizes > 0.0))
 
 
 def _subtract_outer(a: Array, x: Array, y: Array) -> Array:

@@ -8,10 +8,11 @@ Ritz vector, and since Q is orthonormal its norm is that of ``B y``.
 
 import math
 from collections import deque
+from typing import Any
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
-from scipy.linalg.blas import dgemm
+import numpy.typing as npt
+from scipy.linalg.lapack import dtrtri
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.eigen import top_eigh
@@ -27,11 +28,11 @@ _LEAST_ROWS, _MOST_ROWS = 256, 8192
 _CACHED_ENTRIES = 1 << 17
 """Entries of a basis that fit into a core's own cache, with room for what they are multiplied by:
 rows that are still there the second time take half the time."""
-_CACHED_ROWS = 2048
-"""Rows of a block of directions that stay in the cache while they are divided."""
-_FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 8, 12, 4096
-"""A multiple of few columns by a few directions of a basis at a time, and by long parts of them,
-takes a third less time: a processor reads ahead in only so many places of memory."""
+_CACHED_BLOCK = 1 << 15
+"""Entries of a block of directions that stay in the cache while they are divided."""
+_FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 12, 16, 4096
+"""Few columns are multiplied by a few directions of a basis at a time, and by long parts of them,
+in up to half the time: a processor reads ahead in only so many places of memory."""
 FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 32 << 20, 64 << 20
 """Room for the first directions of a basis, and the size from which it is no longer doubled."""
 
@@ -267,14 +268,14 @@ def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
     # Squares of its entries must neither overflow nor vanish.
     peak = 1.0 if _LEAST_PLAIN < peak < _LARGEST_PLAIN else peak
     scaled = a if peak == 1.0 else a / peak
-    gram = _square(scaled)
+    gram = scaled.T @ scaled
     squares = np.linalg.eigvalsh(gram)
     if squares[0] > _WELL_APART**2 * squares[-1] and np.sqrt(squares[0]) > 2.0 * floor / peak:
         # CholeskyQR2: at this condition the first pass is orthonormal to 1e-8, the second to
         # rounding.
-        first = cholesky(gram)
+        first = np.linalg.cholesky(gram, upper=True)
         _divide(scaled, first)
-        second = cholesky(_square(scaled))
+        second = np.linalg.cholesky(scaled.T @ scaled, upper=True)
         _divide(scaled, second)
         return scaled, peak * (second @ first)
     frame, triangle = np.linalg.qr(scaled)
@@ -283,32 +284,26 @@ def rank_revealing_qr(a: Array, floor: float) -> tuple[Array, Array]:
     return frame @ left[:, :count], (peak * s[:count])[:, None] * right[:count]
 
 
-def _square(a: Array) -> Array:
-    """Return ``a.T @ a`` of few columns in a third of the time that numpy takes with its syrk."""
-    square: Array = dgemm(1.0, a.T, a.T, trans_b=True)
-    return square
-
-
 def _project_out(basis: Array, columns: Array) -> Array:
     """Subtract the projection on the basis from the columns, in place; return its coefficients."""
     (d, m), width = basis.shape, columns.shape[1]
-    step = min(max(_CACHED_ENTRIES // m, _LEAST_ROWS), _MOST_ROWS)
-    flops = 2.0 * basis.size * width
-    onto = np.zeros((m, width))
-    spans = _cut(d, step)
-    for part in map_in_order(lambda span: basis[span].T @ columns[span], spans, flops=flops):
-        onto += part
-    groups = _cut(m, _FEW_DIRECTIONS if width <= _FEW_COLUMNS else m)
+    if width <= _FEW_COLUMNS:
+        groups, step = _cut(m, _FEW_DIRECTIONS), _LONG_ROWS
+    else:
+        groups, step = [slice(None)], min(max(_CACHED_ENTRIES // m, _LEAST_ROWS), _MOST_ROWS)
+    spans, flops = _cut(d, step), 2.0 * basis.size * width
+
+    def project(span: slice) -> Array:
+        return np.concatenate([basis[span, group].T @ columns[span] for group in groups])
 
     def subtract(span: slice) -> None:
-        # Both factors transposed, as the basis is stored: up to a third less time.
-        rows = basis[span].T
-        part = onto[groups[0]].T @ rows[groups[0]]
-        for group in groups[1:]:
-            part += onto[group].T @ rows[group]
-        columns[span] -= part.T
+        rest = columns[span]
+        for group in groups:
+            rest -= basis[span, group] @ onto[group]
 
-    spans = _cut(d, _LONG_ROWS) if len(groups) > 1 else spans
+    onto = np.zeros((m, width))
+    for part in map_in_order(project, spans, flops=flops):
+        onto += part
     deque(map_in_order(subtract, spans, flops=flops), maxlen=0)
     return onto
 
@@ -317,8 +312,8 @@ def _cut(length: int, step: int) -> list[slice]:
     return [slice(start, start + step) for start in range(0, length, step)]
 
 
-def _divide(a: Array, upper: Array) -> None:
+def _divide(a: Array, upper: npt.NDArray[np.floating[Any]]) -> None:
     """Replace `a` by ``a @ inv(upper)`` in blocks of rows, without a second array."""
-    inverse = solve_triangular(upper, np.eye(len(upper)))
-    for span in _cut(len(a), _CACHED_ROWS):
+    inverse, _ = dtrtri(upper)
+    for span in _cut(len(a), max(_CACHED_BLOCK // len(upper), _LEAST_ROWS)):
         a[span] = a[span] @ inverse

@@ -7,8 +7,6 @@ noise (`Request.noise`). The site computes all of these itself, from its own fea
 none is taken from the message.
 """
 
-import threading
-import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -26,6 +24,7 @@ from eigenfed.data.prepared_rows import Preparation
 from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
+from eigenfed.linalg.remembered import remember_last
 from eigenfed.privacy.dp.discrete_gaussian import Noise
 from eigenfed.privacy.release import Release
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
@@ -116,7 +115,7 @@ class Frame:
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
-        shift: Array | None = self.shift
+        shift = self.shift if self._is_moved else None
         if self.around is not None:
             images, shift = self.around.product(directions), None
         elif self.shifted is not None:
@@ -128,6 +127,10 @@ class Frame:
     @cached_property
     def _is_scaled(self) -> bool:
         return bool((self.scale != 1.0).any())
+
+    @cached_property
+    def _is_moved(self) -> bool:
+        return bool(self.shift.any())
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -273,30 +276,13 @@ class Terms:
             raise InputError(f"The columns of {name} must be orthonormal.")
 
 
-class _Measured(threading.local):
-    """The last columns that this thread has measured, if still in use, and their defect.
-
-    In one process all sites of a run are sent the same message, whose arrays nobody can write to.
-    """
-
-    columns: Callable[[], Array | None] = staticmethod(lambda: None)
-    defect: float = 0.0
-
-
-_measured = _Measured()
-
-
+@remember_last
 def _measure_defect(columns: Array) -> float:
     """Return the largest error of inner products; NaN or infinite where columns are not finite."""
-    if _measured.columns() is columns:
-        return _measured.defect
     with np.errstate(all="ignore"):
         inner = columns.T @ columns
     inner.flat[:: len(inner) + 1] -= 1.0
-    defect = float(np.abs(inner).max())
-    if isinstance(columns.base, np.ndarray) and isinstance(columns.base.base, bytes):
-        _measured.columns, _measured.defect = weakref.ref(columns), defect
-    return defect
+    return float(np.abs(inner).max())
 
 
 def check_finite(
