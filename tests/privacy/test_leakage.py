@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from eigenfed.arrays import Array, Container
 from eigenfed.errors import DataError, InputError
 from eigenfed.privacy.leakage import Meter
+from eigenfed.privacy.meter_reading import read_answers
 from eigenfed.privacy.release import Reveals
 from eigenfed.privacy.revealed_products import RevealedEntries, RevealedProducts
 
@@ -294,6 +295,23 @@ def test_answers_in_other_units_and_about_another_mean_count_as_those_of_the_row
     assert meter.rank_fraction == plain.rank_fraction == 0.5
     assert meter.variance_fraction == pytest.approx(plain.variance_fraction, rel=1e-10)
     np.testing.assert_allclose(own @ meter.basis, meter.images, rtol=0, atol=1e-10)
+
+
+def test_what_is_still_to_be_subtracted_from_images_is_not_counted() -> None:
+    rng = np.random.default_rng(3)
+    factor, scale = rng.standard_normal((6, 6)), rng.uniform(0.5, 2.0, 6)
+    own, asked = factor @ factor.T, rng.standard_normal((6, 3))
+    away, along = 1e3 * rng.standard_normal(6), rng.standard_normal(3)
+    seen = (own @ (asked / scale[:, None]) + np.outer(away, along)) / scale[:, None]
+    trace = float(own.trace())
+    answer = RevealedProducts(asked, seen, trace, scale, away, along=along)
+    plain = metered(own, [asked / scale[:, None]])
+    meter = Meter.empty(6).answered(answer)
+    np.testing.assert_allclose(own @ meter.basis, meter.images, rtol=0, atol=1e-10)
+    assert meter.variance_fraction == pytest.approx(plain.variance_fraction, rel=1e-9)
+    reading = read_answers([answer])
+    assert reading is not None
+    assert reading.variance / trace == pytest.approx(plain.variance_fraction, rel=1e-7)
 
 
 def test_blocks_that_are_orthonormal_already_are_the_basis() -> None:

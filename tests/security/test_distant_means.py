@@ -114,6 +114,23 @@ def test_products_about_a_distant_mean_are_those_of_the_rows(how: str) -> None:
     np.testing.assert_allclose(view.scatter(), weighed.T @ centred, rtol=1e-12)
 
 
+def test_how_single_rows_are_rounded_does_not_show_in_sums_times_a_distant_mean() -> None:
+    """A faint direction rounds up the rows above a bound: a distant mean would show how many."""
+    rng = np.random.default_rng(3)
+    rows = np.zeros((N, D))
+    rows[: N // 2, 1] = 1.0
+    rows[: N // 2, 2] = rng.integers(0, 9, N // 2)
+    far = 2.0**56
+    mean = rows.mean(axis=0) - np.r_[far, np.zeros(D - 1)]
+    rows[0, 0] = 2.0**-30
+    _, _, state = prepare_rows(Source.of(sparse.csr_array(rows)), State(sent=(mean, np.ones(D))))
+    view = prepare_rows(Source.of(sparse.csr_array(rows)), state)[0]
+    plain, faint = np.eye(D)[:, 1:2], np.r_[0.0, 1.0, 2.0**-53, np.zeros(D - 3)][:, None]
+    sums = view.near_rows.adjoint(np.ones((N, 1)))
+    change = view.product(faint)[0] - view.product(plain)[0]
+    np.testing.assert_allclose(change, far * (sums.T @ (faint - plain))[0], atol=1e-6)
+
+
 @pytest.mark.parametrize("power", [0, 12, 27, 40, 52])
 def test_the_meter_knows_products_about_a_distant_mean(power: int) -> None:
     """It took what cancellation had left for the image of a direction, which is known then."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,23 @@ LEAST_NORM = 1e-300
 """Norm of columns of D Q below which they are taken for 0: smaller ones have few digits."""
 _LEAST_FACTOR = 2.0**-200
 """Entries of directions, relative to the scale, from which columns of D Q keep their digits."""
+
+
+class ProductParts(NamedTuple):
+    """A product D'W D Q, as a large array and little that is still to be subtracted.
+
+    Attributes
+    ----------
+    images : ndarray of shape (d, l)
+    mean : ndarray of shape (d,), or None
+        The product is ``images - outer(mean / scale, sums)``; None if it is `images` as they are.
+    sums : ndarray of shape (l,), or None
+        Sums of the columns of W D Q.
+    """
+
+    images: Array
+    mean: Array | None = None
+    sums: Array | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -155,11 +172,8 @@ class Prepared:
         if self._find_least_norms(basis) is not None:
             return self.adjoint(self.multiply(basis))
         if self.source.is_sparse:
-            count = -(-basis.shape[1] // _MOST_COLUMNS)
-            if count <= 1:
-                return self._sparse_product(basis)
-            parts = np.array_split(basis, count, axis=1)
-            return np.hstack([self._sparse_product(np.ascontiguousarray(p)) for p in parts])
+            total, sums = self._uncentred_product(basis)
+            return self._centre_adjoint(total, sums)
         near = self.near and not self.source.has_missing
         scaled = basis / self.scale[:, None] if near and self._is_scaled else basis
         onto_mean = (self.mean @ scaled)[:, None] if near else 0.0
@@ -185,6 +199,15 @@ class Prepared:
             if self._is_scaled:
                 total /= self.scale
         return np.ascontiguousarray(total.T)
+
+    def product_in_parts(self, basis: Array) -> ProductParts:
+        """Return D'W D Q as it is before the mean is subtracted from it, if it is made so."""
+        if not self.source.is_sparse or self._find_least_norms(basis) is not None:
+            return ProductParts(self.product(basis))
+        total, sums = self._uncentred_product(basis)
+        if self._is_scaled:
+            total /= self.scale[:, None]
+        return ProductParts(total, self.sparse_mean, sums)
 
     def squares(self) -> Array:
         """Return the weighted sums of squares of the columns of D, (d,)."""
@@ -289,7 +312,7 @@ class Prepared:
         return bool((self.scale != 1.0).any())
 
     @cached_property
-    def _sparse_mean(self) -> Array:
+    def sparse_mean(self) -> Array:
         """The mean of features that some row lacks, 0 for the others where the mean is large.
 
         It is subtracted after products with sparse rows. Features that every row has may be so far
@@ -308,7 +331,7 @@ class Prepared:
         image = np.empty((self.source.n, basis.shape[1]))
         for span, rows in self._filled_parts():
             image[span] = rows @ scaled
-        image -= self._sparse_mean @ scaled
+        image -= self.sparse_mean @ scaled
         if self.source.weights is not None:
             self._complete_weightless(image, scaled)
         return image
@@ -329,20 +352,32 @@ class Prepared:
             total += multiply_transpose(rows, self._transpose(rows), weighted[span])
         return self._centre_adjoint(total, sum_rows(weighted))
 
-    def _sparse_product(self, basis: Array) -> Array:
+    def _uncentred_product(self, basis: Array) -> tuple[Array, Array]:
+        """Return X'W D Q, (d, l), and the sums of the columns of W D Q, (l,), of sparse rows."""
+        count = -(-basis.shape[1] // _MOST_COLUMNS)
+        if count > 1:
+            parts = np.array_split(basis, count, axis=1)
+            found = [self._uncentred_product(np.ascontiguousarray(part)) for part in parts]
+            return np.hstack([total for total, _ in found]), np.hstack([sums for _, sums in found])
         scaled = self._divide_by_scale(basis)
         total: Array | None = None
-        sums, shift = np.zeros(basis.shape[1]), self._sparse_mean @ scaled
+        sums, shift = np.zeros(basis.shape[1]), self.sparse_mean @ scaled
         for span, rows in self._split_for(basis.shape[1]):
             weights = self.source.block_weights(span)
             sided, part = multiply_twice(rows, self._transpose(rows), scaled, shift, weights)
             total = part if total is None else np.add(total, part, out=total)
             sums += sum_rows(sided)
-        return self._centre_adjoint(np.zeros(basis.shape) if total is None else total, sums)
+        return np.zeros(basis.shape) if total is None else total, sums
+
+    def join_parts(self, parts: ProductParts) -> Array:
+        """Return the product of which these are the parts."""
+        if parts.mean is None or parts.sums is None:
+            return parts.images
+        return parts.images - np.outer(parts.mean / self.scale, parts.sums)
 
     def _centre_adjoint(self, total: Array, sums: Array) -> Array:
         """Turn X'W Y into D'W Y; `sums` are the columns' sums of W Y."""
-        centred = _subtract_outer(total, self._sparse_mean, sums)
+        centred = _subtract_outer(total, self.sparse_mean, sums)
         if self._is_scaled:
             centred /= self.scale[:, None]
         return centred
@@ -369,7 +404,7 @@ class Prepared:
     def _filled_parts(self) -> Iterator[tuple[slice, Any]]:
         """Yield sparse rows in double precision, with missing entries set to the mean.
 
-        Such entries are 0 in D. What `_sparse_mean` leaves out is subtracted from the entries. Rows
+        Such entries are 0 in D. What `sparse_mean` leaves out is subtracted from the entries. Rows
         that need no change are one part, and are not copied.
         """
         X, missing, within = self.source.X, self.source.has_missing, self._within
@@ -384,7 +419,7 @@ class Prepared:
             if self.rest is not None:
                 values -= self.rest[columns]
             if gaps is not None:
-                values[gaps] = self._sparse_mean[columns[gaps]]
+                values[gaps] = self.sparse_mean[columns[gaps]]
             starts = X.indptr[span.start : span.stop + 1] - part.start
             shape = (span.stop - span.start, self.source.d)
             yield span, sparse.csr_array((values, columns, starts), shape=shape)

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from eigenfed.arrays import Array
-from eigenfed.data.prepared import Prepared, SingleArray
+from eigenfed.data.prepared import Prepared, ProductParts, SingleArray
 from eigenfed.linalg.summary import Summary
 
 
@@ -39,7 +39,7 @@ class ShiftedRows(Prepared):
 
     near_rows: Prepared
     shift: Array
-    _last: list[Array] = field(default_factory=list)
+    _last: list[tuple[Array, ProductParts]] = field(default_factory=list)
 
     def multiply(self, basis: Array) -> Array:
         """Return D Q, (n, l), which has a row for each record and never leaves a site."""
@@ -55,16 +55,21 @@ class ShiftedRows(Prepared):
 
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l)."""
-        # One product of two columns by two rows, in a third of the time of two outer products.
-        left, right = self._sides
-        added = left @ (right.T @ basis)
-        return np.add(added, self.near_product(basis), out=added)
+        near = self.near_product(basis)
+        # The shift is multiplied by the sums C'W 1, and not by those of W C Q, which have been
+        # rounded row by row: far enough away it would show how.
+        left, right = self._left, self._right @ basis
+        if near.sums is not None:
+            left, right = self._sparse_left, np.vstack([right, near.sums])
+        # One product of few columns by few rows, in a third of the time of outer products.
+        added: Array = left.T @ right
+        return np.add(added, near.images, out=added)
 
-    def near_product(self, basis: Array) -> Array:
-        """Return C'W C Q, (d, l); the last one is kept, as the leakage meter counts it too."""
-        if not self._last or self._last[0] is not basis:
-            self._last[:] = basis, self.near_rows.product(basis)
-        return self._last[1]
+    def near_product(self, basis: Array) -> ProductParts:
+        """Return C'W C Q; the last one is kept, as the leakage meter counts it too."""
+        if not self._last or self._last[0][0] is not basis:
+            self._last[:] = [(basis, self.near_rows.product_in_parts(basis))]
+        return self._last[0][1]
 
     def scatter(self) -> Array:
         """Return D'W D, (d, d)."""
@@ -97,11 +102,19 @@ class ShiftedRows(Prepared):
         return one_side + one_side.T
 
     @cached_property
-    def _sides(self) -> tuple[Array, Array]:
-        """What the shift adds to the scatter C'W C, as two factors (d, 2)."""
-        sums = self._near_sums
-        left = np.stack([sums + self.source.total_weight * self.shift, self.shift], axis=1)
-        return left, np.stack([self.shift, sums], axis=1)
+    def _right(self) -> Array:
+        """The shift a, and the sums C'W 1, (2, d)."""
+        return np.stack([self.shift, self._near_sums])
+
+    @cached_property
+    def _left(self) -> Array:
+        """What a'Q and 1'W C Q are multiplied by, (2, d)."""
+        return np.stack([self._near_sums + self.source.total_weight * self.shift, self.shift])
+
+    @cached_property
+    def _sparse_left(self) -> Array:
+        """The same, and what the sums of a product in parts are multiplied by, (3, d)."""
+        return np.vstack([self._left, -self.near_rows.sparse_mean / self.scale])
 
     @cached_property
     def _near_sums(self) -> Array:

@@ -71,7 +71,7 @@ def read_answers(answers: Sequence[RevealedProducts]) -> Reading | None:
 
 
 def _read(answers: Sequence[RevealedProducts]) -> Reading | None:
-    shifts = [_measure_shift(answer) for answer in answers]
+    shifts = [answer.measure_shift() for answer in answers]
     sums = _sum_products(answers, shifts)
     lengths = np.sqrt(np.diag(sums.directions))
     if not ((lengths > _SAFE[0]) & (lengths < _SAFE[1])).all():
@@ -88,16 +88,6 @@ def _read(answers: Sequence[RevealedProducts]) -> Reading | None:
         return None
     squares = np.einsum("ij,ik,kj->j", vectors, own.images, vectors)
     return Reading(count, float((squares / values).sum()) * (1.0 + _MARGIN))
-
-
-def _measure_shift(answer: RevealedProducts) -> Array | None:
-    """Return the inner products of the shift with the directions of the rows themselves."""
-    if answer.shift is None:
-        return None
-    found: Array = (answer.shift if answer.scale is None else answer.shift / answer.scale) @ (
-        answer.directions
-    )
-    return found
 
 
 def _sum_products(answers: Sequence[RevealedProducts], shifts: Sequence[Array | None]) -> _Products:

@@ -1,12 +1,14 @@
 """What a reply reveals about a scatter: directions, and the products with them."""
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array
+from eigenfed.linalg.remembered import remember_last
 
 
 class RevealedEntries(NamedTuple):
@@ -44,10 +46,12 @@ class RevealedProducts(NamedTuple):
     ----------
     directions, images : ndarray of shape (d, l)
         The directions, and the scatter times them. This scatter is that of the rows divided by
-        `scale`, about another mean than their own, which adds ``outer(shift, shift)`` to it.
+        `scale`, about another mean than their own, which adds ``outer(shift, shift)`` to it: or
+        whatever adds ``outer(shift, along)`` to the images, in the units of the rows.
     trace : float
         Trace of the scatter of the rows about their own mean, in their own units.
     scale, shift : ndarray of shape (d,) or None
+    along : ndarray of shape (l,) or None
     selected : ndarray of int64 or None
         Positions of the d features, if they are a selection; `size` is then the number of all.
     size : int
@@ -64,32 +68,33 @@ class RevealedProducts(NamedTuple):
     selected: npt.NDArray[np.int64] | None = None
     size: int = 0
     spread: Array | None = None
+    along: Array | None = None
 
     @property
     def is_finite(self) -> bool:
         """Whether directions and images are finite, also in the units of the rows."""
         # Norms bound all entries, and nearly always suffice; to find the largest takes much longer.
-        return self._are_bounded(_bound_abs(self.directions), _bound_abs(self.images)) or (
-            self._are_bounded(max_abs(self.directions), max_abs(self.images))
-        )
+        return self._are_bounded(_bound_abs) or self._are_bounded(max_abs)
 
-    def _are_bounded(self, direction: float, image: float) -> bool:
-        """Return whether directions and images of at most these magnitudes are finite."""
+    def _are_bounded(self, measure: Callable[[Array], float]) -> bool:
+        """Return whether directions and images of at most the measured magnitudes are finite."""
+        direction, image = measure(self.directions), measure(self.images)
+        shift = 0.0 if self.shift is None else measure(self.shift)
         if self.scale is None:
-            return self._stays_finite(direction, image)
+            return self._stays_finite(direction, image, shift)
         sizes = np.abs(self.scale)
         with np.errstate(all="ignore"):
             # Extremes bound all rows, and nearly always suffice; row by row takes much longer.
-            if self._stays_finite(np.divide(direction, sizes.min()), image * sizes.max()):
+            if self._stays_finite(np.divide(direction, sizes.min()), image * sizes.max(), shift):
                 return True
             rows = _max_rows(self.directions) / sizes, _max_rows(self.images) * sizes
-            return self._stays_finite(rows[0].max(), rows[1].max())
+            return self._stays_finite(rows[0].max(), rows[1].max(), shift)
 
-    def _stays_finite(self, direction: float, image: float) -> bool:
+    def _stays_finite(self, direction: float, image: float, shift: float) -> bool:
         """Return whether numbers up to these are finite once the shift is subtracted."""
-        shift = 0.0 if self.shift is None else max_abs(self.shift)
         with np.errstate(all="ignore"):
-            image = image + len(self.images) * np.float64(shift) * shift * direction
+            most = len(self.images) * np.float64(shift) * direction
+            image = image + shift * (most if self.along is None else max_abs(self.along))
         return math.isfinite(direction) and math.isfinite(image)
 
     def in_rows_units(self) -> tuple[Array, Array]:
@@ -97,9 +102,17 @@ class RevealedProducts(NamedTuple):
         directions, images = self.directions, self.images
         if self.scale is not None:
             directions, images = directions / self.scale[:, None], images * self.scale[:, None]
-        if self.shift is not None:
-            images = images - np.outer(self.shift, self.shift @ directions)
+        along = self.measure_shift()
+        if self.shift is not None and along is not None:
+            images = images - np.outer(self.shift, along)
         return self._embed(directions), self._embed(images)
+
+    def measure_shift(self) -> Array | None:
+        """Return what the shift adds to the images of the rows, relative to it, (l,)."""
+        if self.shift is None or self.along is not None:
+            return self.along
+        shift: Array = self.shift if self.scale is None else self.shift / self.scale
+        return shift @ self.directions
 
     @property
     def whole_spread(self) -> Array | None:
@@ -120,6 +133,7 @@ def max_abs(a: Array) -> float:
     return max(float(a.max(initial=0.0)), -float(a.min(initial=0.0)))
 
 
+@remember_last
 def _bound_abs(a: Array) -> float:
     """Return a bound on the largest magnitude; infinite or NaN if squares overflow."""
     return math.sqrt(np.vdot(a, a))

@@ -115,14 +115,20 @@ class Frame:
 
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
-        shift = self.shift if self._is_moved else None
+        shift, along = self.shift if self._is_moved else None, None
         if self.around is not None:
             images, shift = self.around.product(directions), None
         elif self.shifted is not None:
-            images = self.shifted.near_product(directions)
+            near = self.shifted.near_product(directions)
+            if shift is None:
+                images, shift, along = near
+            else:
+                images = self.shifted.near_rows.join_parts(near)
         scale = self.scale if self._is_scaled else None
         trace = float(self.spread.sum())
-        return RevealedProducts(directions, images, trace, scale, shift, spread=self.spread)
+        return RevealedProducts(
+            directions, images, trace, scale, shift, spread=self.spread, along=along
+        )
 
     @cached_property
     def _is_scaled(self) -> bool:
