@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.protocol.exact.covariance import Covariance, ScatterRequest
 from eigenfed.protocol.exact.factors import ScatterFactorRequest
@@ -125,6 +126,7 @@ def test_how_single_rows_are_rounded_does_not_show_in_sums_times_a_distant_mean(
     rows[0, 0] = 2.0**-30
     _, _, state = prepare_rows(Source.of(sparse.csr_array(rows)), State(sent=(mean, np.ones(D))))
     view = prepare_rows(Source.of(sparse.csr_array(rows)), state)[0]
+    assert isinstance(view, ShiftedRows)
     plain, faint = np.eye(D)[:, 1:2], np.r_[0.0, 1.0, 2.0**-53, np.zeros(D - 3)][:, None]
     sums = view.near_rows.adjoint(np.ones((N, 1)))
     change = view.product(faint)[0] - view.product(plain)[0]

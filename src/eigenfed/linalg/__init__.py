@@ -14,6 +14,7 @@
 - `ld_pruning`: correlated variants in windows, of which one is kept.
 - `orthonormal`: orthonormalise, complete and sign rows; angles between subspaces.
 - `remainder`: the largest eigenvalue outside known directions, bounded from above.
+- `remembered`: what was last computed from an array of a message, which nobody can write to.
 - `row_sums`: sums over many rows in pieces, as exact for equal rows as for different ones.
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
