@@ -369,7 +369,7 @@ class Site:
         """Pay for the reply as the study says; no amount is taken from the request."""
         op, privacy = admitted.op, run.terms.study.privacy
         if op.release.leaves is Leaves.PUBLISHED:
-            self._records.spend_unproven(key)
+            self._records.spend_unsound(key)
             return None
         noise = request.noise(run.terms_at(run.state), run.state)
         if op.release.leaves is not Leaves.NOISED:

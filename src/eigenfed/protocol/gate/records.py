@@ -167,7 +167,7 @@ class Records:
         )
         self.spent += 1
 
-    def spend_unproven(self, key: ReplyKey) -> None:
+    def spend_unsound(self, key: ReplyKey) -> None:
         """Record a reply without a proven guarantee, if the policy allows such replies."""
         allowed = not self._policy.sound_only and self._policy.budget is None
         self._ledger.spend_unsound(key, mechanism=key.op, allowed=allowed)
