@@ -21,9 +21,8 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data import cache as store
-from eigenfed.data import source as csr
 from eigenfed.data.files import column_names, forget_cache, open_source, open_table
-from eigenfed.data.readers import h5ad, npy, svm
+from eigenfed.data.readers import csr, h5ad, npy, svm
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
 from table_files import NAMED, WRITERS, csv_text, ids_of, names_of, write_h5ad, write_parquet

@@ -69,12 +69,17 @@ def test_rows_are_added_without_a_copy_of_all_of_a_site(sites: int) -> None:
     assert extra <= rows.nbytes / 5 + 100 * 8 * rows.shape[1] * _WIDTH
 
 
+@pytest.mark.parametrize("adjacent", [True, False])
 @pytest.mark.parametrize("positions", [np.int32, np.int64])
-def test_sparse_rows_are_not_copied_to_split_them_into_adjacent_sites(positions: type) -> None:
-    rows = _sparse(np.random.default_rng(0), np.float64)
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+def test_sparse_rows_are_not_copied_to_split_them_into_sites(
+    kind: type, positions: type, adjacent: bool
+) -> None:
+    rows = _sparse(np.random.default_rng(0), kind)
     rows.indices, rows.indptr = rows.indices.astype(positions), rows.indptr.astype(positions)
     own, d = rows.data.nbytes + rows.indices.nbytes, rows.shape[1]
     groups = np.arange(rows.shape[0]) * 3 // rows.shape[0]
+    groups = groups if adjacent else np.random.default_rng(1).permutation(groups)
     extra = _measure(lambda pca: pca.fit(rows, groups=groups))
     assert extra <= own / 5 + 100 * 8 * d * _WIDTH
 
@@ -140,10 +145,12 @@ def _measure(fit: Callable[[FederatedPCA], object]) -> int:
 
 
 @pytest.mark.parametrize("transport", [None, Processes()])
-def test_scattered_rows_of_a_site_give_what_adjacent_ones_do(transport: Any) -> None:
-    rows = _dense(np.random.default_rng(0), np.float32)
-    rows[7, 0] = np.nan
-    groups = np.random.default_rng(1).integers(0, 3, len(rows))
+@pytest.mark.parametrize("make", [_dense, _sparse])
+def test_scattered_rows_of_a_site_give_what_adjacent_ones_do(make: Any, transport: Any) -> None:
+    rows = make(np.random.default_rng(0), np.float32)
+    if isinstance(rows, np.ndarray):
+        rows[7, 0] = np.nan
+    groups = np.random.default_rng(1).integers(0, 3, rows.shape[0])
     order = np.argsort(groups, kind="stable")
     pca = FederatedPCA(_K, random_state=0, transport=transport)
     scattered = pca.fit(rows, groups=groups).components_

@@ -21,6 +21,7 @@ from eigenfed.linalg.sparse_products import (
     multiply_by_scipy,
     multiply_twice,
 )
+from eigenfed.linalg.sparse_rows import ScatteredSparse
 from eigenfed.linalg.vector_entries import CompiledProducts
 
 Load = Callable[[npt.DTypeLike], dict[int, Kernel]]
@@ -48,7 +49,7 @@ def check_bits(kernels: dict[int, Kernel], rows: Any, width: int, *, weighted: b
     basis, shift = rng.standard_normal((rows.shape[1], width)), rng.standard_normal(width)
     weights = rng.random(2 * rows.shape[0])[::2] if weighted else None
     found = multiply_by_kernels(kernels, rows, basis, shift, weights)
-    expected = multiply_by_scipy(rows, rows.T, basis, shift, weights)
+    expected = multiply_by_scipy(rows, basis, shift, weights)
     np.testing.assert_array_equal(found.sided, expected.sided)
     np.testing.assert_array_equal(found.total, expected.total)
 
@@ -60,6 +61,24 @@ def test_kernels_give_the_bits_of_scipy(load: Load, places: npt.DTypeLike) -> No
     for n, d in ((0, 3), (1, 1), (17, 40), (60, 7)):
         for width in (1, 3, 4, 5, 8, 9, 12, 17):
             check_bits(kernels, draw_rows(n, d, places), width, weighted=width % 2 == 0)
+
+
+@pytest.mark.parametrize("load", [compile_all, as_python])
+@pytest.mark.parametrize("places", [np.int32, np.int64])
+def test_scattered_rows_are_multiplied_to_the_bits_of_their_copy(
+    load: Load, places: npt.DTypeLike
+) -> None:
+    rng = np.random.default_rng(0)
+    table = draw_rows(60, 17, places)
+    rows = ScatteredSparse(table, rng.permutation(60)[:23])
+    basis, shift, weights = rng.standard_normal((17, 5)), rng.standard_normal(5), rng.random(23)
+    expected = multiply_by_scipy(rows[:], basis, shift, weights)
+    for found in (
+        multiply_by_kernels(load(places), rows, basis, shift, weights),
+        multiply_twice(rows, basis, shift, weights),
+    ):
+        np.testing.assert_array_equal(found.sided, expected.sided)
+        np.testing.assert_array_equal(found.total, expected.total)
 
 
 def test_kernels_are_loaded_after_work_that_takes_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,12 +93,12 @@ def test_kernels_are_loaded_after_work_that_takes_as_long(monkeypatch: pytest.Mo
     rows = draw_rows(50, 20, np.int32)
     monkeypatch.setattr(sparse_products, "_WORTH_LOADING", 4.0 * rows.nnz)
     basis, shift = np.random.default_rng(0).standard_normal((20, 2)), np.ones(2)
-    results = [multiply_twice(rows, rows.T, basis, shift) for _ in range(3)]
+    results = [multiply_twice(rows, basis, shift) for _ in range(3)]
     assert asked == [np.int32]
     for found in results[1:]:
         np.testing.assert_array_equal(found.total, results[0].total)
     # A single direction is not worth a vector.
-    multiply_twice(rows, rows.T, basis[:, :1], shift[:1])
+    multiply_twice(rows, basis[:, :1], shift[:1])
     assert len(asked) == 1
 
 
@@ -99,8 +118,8 @@ def test_scipy_serves_where_llvmlite_is_not_installed(monkeypatch: pytest.Monkey
     rows = draw_rows(30, 8, np.int32)
     basis, shift = np.ones((8, 3)), np.zeros(3)
     found, expected = (
-        multiply_twice(rows, rows.T, basis, shift),
-        multiply_by_scipy(rows, rows.T, basis, shift, None),
+        multiply_twice(rows, basis, shift),
+        multiply_by_scipy(rows, basis, shift, None),
     )
     np.testing.assert_array_equal(found.total, expected.total)
 

@@ -2,7 +2,6 @@
 
 - `source`: rows as blocks, dense or sparse.
 - `feature_totals`: weights, sums and means of features over rows.
-- `sparse_rows`: sparse rows with each place stored once, and views of them.
 - `scattered_rows`: rows of a site that lie scattered in a larger table.
 - `prepare_step`: the base class of steps that prepare rows.
 - `steps`: the steps that prepare rows, as values: normalise, logarithm, select, standardise.

@@ -56,11 +56,11 @@ def _split_dense(source: Source, mean: Array, divisor: Array) -> tuple[Array, Ar
 def _split_sparse(
     source: Source, mean: Array, divisor: Array, complete: npt.NDArray[np.bool_]
 ) -> tuple[Array, Array]:
-    X, heaviest = source.X, 0 if source.weights is None else int(source.weights.argmax())
-    row = slice(X.indptr[heaviest], X.indptr[heaviest + 1])
-    known = complete[X.indices[row]] & ~np.isnan(X.data[row])
+    heaviest = 0 if source.weights is None else int(source.weights.argmax())
+    row = source.X[heaviest : heaviest + 1]
+    known = complete[row.indices] & ~np.isnan(row.data)
     origin, rest = mean.copy(), np.zeros(source.d)
-    origin[X.indices[row][known]] = X.data[row][known]
+    origin[row.indices[known]] = row.data[known]
     for values, columns, by_entry in source.entries():
         away = values - origin[columns]
         away[np.isnan(away)] = 0.0

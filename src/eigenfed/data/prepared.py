@@ -21,12 +21,12 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
-from eigenfed.data.sparse_rows import slice_rows, view_transpose
 from eigenfed.linalg.block_scatter import sum_scatters
 from eigenfed.linalg.orthonormal import column_norms, split_powers
 from eigenfed.linalg.remembered import remember_last
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows, sum_squares
 from eigenfed.linalg.sparse_products import multiply_transpose, multiply_twice
+from eigenfed.linalg.sparse_rows import ScatteredSparse, gather, join_spans, slice_rows
 from eigenfed.linalg.stacked_rows import split_columns
 from eigenfed.linalg.summary import Summary
 from eigenfed.linalg.threads import map_in_order
@@ -39,6 +39,8 @@ _MOST_COLUMNS = 32
 one entry of a feature to the next, which takes twice the time."""
 _PARTS, _LEAST_PART_BYTES = 32, 1 << 20
 """What a product of sparse rows may take beside them: a part of the entries, or a megabyte."""
+_SCATTERED_PARTS = 8
+"""Parts of scattered sparse rows, of which one at a time may be copied: more take longer."""
 _SINGLE_ROWS = 2048
 _LEAST_SINGLE, _LARGEST_SINGLE, _MOST_RATIO = 1e-20, 1e38, 1e10
 LEAST_NORM = 1e-300
@@ -330,7 +332,7 @@ class Prepared:
         scaled = self._divide_by_scale(basis)
         image = np.empty((self.source.n, basis.shape[1]))
         for span, rows in self._filled_parts():
-            image[span] = rows @ scaled
+            image[span] = gather(rows) @ scaled
         image -= self.sparse_mean @ scaled
         if self.source.weights is not None:
             self._complete_weightless(image, scaled)
@@ -349,7 +351,7 @@ class Prepared:
     def _adjoin_sparse(self, weighted: Array) -> Array:
         total = np.zeros((self.source.d, weighted.shape[1]))
         for span, rows in self._filled_parts():
-            total += multiply_transpose(rows, self._transpose(rows), weighted[span])
+            total += multiply_transpose(gather(rows), weighted[span])
         return self._centre_adjoint(total, sum_rows(weighted))
 
     def _uncentred_product(self, basis: Array) -> tuple[Array, Array]:
@@ -364,7 +366,7 @@ class Prepared:
         sums, shift = np.zeros(basis.shape[1]), self.sparse_mean @ scaled
         for span, rows in self._split_for(basis.shape[1]):
             weights = self.source.block_weights(span)
-            sided, part = multiply_twice(rows, self._transpose(rows), scaled, shift, weights)
+            sided, part = multiply_twice(rows, scaled, shift, weights)
             total = part if total is None else np.add(total, part, out=total)
             sums += sum_rows(sided)
         return np.zeros(basis.shape) if total is None else total, sums
@@ -385,16 +387,14 @@ class Prepared:
     def _divide_by_scale(self, basis: Array) -> Array:
         return basis / self.scale[:, None] if self._is_scaled else basis
 
-    def _transpose(self, rows: Any) -> Any:
-        return self.source.transposed if rows is self.source.X else view_transpose(rows)
-
     def _split_for(self, width: int) -> Iterator[tuple[slice, Any]]:
         """Yield sparse rows, few enough at a time that `width` numbers for each take little memory.
 
         That is little beside the rows' own entries, or beside `width` numbers for each feature.
         """
         for span, rows in self._filled_parts():
-            beside = rows.data.nbytes // _PARTS, 32 * self.source.d * width, _LEAST_PART_BYTES
+            entry_bytes = rows.nnz * rows.dtype.itemsize
+            beside = entry_bytes // _PARTS, 32 * self.source.d * width, _LEAST_PART_BYTES
             count = -(-8 * rows.shape[0] * width // max(beside))
             edges = [i * rows.shape[0] // count for i in range(count)] + [rows.shape[0]]
             for start, stop in pairwise(edges):
@@ -405,14 +405,19 @@ class Prepared:
         """Yield sparse rows in double precision, with missing entries set to the mean.
 
         Such entries are 0 in D. What `sparse_mean` leaves out is subtracted from the entries. Rows
-        that need no change are one part, and are not copied.
+        that need no change are not copied: they are one part, or scattered rows in as many as are
+        copied at a time where that is necessary after all.
         """
         X, missing, within = self.source.X, self.source.has_missing, self._within
         if X.dtype == np.float64 and not missing and within is None:
-            yield slice(0, self.source.n), X
+            spans = [slice(0, self.source.n)]
+            if isinstance(X, ScatteredSparse):
+                spans = join_spans(self.source.part_spans, _SCATTERED_PARTS)
+            for span in spans:
+                yield span, X if len(spans) == 1 else slice_rows(X, span)
             return
         for span, part in self.source.parts():
-            values, columns = X.data[part].astype(np.float64), X.indices[part]
+            values, columns = part.data.astype(np.float64), part.indices
             gaps = np.isnan(values) if missing else None
             if within is not None:
                 values -= within[columns]
@@ -420,9 +425,7 @@ class Prepared:
                 values -= self.rest[columns]
             if gaps is not None:
                 values[gaps] = self.sparse_mean[columns[gaps]]
-            starts = X.indptr[span.start : span.stop + 1] - part.start
-            shape = (span.stop - span.start, self.source.d)
-            yield span, sparse.csr_array((values, columns, starts), shape=shape)
+            yield span, sparse.csr_array((values, columns, part.indptr), shape=part.shape)
 
 
 def single_error(trace: float) -> float:

@@ -23,8 +23,7 @@ from scipy import sparse
 from eigenfed.arrays import Array, Integers
 from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.prepare_step import PrepareStep
-from eigenfed.data.source import LazyTable, Source, split_entries, split_rows, stored
-from eigenfed.data.sparse_rows import merge_duplicates, slice_rows
+from eigenfed.data.source import LazyTable, Source, split_stored
 from eigenfed.data.steps import (
     Log1p,
     NormalizeCounts,
@@ -37,6 +36,13 @@ from eigenfed.data.steps import (
 from eigenfed.data.variant_filters import Attrition
 from eigenfed.data.variant_steps import VariantStep
 from eigenfed.errors import InputError, Name
+from eigenfed.linalg.sparse_rows import (
+    ScatteredSparse,
+    gather,
+    merge_duplicates,
+    slice_rows,
+    split_rows,
+)
 
 _BLOCK_BYTES = 12 << 20
 _PARTS, _LEAST_ENTRIES = 32, 1 << 17
@@ -192,7 +198,7 @@ class Preparation:
 
         Each step changes a row by itself, and some rows are changed at a time.
         """
-        found = sparse.csr_array(rows)
+        found = gather(rows) if isinstance(rows, ScatteredSparse) else sparse.csr_array(rows)
         if not found.has_canonical_format:
             # The logarithm of an entry is not the sum of those of its parts.
             found = merge_duplicates(found.astype(np.float64))
@@ -310,7 +316,7 @@ def is_negative(X: Any, steps: tuple[PrepareStep, ...]) -> bool:
     """
     if not any(step.needs_counts for step in steps):
         return False
-    return any(bool((part < 0.0).any()) for part in split_entries(stored(X)))
+    return any(bool((part < 0.0).any()) for part in split_stored(X))
 
 
 def make_count_error(name: str) -> InputError:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.data.source import LazyTable
-from eigenfed.data.sparse_rows import slice_rows
+from eigenfed.linalg.sparse_rows import ScatteredSparse, slice_rows
 
 _SMALL_BYTES = 4 << 20
 """Scattered rows of at most this size are copied."""
@@ -49,7 +49,7 @@ class ScatteredRows(LazyTable):
 
 
 def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
-    """Return the rows of one site, without a copy of large dense rows or of adjacent sparse ones.
+    """Return the rows of one site, without a copy of large rows or of adjacent sparse ones.
 
     Parameters
     ----------
@@ -61,10 +61,18 @@ def pick_rows(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
     >>> pick_rows(np.eye(3), np.array([0, 2])).shape
     (2, 3)
     """
-    is_sparse: bool = sparse.issparse(table)
-    if is_sparse and isinstance(rows, slice) and rows.step in (None, 1):
-        return slice_rows(table, rows)
-    if is_sparse or isinstance(rows, slice):
+    if sparse.issparse(table):
+        return _pick_sparse(table, rows)
+    if isinstance(rows, slice):
         return table[rows]
     scattered = ScatteredRows(table, rows)
     return scattered if scattered.nbytes > _SMALL_BYTES else table[rows]
+
+
+def _pick_sparse(table: Any, rows: slice | npt.NDArray[np.intp]) -> Any:
+    if isinstance(rows, slice) and rows.step in (None, 1):
+        return slice_rows(table, rows)
+    places = np.arange(len(table.indptr) - 1)[rows] if isinstance(rows, slice) else rows
+    scattered = ScatteredSparse(table, places)
+    entry_bytes = table.data.itemsize + table.indices.itemsize
+    return scattered if scattered.nnz * entry_bytes > _SMALL_BYTES else scattered[:]

@@ -4,7 +4,7 @@ Readers yield blocks of rows, so that no file is in memory as a whole. A source 
 a site, in memory or memory-mapped, and hands them on in blocks without copying the table.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -18,10 +18,17 @@ from scipy import sparse
 from eigenfed.arrays import Array
 from eigenfed.data.feature_totals import FeatureTotals
 from eigenfed.data.genotypes import GenotypeCounts, Genotypes
-from eigenfed.data.sparse_rows import merge_duplicates, view_transpose
-from eigenfed.errors import DataError, EigenfedError, InputError
+from eigenfed.errors import EigenfedError, InputError
 from eigenfed.linalg.checks import as_real_array, check_weights
 from eigenfed.linalg.row_sums import sum_by_feature, sum_rows
+from eigenfed.linalg.sparse_rows import (
+    ScatteredSparse,
+    find_offsets,
+    is_sparse_table,
+    merge_duplicates,
+    slice_rows,
+    split_rows,
+)
 
 BLOCK_BYTES = 4 << 20
 
@@ -85,79 +92,7 @@ def guard_blocks(
         yield block
 
 
-_PART_ENTRIES = 1 << 18
 _LEAST_ENTRIES = 1 << 16
-
-Take = Callable[[int], npt.NDArray[Any]]
-
-
-def read_csr_rows(
-    path: Path, indptr: npt.NDArray[Any], take_indices: Take, take_data: Take, d: int
-) -> Iterator[Any]:
-    """Yield the rows of a stored sparse table.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    indptr : ndarray of shape (n + 1,)
-        Offset of each row.
-    take_indices, take_data : callables
-        Return the next columns or values, as many as asked for; fewer at the end.
-    d : int
-        Number of columns.
-
-    Yields
-    ------
-    csr_array of shape (rows, d)
-        With sorted columns and no duplicates.
-
-    Raises
-    ------
-    DataError
-        If the parts are inconsistent. scipy does not check: with a column out of range it would
-        read or write beyond the end of an array.
-    """
-    if indptr.ndim != 1 or indptr.dtype.kind not in "iu" or not len(indptr):
-        raise _inconsistent_error(path)
-    indptr = indptr.astype(np.int64, copy=False)
-    if indptr[0] != 0 or (np.diff(indptr) < 0).any():
-        raise _inconsistent_error(path)
-    for start, stop in split_rows(indptr):
-        count = int(indptr[stop] - indptr[start])
-        columns, values = take_indices(count), take_data(count)
-        if not (len(columns) == len(values) == count and _are_valid_columns(columns, d)):
-            raise _inconsistent_error(path)
-        starts = indptr[start : stop + 1] - indptr[start]
-        rows = sparse.csr_array((values, columns, starts), shape=(stop - start, d))
-        rows.sum_duplicates()
-        yield rows
-
-
-def split_rows(indptr: npt.NDArray[Any], entries: int = _PART_ENTRIES) -> Iterator[tuple[int, int]]:
-    """Yield ranges (start, stop) of rows with at most `entries` entries, or of a single row.
-
-    Examples
-    --------
-    >>> list(split_rows(np.array([0, 200_000, 250_000, 500_000, 900_000])))
-    [(0, 2), (2, 3), (3, 4)]
-    """
-    starts, start = indptr.astype(np.int64, copy=False), 0
-    while start < len(starts) - 1:
-        full = int(np.searchsorted(starts, starts[start] + entries, side="right")) - 1
-        stop = min(max(full, start + 1), start + entries)
-        yield start, stop
-        start = stop
-
-
-def _are_valid_columns(columns: npt.NDArray[Any], d: int) -> bool:
-    if columns.dtype.kind not in "iu":
-        return False
-    return not len(columns) or bool(columns.min() >= 0 and columns.max() < d)
-
-
-def _inconsistent_error(path: Path) -> DataError:
-    return DataError(f"{path} holds a sparse table whose parts are inconsistent. Write it again.")
 
 
 class LazyTable:
@@ -212,7 +147,7 @@ class Source:
 
     Attributes
     ----------
-    X : ndarray, csr_array or Genotypes of shape (n, d)
+    X : ndarray, csr_array, ScatteredSparse or Genotypes of shape (n, d)
         float64 or float32; NaN marks a missing entry.
     weights : ndarray of shape (n,) or None
     names : tuple of str or None
@@ -279,25 +214,27 @@ class Source:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether the rows are a sparse array."""
-        return bool(sparse.issparse(self.X))
+        """Whether the rows are a sparse array, or scattered rows of one."""
+        return is_sparse_table(self.X)
 
-    @cached_property
-    def transposed(self) -> Any:
-        """Sparse rows as columns, on the same memory."""
-        return view_transpose(self.X)
+    @property
+    def stored_size(self) -> int:
+        """Number of stored entries."""
+        return int(self.X.nnz if self.is_sparse else self.X.size)
 
     @cached_property
     def complete_features(self) -> npt.NDArray[np.bool_] | None:
         """Which features every sparse row of positive weight has an entry of; None without any."""
         if not self.n or not self.X.has_canonical_format:
             return None
-        columns, count = self.X.indices, self.n
+        held, count = np.zeros(self.d, dtype=np.int64), self.n
+        for _, columns, by_entry in self.entries():
+            held += np.bincount(
+                columns if by_entry is None else columns[by_entry > 0.0], minlength=self.d
+            )
         if self.weights is not None:
-            counts = self.weights > 0.0
-            columns = columns[np.repeat(counts, np.diff(self.X.indptr))]
-            count = int(np.count_nonzero(counts))
-        complete = np.bincount(columns, minlength=self.d) == count
+            count = int(np.count_nonzero(self.weights > 0.0))
+        complete = held == count
         return complete if complete.any() else None
 
     def blocks(self) -> Iterator[tuple[Array, Array | None]]:
@@ -333,11 +270,18 @@ class Source:
         dense: npt.NDArray[Any] = rows.toarray() if self.is_sparse else rows
         return dense
 
-    def parts(self) -> Iterator[tuple[slice, slice]]:
-        """Yield the rows of each part of a sparse table, and where their entries are stored."""
-        starts = self.X.indptr
-        for start, stop in split_rows(starts, max(_LEAST_ENTRIES, self.X.nnz // _BLOCKS)):
-            yield slice(start, stop), slice(starts[start], starts[stop])
+    @cached_property
+    def part_spans(self) -> list[slice]:
+        """The rows of each part of a sparse table, which has a fraction of the entries."""
+        offsets = find_offsets(self.X)
+        most = max(_LEAST_ENTRIES, int(offsets[-1] - offsets[0]) // _BLOCKS)
+        return [slice(start, stop) for start, stop in split_rows(offsets, most)]
+
+    def parts(self) -> Iterator[tuple[slice, Any]]:
+        """Yield parts of a sparse table, as csr_arrays, and the rows of each."""
+        scattered = isinstance(self.X, ScatteredSparse)
+        for span in self.part_spans:
+            yield span, self.X[span] if scattered else slice_rows(self.X, span)
 
     def block_weights(self, span: slice) -> Array | None:
         """Return the weights of some rows, if rows have weights."""
@@ -388,11 +332,16 @@ class Source:
         """Return the weight of the sparse rows in which each of some features is not missing."""
         if not len(features):
             return np.zeros(0)
-        gaps = np.flatnonzero(np.isnan(self.X.data))
-        gaps = gaps[np.argsort(self.X.indices[gaps], kind="stable")]
-        rows = np.searchsorted(self.X.indptr, gaps, side="right") - 1
-        starts = np.searchsorted(self.X.indices[gaps], features)
-        stops = np.searchsorted(self.X.indices[gaps], features, side="right")
+        by_part = []
+        for span, part in self.parts():
+            gaps = np.flatnonzero(np.isnan(part.data))
+            inside = np.searchsorted(part.indptr, gaps, side="right") - 1
+            by_part.append((part.indices[gaps], span.start + inside))
+        columns, rows = (np.concatenate(found) for found in zip(*by_part, strict=True))
+        order = np.argsort(columns, kind="stable")
+        columns, rows = columns[order], rows[order]
+        starts = np.searchsorted(columns, features)
+        stops = np.searchsorted(columns, features, side="right")
         found = np.zeros(len(features))
         for i, (start, stop) in enumerate(zip(starts, stops, strict=True)):
             weights = np.array(self.weights)
@@ -405,19 +354,18 @@ class Source:
         found = 0.0
         if isinstance(self.X, Genotypes):
             return 2.0
-        for part in split_entries(stored(self.X)):
+        for part in split_stored(self.X):
             low, high = np.nanmin(part, initial=0.0), np.nanmax(part, initial=0.0)
             found = max(found, -float(low), float(high))
         return found
 
     def entries(self) -> Iterator[tuple[Array, npt.NDArray[Any], Array | None]]:
         """Yield stored entries of sparse rows: values, columns, and weights if rows have any."""
-        X = self.X
         for span, part in self.parts():
             weights, by_entry = self.block_weights(span), None
             if weights is not None:
-                by_entry = np.repeat(weights, np.diff(X.indptr[span.start : span.stop + 1]))
-            yield X.data[part].astype(np.float64, copy=False), X.indices[part], by_entry
+                by_entry = np.repeat(weights, np.diff(part.indptr))
+            yield part.data.astype(np.float64, copy=False), part.indices, by_entry
 
     @cached_property
     def counts(self) -> GenotypeCounts | None:
@@ -437,7 +385,7 @@ class Source:
         # A NaN makes its feature's total NaN, and the totals are needed anyway.
         if not self.is_sparse and not np.isnan(self._dense_totals).any():
             return False
-        return any(_has_nan(part) for part in split_entries(stored(self.X)))
+        return any(_has_nan(part) for part in split_stored(self.X))
 
     @cached_property
     def _dense_totals(self) -> Array:
@@ -466,6 +414,19 @@ def stored(X: Any) -> npt.NDArray[Any]:
     is_sparse: bool = sparse.issparse(X)
     entries: npt.NDArray[Any] = X.data if is_sparse else X
     return entries
+
+
+def split_stored(X: Any) -> Iterator[npt.NDArray[Any]]:
+    """Yield the stored entries of any table in parts.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in split_stored(np.eye(2))]
+    [[[1.0, 0.0], [0.0, 1.0]]]
+    """
+    if isinstance(X, ScatteredSparse):
+        return (part.data for _, part in Source(X).parts())
+    return split_entries(stored(X))
 
 
 def _has_nan(part: npt.NDArray[Any]) -> bool:

@@ -41,8 +41,8 @@ class FederatedEstimator(ResultTable, Projection, SiteFit, BaseEstimator):
             NaN marks a missing entry: it counts as the mean of all observed ones.
         y : ignored
         groups : array-like of shape (n_samples,), optional
-            Site of each row; None puts all rows into one. A large dense table is not copied to
-            split it. A sparse table is, unless the rows of each site are adjacent.
+            Site of each row; None puts all rows into one. A large table is not copied to split
+            it. Where the rows of each site of a sparse table are adjacent, products take less time.
         sample_weight : array-like of shape (n_samples,), optional
 
         Returns

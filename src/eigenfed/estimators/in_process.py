@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from eigenfed.data.source import Source, stored
+from eigenfed.data.source import Source
 from eigenfed.errors import InputError, Pass, PrivacyError
 from eigenfed.privacy.leakage import MOST_METER_BYTES, Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
@@ -201,7 +201,7 @@ def choose_study_method(
     d = study.width(max(source.d for source in sources.values()))
     most = min(sum(source.n for source in sources.values()), d)
     entries = sum(source.n * source.d for source in sources.values())
-    held = sum(stored(source.X).size for source in sources.values())
+    held = sum(source.stored_size for source in sources.values())
     shape = Shape(
         rows=max(source.n for source in sources.values()),
         features=d,

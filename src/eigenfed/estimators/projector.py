@@ -106,14 +106,15 @@ class Projector:
         preparation = self._preparation()
         if is_negative(X, preparation.steps):
             raise make_count_error("X")
-        is_sparse: bool = issparse(X)
         size = min(_ROWS, max(1, _BLOCK_BYTES // (8 * X.shape[1])))
         for start in range(0, X.shape[0], size):
             span = slice(start, start + size)
+            rows: Any = X[span]
             if preparation.steps:
-                yield span, preparation.transform(X[span])
+                yield span, preparation.transform(rows)
             else:
-                yield span, X[span].toarray() if is_sparse else X[span]
+                is_sparse: bool = issparse(rows)
+                yield span, rows.toarray() if is_sparse else rows
 
     def _deviations(self) -> Array:
         """Return the standard deviations of the scores, (k,), with a floor for those of 0."""

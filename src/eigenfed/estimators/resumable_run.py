@@ -36,6 +36,7 @@ from eigenfed.estimators.in_process import (
     federation,
     total_of,
 )
+from eigenfed.linalg.sparse_rows import ScatteredSparse
 from eigenfed.privacy.secagg.identity import Roster
 from eigenfed.protocol.core import Call, Protocol, Replies, drive
 from eigenfed.protocol.decomposition import Decomposition
@@ -379,8 +380,10 @@ def _stored(source: Source) -> tuple[npt.NDArray[Any] | None, ...]:
     X = source.X
     if isinstance(X, Genotypes):
         return X.packed, X.people, X.places, X.swapped, source.weights
+    if isinstance(X, ScatteredSparse):
+        return X.table.data, X.table.indices, X.table.indptr, X.places, source.weights
     parts = (X.data, X.indices, X.indptr) if source.is_sparse else (X, None, None)
-    return (*parts, source.weights)
+    return (*parts, None, source.weights)
 
 
 # What a transcript is about -----------------------------------------------------------------------

@@ -15,7 +15,6 @@ from sklearn.utils import check_array, check_random_state, get_tags
 from sklearn.utils.validation import validate_data
 
 from eigenfed.data.source import stored
-from eigenfed.data.sparse_rows import merge_duplicates
 from eigenfed.errors import Argument, InputError, Name, Parts, Pass
 from eigenfed.estimators.frames import (
     find_non_numeric,
@@ -35,6 +34,7 @@ from eigenfed.linalg.checks import (
     make_missing_error,
     make_range_error,
 )
+from eigenfed.linalg.sparse_rows import merge_duplicates
 from eigenfed.linalg.stream import EXACT_FEATURES, Stream, StreamSettings, is_scatter_small
 from eigenfed.privacy.dp.private_stream import PrivateStream
 from eigenfed.privacy.privacy_terms import Privacy

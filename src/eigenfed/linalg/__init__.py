@@ -19,6 +19,7 @@
 - `sampling`: components above noise, and how far another sample would turn them.
 - `scatter`: `Scatter`, the exact counterpart of a summary: the whole d x d scatter matrix.
 - `sparse_products`: products of sparse rows with a few directions, by scipy or by a kernel.
+- `sparse_rows`: sparse rows with each place stored once, and views of some of them.
 - `spiked`: estimated angles between noisy and noiseless eigenvectors.
 - `stacked_rows`: rows in several arrays as one table, and its leading eigenpairs.
 - `stream`: `Stream`, a summary that grows row by row, with adaptive rank and missing entries.

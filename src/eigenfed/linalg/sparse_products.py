@@ -20,10 +20,11 @@ from scipy import sparse
 
 from eigenfed.arrays import Array
 from eigenfed.linalg.row_sums import split_long_table
+from eigenfed.linalg.sparse_rows import gather, locate_entries, view_transpose
 
 Places = npt.NDArray[np.int32] | npt.NDArray[np.int64]
 Kernel = Callable[
-    [Places, Places, Array, Array, int, Array, Array, Array, Array, list[slice]], None
+    [Places, Places, Places, Array, Array, int, Array, Array, Array, Array, list[slice]], None
 ]
 
 LANES = (4, 8)
@@ -37,6 +38,7 @@ _WORTH_LOADING = 5e7
 
 def add_products(
     starts: Places,
+    stops: Places,
     columns: Places,
     entries: Array,
     weights: Array,
@@ -55,10 +57,10 @@ def add_products(
         part = np.zeros_like(total)
         for i in range(piece.start, piece.stop):
             found = np.zeros(len(shift))
-            for place in range(starts[i], starts[i + 1]):
+            for place in range(starts[i], stops[i]):
                 found += entries[place] * basis[columns[place]]
             sided[i] = (found - shift) * weights[step * i]
-            for place in range(starts[i], starts[i + 1]):
+            for place in range(starts[i], stops[i]):
                 part[columns[place]] += entries[place] * sided[i]
         total += part
 
@@ -85,16 +87,14 @@ class SparseProducts(NamedTuple):
 
 
 def multiply_twice(
-    rows: Any, columns: Any, basis: Array, shift: Array, weights: Array | None = None
+    rows: Any, basis: Array, shift: Array, weights: Array | None = None
 ) -> SparseProducts:
     """Multiply sparse rows by directions, and their transpose by the result.
 
     Parameters
     ----------
-    rows : csr_array of shape (n, d)
+    rows : csr_array or ScatteredSparse of shape (n, d)
         float64.
-    columns : csc_array of shape (d, n)
-        Its transpose.
     basis : ndarray of shape (d, l)
     shift : ndarray of shape (l,)
         Subtracted from each row of X B.
@@ -103,50 +103,48 @@ def multiply_twice(
     Examples
     --------
     >>> rows = sparse.csr_array([[1.0, 0.0], [0.0, 2.0]])
-    >>> multiply_twice(rows, rows.T, np.array([[3.0], [4.0]]), np.ones(1))
+    >>> multiply_twice(rows, np.array([[3.0], [4.0]]), np.ones(1))
     SparseProducts(sided=array([[2.],
            [7.]]), total=array([[ 2.],
            [14.]]))
     """
     _Work.done += float(rows.nnz) * basis.shape[1]
     if basis.shape[1] > 1 and _Work.done > _WORTH_LOADING:
-        kernels = load_kernels(rows.indices.dtype)
+        kernels = load_kernels(locate_entries(rows).columns.dtype)
         if kernels:
             return multiply_by_kernels(kernels, rows, basis, shift, weights)
-    return multiply_by_scipy(rows, columns, basis, shift, weights)
+    return multiply_by_scipy(gather(rows), basis, shift, weights)
 
 
 def multiply_by_scipy(
-    rows: Any, columns: Any, basis: Array, shift: Array, weights: Array | None
+    rows: Any, basis: Array, shift: Array, weights: Array | None
 ) -> SparseProducts:
     """Do what `multiply_twice` does with scipy."""
     sided = rows @ basis
     sided -= shift
     if weights is not None:
         sided *= weights[:, None]
-    return SparseProducts(sided, multiply_transpose(rows, columns, sided))
+    return SparseProducts(sided, multiply_transpose(rows, sided))
 
 
-def multiply_transpose(rows: Any, columns: Any, sided: Array) -> Array:
+def multiply_transpose(rows: Any, sided: Array) -> Array:
     """Multiply the transpose of sparse rows by an array, (d, l), in pieces of the rows.
 
     Parameters
     ----------
     rows : csr_array of shape (n, d)
-    columns : csc_array of shape (d, n)
-        Its transpose.
     sided : ndarray of shape (n, l)
 
     Examples
     --------
     >>> rows = sparse.csr_array([[1.0, 0.0], [0.0, 2.0]])
-    >>> multiply_transpose(rows, rows.T, np.array([[3.0], [4.0]]))
+    >>> multiply_transpose(rows, np.array([[3.0], [4.0]]))
     array([[3.],
            [8.]])
     """
     d, pieces = rows.shape[1], split_long_table(rows.shape[0], rows.nnz, rows.shape[1])
     if len(pieces) == 1:
-        whole: Array = columns @ sided
+        whole: Array = view_transpose(rows) @ sided
         return whole
     total = np.zeros((d, sided.shape[1]))
     together = max(_ENTRIES_AT_ONCE * len(pieces) // max(rows.nnz, 1), 1)
@@ -172,7 +170,7 @@ def multiply_by_kernels(
 ) -> SparseProducts:
     """Do what `multiply_twice` does with the kernel for each number of directions at a time."""
     (n, d), width = rows.shape, basis.shape[1]
-    starts = rows.indptr.astype(np.int64, copy=False)
+    starts, stops, columns, values = locate_entries(rows)
     heavy, step = (np.ones(1), 0) if weights is None else (np.ascontiguousarray(weights), 1)
     sided, total = np.empty((n, width)), np.empty((d, 0))
     pieces = split_long_table(n, rows.nnz, d)
@@ -183,7 +181,7 @@ def multiply_by_kernels(
         given, less = _pad(basis[:, group], lanes), _pad(shift[None, group], lanes)[0]
         here, found = np.empty((n, lanes)), np.zeros((d, lanes))
         kernels[lanes](
-            starts, rows.indices, rows.data, heavy, step, given, less, here, found, pieces
+            starts, stops, columns, values, heavy, step, given, less, here, found, pieces
         )
         sided[:, group] = here[:, :count]
         if count == width:
@@ -228,5 +226,5 @@ def _are_like_scipy(kernels: dict[int, Kernel], places: np.dtype[Any]) -> bool:
     basis = np.cos(np.arange(d * width, dtype=float) ** 2).reshape(d, width)
     given = basis, basis[0], np.sqrt(np.arange(1.0, n + 1))
     one = multiply_by_kernels(kernels, rows, *given)
-    other = multiply_by_scipy(rows, rows.T, *given)
+    other = multiply_by_scipy(rows, *given)
     return np.array_equal(one.sided, other.sided) and np.array_equal(one.total, other.total)

@@ -18,7 +18,7 @@ from llvmlite import ir
 _PLACE, _LANE, _NUMBER = ir.IntType(64), ir.IntType(32), ir.DoubleType()
 _NUMBER_BYTES = 8
 _NAME = "add_products"
-_COUNTS, _POINTERS = 2, 8
+_COUNTS, _POINTERS = 2, 9
 """Arguments of the function: numbers of rows and the step of weights, and then all arrays."""
 
 
@@ -49,6 +49,7 @@ class CompiledProducts:
     def __call__(
         self,
         starts: npt.NDArray[Any],
+        stops: npt.NDArray[Any],
         columns: npt.NDArray[Any],
         entries: npt.NDArray[Any],
         weights: npt.NDArray[Any],
@@ -61,15 +62,15 @@ class CompiledProducts:
     ) -> None:
         """Do what `sparse_products.add_products` does, with arrays in C order; no lock is held."""
         part = total if len(pieces) == 1 else np.empty_like(total)
-        arrays = starts, columns, entries, weights, basis, shift, sided, part
-        first, held, values, heavy, given, less, here, found = (a.ctypes.data for a in arrays)
+        arrays = starts, stops, columns, entries, weights, basis, shift, sided, part
+        first, last, held, values, heavy, given, less, here, found = (a.ctypes.data for a in arrays)
         by_start, by_weight, by_row = starts.itemsize, step * weights.itemsize, sided.strides[0]
         run = self._run
         for piece in pieces:
             if part is not total:
                 part.fill(0.0)
             i = piece.start
-            rows = first + i * by_start, held, values, heavy + i * by_weight
+            rows = first + i * by_start, last + i * by_start, held, values, heavy + i * by_weight
             run(piece.stop - i, step, *rows, given, less, here + i * by_row, found)
             if part is not total:
                 total += part
@@ -84,16 +85,17 @@ class _Code:
 
     def __init__(self, lanes: int, column: ir.IntType) -> None:
         self._lanes, self._vector = lanes, ir.VectorType(_NUMBER, lanes)
-        kinds = [_PLACE] * _COUNTS + [_PLACE.as_pointer(), column.as_pointer()]
+        kinds = [_PLACE] * _COUNTS + [_PLACE.as_pointer()] * 2 + [column.as_pointer()]
         kinds += [_NUMBER.as_pointer()] * (_COUNTS + _POINTERS - len(kinds))
         self._module = ir.Module()
         self._function = ir.Function(self._module, ir.FunctionType(ir.VoidType(), kinds), _NAME)
         self._code = ir.IRBuilder(self._function.append_basic_block())
 
     def write(self) -> str:
-        n, step, starts, columns, entries, weights, basis, shift, sided, total = self._function.args
+        n, step, starts, stops, columns, entries, *others = self._function.args
+        weights, basis, shift, sided, total = others
         code = self._code
-        zero, one = ir.Constant(_PLACE, 0), ir.Constant(_PLACE, 1)
+        zero = ir.Constant(_PLACE, 0)
         nothing = ir.Constant(self._vector, [0.0] * self._lanes)
         shifts = self._load_row(shift, zero)
 
@@ -107,7 +109,7 @@ class _Code:
             return code.fadd(found, code.fmul(entry, self._load_row(basis, column)))
 
         def multiply_row(i: Any, carried: Any) -> Any:
-            start, stop = self._load(starts, i), self._load(starts, code.add(i, one))
+            start, stop = self._load(starts, i), self._load(stops, i)
             found = self._loop(start, stop, nothing, gather)
             weight = self._repeat(self._load(weights, code.mul(i, step)))
             row = code.fmul(code.fsub(found, shifts), weight)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from eigenfed.arrays import Arrays
 from eigenfed.data.genotypes import Genotypes
-from eigenfed.data.source import Source, stored
+from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError, SiteLost, SiteRefused
 from eigenfed.linalg.checks import check_count
 from eigenfed.linalg.threads import one_blas_thread
@@ -308,7 +308,7 @@ def _take_first(held: deque[_Waiting]) -> tuple[str, _Wait]:
 
 def _are_small(sources: Sequence[Source]) -> bool:
     """Return whether sites would hardly be done earlier if they worked at the same time."""
-    sizes = [stored(source.X).size for source in sources]
+    sizes = [source.stored_size for source in sources]
     if sum(sizes) < _FEW_IN_ALL and not any(source.is_sparse for source in sources):
         return True
     return all(

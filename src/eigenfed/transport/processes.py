@@ -33,6 +33,7 @@ from eigenfed.data.genotypes import Genotypes
 from eigenfed.data.loci import Loci
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
+from eigenfed.linalg.sparse_rows import gather
 from eigenfed.linalg.threads import one_blas_thread
 from eigenfed.privacy.leakage import Meter
 from eigenfed.privacy.ledger.ledger import Budget, Ledger
@@ -350,7 +351,7 @@ _LOCI = ("chromosome", "position", "matched")
 
 def send_source(pipe: Connection, source: Source) -> None:
     """Send a source in parts, each a `Container`: rows of any kind, with weights and names."""
-    X = source.X
+    X = gather(source.X)
     # Rows in the other memory order would take other BLAS kernels, with other last bits.
     turned = isinstance(X, np.ndarray) and X.flags.f_contiguous and not X.flags.c_contiguous
     arrays: dict[str, npt.NDArray[Any]] = {"X": X.T if turned else X}

@@ -5,6 +5,7 @@
 - `csv_cells`: what both of them share.
 - `parquet_rows`: rows that stay in a parquet file as long as one pass over them is enough.
 - `plink`: genotypes in ``.bed``, ``.bim`` and ``.fam`` files.
+- `csr`: rows of a sparse table that a file stores by row, for `npz` and `h5ad`.
 - `xlsx_extent`: how far the cells of a workbook reach, before it is read.
 - `xlsx`, `parquet`, `npy`, `npz`, `h5ad`, `svm`: the other kinds.
 """

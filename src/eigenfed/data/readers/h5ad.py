@@ -26,10 +26,11 @@ import numpy.typing as npt
 from scipy import sparse
 
 from eigenfed.data.column_names import quote_names
+from eigenfed.data.readers.csr import read_csr_rows
 from eigenfed.data.readers.npy import check_table, count_block_rows
 from eigenfed.data.row_filter import Condition, filter_blocks
 from eigenfed.data.safe_files import check_writable
-from eigenfed.data.source import BLOCK_BYTES, Block, guard_blocks, read_csr_rows
+from eigenfed.data.source import BLOCK_BYTES, Block, guard_blocks
 from eigenfed.errors import DataError, EigenfedError, InputError, Pass
 
 _SMALL_BYTES = 64 << 20

@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from eigenfed.data.readers.csr import read_csr_rows
 from eigenfed.data.readers.npy import check_table, count_block_rows, read_array, read_header
-from eigenfed.data.source import Block, guard_blocks, read_csr_rows
-from eigenfed.data.sparse_rows import merge_duplicates
+from eigenfed.data.source import Block, guard_blocks
 from eigenfed.errors import DataError
 from eigenfed.linalg.checks import MOST_FEATURES
+from eigenfed.linalg.sparse_rows import merge_duplicates
 
 _SMALL_BYTES = 64 << 20
 _MOST_GROWTH = 100

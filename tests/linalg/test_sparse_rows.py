@@ -7,8 +7,16 @@ from scipy import sparse
 
 from eigenfed import FederatedPCA
 from eigenfed.arrays import Array
+from eigenfed.data import scattered_rows, source
 from eigenfed.data.source import Source
-from eigenfed.data.sparse_rows import merge_duplicates, slice_rows, view_transpose
+from eigenfed.linalg.sparse_rows import (
+    ScatteredSparse,
+    find_offsets,
+    gather,
+    merge_duplicates,
+    slice_rows,
+    view_transpose,
+)
 
 N, D = 60, 8
 
@@ -62,6 +70,60 @@ def test_views_share_the_memory_of_all_rows(positions: type) -> None:
         np.testing.assert_array_equal(view @ np.eye(view.shape[1]), wanted)
         assert np.shares_memory(view.data, table.data)
         assert np.shares_memory(view.indices, table.indices)
+
+
+SETTINGS: tuple[dict[str, Any], ...] = (
+    {"method": "krylov"},
+    {"method": "covariance", "scale": True},
+    {"method": "krylov", "scale": True, "secure": True},
+    {"method": "subspace"},
+    {"method": "merge", "certify": False},
+    {"method": "krylov", "center": "site"},
+    {"prepare": ["normalize:100", "log1p", "select:6"]},
+    {"prepare": ["standardize"]},
+)
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+@pytest.mark.parametrize("kind", ["plain", "single", "gaps", "complete", "weights"])
+def test_scattered_rows_of_sites_are_what_their_copies_are(
+    settings: dict[str, Any], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(0)
+    table: Any = sparse.random_array((300, 12), density=0.4, rng=rng, format="csr")
+    table.data *= 9.0
+    if kind == "complete":
+        table = sparse.csr_array(table.toarray() + np.r_[1e6, np.zeros(11)])
+    if kind == "gaps":
+        table.data[5:9] = np.nan
+    table = table.astype(np.float32) if kind == "single" else table
+    weights = rng.integers(0, 3, 300) if kind == "weights" else None
+    groups = rng.integers(0, 3, 300)
+
+    def fit(small: int) -> FederatedPCA:
+        monkeypatch.setattr(scattered_rows, "_SMALL_BYTES", small)
+        monkeypatch.setattr(source, "_LEAST_ENTRIES", 100)
+        pca = FederatedPCA(3, random_state=0, **settings)
+        return pca.fit(table, groups=groups, sample_weight=weights)
+
+    found, wanted = fit(-1), fit(1 << 20)
+    np.testing.assert_allclose(found.components_, wanted.components_, atol=1e-6)
+    np.testing.assert_allclose(found.explained_variance_, wanted.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(found.mean_, wanted.mean_, rtol=1e-6, atol=1e-12)
+
+
+def test_rows_scattered_in_a_table_share_its_memory() -> None:
+    table = merge_duplicates(stored_in_parts()[0])
+    places = np.array([7, 3, 41])
+    rows = ScatteredSparse(table, places)
+    assert rows.shape == (3, D)
+    assert (rows.nnz, rows.dtype) == (int(np.diff(table.indptr)[places].sum()), table.dtype)
+    assert np.shares_memory(rows.entries.values, table.data)
+    np.testing.assert_array_equal(rows[1:].toarray(), table.toarray()[places[1:]])
+    np.testing.assert_array_equal(rows[:].toarray(), Source(rows).stored_block(slice(0, 3)))
+    part = slice_rows(rows, slice(1, 2))
+    np.testing.assert_array_equal(gather(part).toarray(), table.toarray()[[3]])
+    np.testing.assert_array_equal(find_offsets(rows), np.cumsum([0, *rows.lengths]))
 
 
 def test_rows_in_order_are_not_copied() -> None:
