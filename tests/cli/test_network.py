@@ -146,6 +146,7 @@ def test_wrong_calls_are_refused_in_one_line(
 def test_a_site_approves_shows_and_withdraws(parties: Parties) -> None:
     parties.join()
     study, own = file_of(parties, "coordinator"), file_of(parties, "north")
+    (own.parent / "rows.csv").write_text("hdl,id,bmi,age\n1,a,2,3\n")
     first = eigenfed("site", "approve", study, own)
     assert first.exit_code == 2
     assert "Pass --fingerprint or --yes to approve." in first.stderr
@@ -195,6 +196,30 @@ def test_consent_is_asked_for_below_the_terms(
     assert yes.stdout.startswith("Approved heart. Its copy is ")
     assert "has not joined a network yet" in yes.stderr
     assert answer("site", "show", call[-1])["network"] is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (None, "rows.csv does not exist. Check the path."),
+        (
+            "age,BMI\n1,2\n",
+            "rows.csv lacks the columns 'bmi', 'hdl'. Check the spelling, or name its",
+        ),
+        ("age,bmi,hdl\n1,2,3\n", None),
+    ],
+)
+def test_a_file_that_lacks_features_is_noted_when_its_study_is_approved(
+    parties: Parties, rows: str | None, said: str | None
+) -> None:
+    parties.join()
+    study, own = file_of(parties, "coordinator"), file_of(parties, "north")
+    if rows is not None:
+        (own.parent / "rows.csv").write_text(rows)
+    run = eigenfed("site", "approve", study, own, "--yes")
+    assert run.exit_code == 0
+    assert ("The study cannot be answered yet: " in run.stderr) is (said is not None)
+    assert (said or "") in run.stderr
 
 
 def test_what_the_policy_refuses_is_not_approved(parties: Parties) -> None:

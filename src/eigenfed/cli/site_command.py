@@ -9,10 +9,10 @@ from eigenfed.cli import options
 from eigenfed.cli.options import example
 from eigenfed.cli.output import CommandResult, Console, print_result
 from eigenfed.cli.tables import columns
-from eigenfed.errors import FAILED, REFUSED
+from eigenfed.errors import FAILED, REFUSED, EigenfedError
 
 if TYPE_CHECKING:
-    from eigenfed.study.config import SiteFile
+    from eigenfed.study.config import SiteFile, StudyFile
     from eigenfed.study.network.study_terms import StudyTerms
 
 _BY = click.option("--by", default="", help="Who decides this; it is recorded.")
@@ -115,6 +115,7 @@ def approve(
         return CommandResult(
             data, f"{page}\n\nNot approved. The policy of this site refuses it:\n{reasons}", REFUSED
         )
+    _note_absent(console, asked, own)
     if fingerprint is not None:
         check_fingerprint(fingerprint, terms.fingerprint, f"the study in {study}")
     elif not yes:
@@ -189,6 +190,25 @@ def show(console: Console, site_file: Path) -> CommandResult:
         network = {"study": roster.study, "fingerprint": roster.fingerprint}
     data = {"site": own.name, "network": network, "approved": approved, "log": log}
     return CommandResult(data, _format_site(data))
+
+
+def _note_absent(console: Console, study: "StudyFile", site: "SiteFile") -> None:
+    """Note what the study asks for that the site's file lacks: its runs would not be answered."""
+    from eigenfed.data.column_names import list_columns
+    from eigenfed.study.scores import Rows
+
+    if site.has_summary or study.matches_variants or isinstance(study.features, str):
+        return
+    try:
+        absent = Rows.of_site(site, study).list_absent(study.features)
+    except EigenfedError as error:
+        console.note(f"The study cannot be answered yet: {error}")
+        return
+    if absent:
+        console.note(
+            f"The study cannot be answered yet: {site.data} lacks {list_columns(absent)}. Check "
+            "the spelling, or name its columns as the study does with rename in SITE."
+        )
 
 
 def _read_roster(site: "SiteFile") -> Any:

@@ -89,6 +89,12 @@ class Rows:
             may_be_empty=self.may_be_empty,
         )
 
+    def list_absent(self, features: Sequence[str]) -> list[str]:
+        """Return the features that the file's header lacks; none if its kind has no names."""
+        names = column_names(self.path, self.options)
+        held = set(features if names is None else names)
+        return [name for name in features if name not in held]
+
 
 class Projected(NamedTuple):
     """Scores of a site's rows, and what only its own page shows.
