@@ -53,4 +53,5 @@ def side_of(state: State) -> Array:
     """Return the vectors that one site holds."""
     own: Any = state.own
     assert isinstance(own, Sided)
-    return own.rows
+    whole: Array = own.rows + own.level
+    return whole

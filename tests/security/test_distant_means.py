@@ -13,6 +13,7 @@ from eigenfed.protocol.exact.factors import ScatterFactorRequest
 from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.exact.merge import SummaryRequest
 from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
+from eigenfed.protocol.exact.orthonormalise import GramRequest, OntoRequest
 from eigenfed.protocol.exact.products import ProductRequest
 from eigenfed.protocol.exact.spectrum import unpack_symmetric
 from eigenfed.protocol.exact.subspace import SidedProductRequest
@@ -113,6 +114,41 @@ def test_products_about_a_distant_mean_are_those_of_the_rows(how: str) -> None:
     np.testing.assert_allclose(view.adjoint(sided), weighed.T @ sided, rtol=1e-12)
     np.testing.assert_allclose(view.product(basis), weighed.T @ sided, rtol=1e-12)
     np.testing.assert_allclose(view.scatter(), weighed.T @ centred, rtol=1e-12)
+
+
+def begin_sided(rows: Any) -> tuple[Lone, dict[str, Any]]:
+    method = find_method("subspace", {"orthonormalise": "each", "by": "gram_schmidt"})
+    lone = Lone.of(rows, Study(("a",), 2, method, max_rounds=50))
+    lone.open()
+    totals = lone.reply(MomentsRequest())
+    mean = totals["total"] / totals["count"]
+    mean[0] -= 2.0**62
+    return lone, {"mean": mean, "scale": np.ones(D)}
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_row_vectors_are_not_rounded_to_what_a_distant_mean_adds_to_each_row(kind: str) -> None:
+    """A row above a bound was left of a column of G, and differences of replies were that row."""
+    rows = np.random.default_rng(3).standard_normal((N, D))
+    rows[:, 4] = 1.0
+    rows[7, 1] = 9.0
+    around = rows - rows.mean(axis=0)
+    seen = []
+    for weight in (0.9, 0.3):
+        lone, frame = begin_sided(sparse.csr_array(rows) if kind == "sparse" else rows)
+        basis = np.zeros((D, 2))
+        basis[:2, 0], basis[3, 1] = (2.0**-7, weight), 1.0
+        basis[4, 0] = np.sqrt(1.0 - 2.0**-14 - weight**2)
+        opening = {"basis": basis, "triangle": 0.5 * np.eye(2), **frame}
+        gram = lone.reply(GramRequest(**opening))["gram"]
+        onto = lone.reply(OntoRequest(norms=np.ones(1)))["onto"]
+        product = lone.reply(SidedProductRequest())["product"]
+        np.testing.assert_allclose(onto, gram[:1, 1], rtol=1e-12)
+        seen.append((product[[2, 3, 5], 0], gram[0, 1]))
+    (high, high_inner), (low, low_inner) = seen
+    exact = 2.0 * 0.6 * around[:, [2, 3, 5]].T @ around[:, 1]
+    np.testing.assert_allclose(high - low, exact, rtol=1e-9)
+    assert high_inner - low_inner == pytest.approx(4.0 * 0.6 * around[:, 1] @ around[:, 3])
 
 
 def test_how_single_rows_are_rounded_does_not_show_in_sums_times_a_distant_mean() -> None:

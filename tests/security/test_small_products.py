@@ -51,6 +51,24 @@ def test_constant_features_do_not_hide_the_products_of_others(
     assert "aborted" in codes
 
 
+@pytest.mark.parametrize("limit", [1.0, 0.999])
+@pytest.mark.parametrize("faint", [1e-6, 1e-18])
+def test_repeated_directions_of_constant_features_hide_nothing(faint: float, limit: float) -> None:
+    """Rounding errors of the repeated ones outweighed a faint direction: a third was counted."""
+    rows = np.random.default_rng(0).standard_normal((N, D))
+    rows[:, :8] = 1.0
+    lone, frame = begin(rows, limit)
+    basis = np.zeros((D, 8))
+    basis[:8] = np.linalg.qr(np.random.default_rng(1).standard_normal((8, 8))).Q
+    basis[8, 0] = faint
+    lone.reply(ProductRequest(basis=basis, **frame))
+    lone.reply(ProductRequest(basis=basis))
+    around = rows - rows.mean(axis=0)
+    exact = around.T @ around[:, 8]
+    counted = exact @ exact / exact[8] / np.sum(around**2)
+    assert lone.site.meter.settled().variance_fraction == pytest.approx(counted)
+
+
 def test_a_feature_in_other_units_shows_the_variance_of_its_copy() -> None:
     """The image of a copy in large units was that of the largest feature, and not counted."""
     rows = np.random.default_rng(0).standard_normal((N, D))

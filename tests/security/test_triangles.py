@@ -47,7 +47,7 @@ def upper(entry: float) -> Array:
 
 
 def test_columns_that_cancel_are_not_what_rounding_left_of_them() -> None:
-    """Beside constant features a direction is rounded to their digits; another brings it out."""
+    """Beside constant features a direction was rounded to their digits: another brought it out."""
     rows = table()
     rows[:, [0, 2]] = 1.0
     mean = rows.mean(axis=0)
@@ -61,8 +61,13 @@ def test_columns_that_cancel_are_not_what_rounding_left_of_them() -> None:
     opening: dict[str, Any] = {"basis": basis, "triangle": upper(1.0)}
     lone.reply(GramRequest(**opening, mean=mean, scale=np.ones(D)))
     lone.reply(GramRequest(triangle=np.diag([1.0, unit])))
-    # What two directions of constant features leave is rounding, and none of it leaves the site.
-    assert not lone.reply(SidedProductRequest())["product"][:, 1].any()
+    # It is the product with one feature, to the last digit, and is counted as such.
+    around = rows - rows.mean(axis=0)
+    exact = around.T @ around[:, 1]
+    product = lone.reply(SidedProductRequest())["product"][:, 1]
+    np.testing.assert_allclose(product, -exact / step, rtol=1e-9, atol=1e-12)
+    counted = exact @ exact / exact[1] / np.sum(around**2)
+    assert lone.site.meter.settled().variance_fraction == pytest.approx(counted)
 
 
 @pytest.mark.parametrize("how", ["triangle", "onto"])

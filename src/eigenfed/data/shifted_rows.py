@@ -53,12 +53,31 @@ class ShiftedRows(Prepared):
         found += np.outer(self.shift, self._apply_weights(sided).sum(axis=0))
         return found
 
+    def measure(self, basis: Array) -> Array:
+        """Return a'Q, which the shift adds to each row of C Q, and 1'W C Q, (2, l)."""
+        found: Array = self._right @ basis
+        return found
+
+    def adjoin_shifted(self, sided: Array, level: Array, sums: Array) -> Array:
+        """Return D'W (Y + 1 b'), (d, l).
+
+        Parameters
+        ----------
+        sided : ndarray of shape (n, l)
+            Y = C Q.
+        level, sums : ndarray of shape (l,)
+            b = Q'a and Q'C'W 1, as `measure` returns them.
+        """
+        found = self.near_rows.adjoint(sided)
+        found += self._left.T @ np.stack([level, sums])
+        return found
+
     def product(self, basis: Array) -> Array:
         """Return D'W D Q, (d, l)."""
         near = self.near_product(basis)
         # The shift is multiplied by the sums C'W 1, and not by those of W C Q, which have been
         # rounded row by row: far enough away it would show how.
-        left, right = self._left, self._right @ basis
+        left, right = self._left, self.measure(basis)
         if near.sums is not None:
             left, right = self._sparse_left, np.vstack([right, near.sums])
         # One product of few columns by few rows, in a third of the time of outer products.

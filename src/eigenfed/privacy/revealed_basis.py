@@ -42,6 +42,9 @@ def is_orthonormal(units: Array) -> bool:
 def orthonormalise(units: Array) -> tuple[Array, Array, int]:
     """Return an orthonormal basis of the span of `units`, by Cholesky QR or, if needed, an SVD.
 
+    The basis is made of multiples of the columns: of a feature in which they are tiny, it keeps
+    their digits, where a QR factorisation would leave rounding errors of other features.
+
     Returns
     -------
     basis : ndarray of shape (d, r)
@@ -54,11 +57,16 @@ def orthonormalise(units: Array) -> tuple[Array, Array, int]:
     if np.min(np.linalg.eigvalsh(gram), initial=1.0) > _WELL_CONDITIONED:
         transform: Array = np.linalg.inv(np.linalg.cholesky(gram)).T
         return units @ transform, transform, 0
-    frame, triangle = np.linalg.qr(units)
-    left, sizes, right = np.linalg.svd(triangle, full_matrices=False)
+    triangle = np.linalg.qr(units, mode="r")
+    _, sizes, right = np.linalg.svd(triangle, full_matrices=False)
     count = int(np.count_nonzero(sizes > INDEPENDENT))
     faint = int(np.count_nonzero(sizes > _ROUNDING)) - count
-    return frame @ left[:, :count], right[:count].T / sizes[:count], faint
+    transform = right[:count].T / sizes[:count]
+    basis = units @ transform
+    for _ in range(2):
+        again = np.linalg.inv(np.linalg.cholesky(basis.T @ basis)).T
+        basis, transform = basis @ again, transform @ again
+    return basis, transform, faint
 
 
 def count_determined(numbers: int, left: int) -> int:
@@ -122,13 +130,22 @@ def complete_trace(basis: Array, images: Array, spread: Array | None = None) -> 
     lengths = column_norms(sided)
     kept = lengths > 0.0
     sided, onto = sided[:, kept] / lengths[kept], onto[:, kept] / lengths[kept]
-    inner = sided.T @ onto
-    values, vectors = np.linalg.eigh((inner + inner.T) / 2)
+    values, vectors = np.linalg.eigh(_make_symmetric(sided.T @ onto))
     # The image of a nearly repeated direction is a small difference of large numbers: rounding
     # errors divided by its tiny Ritz value would dominate, so such values are left out.
     firm = values > firmness * max(float(np.max(values, initial=0.0)), 0.0)
     factor = (images[:, kept] / lengths[kept]) @ (vectors[:, firm] / np.sqrt(values[firm]))
     return float(np.vdot(factor, factor))
+
+
+def _make_symmetric(inner: Array) -> Array:
+    """Return inner products as a symmetric matrix, of each pair the smaller one.
+
+    They are equal but for rounding, unless a column has nothing but rounding where the rows vary.
+    Its large product with the image of another column would hide what that image reveals.
+    """
+    smaller = np.where(np.abs(inner) <= np.abs(inner.T), inner, inner.T)
+    return np.where(np.sign(inner) == np.sign(inner.T), smaller, 0.0)
 
 
 def merge_answers(

@@ -113,6 +113,13 @@ class Frame:
     around: Prepared | None = None
     shifted: ShiftedRows | None = None
 
+    @property
+    def near_trace(self) -> float:
+        """The trace, without what a distant mean adds to it."""
+        if self.shifted is None:
+            return self.trace
+        return float((self.spread / self.shifted.scale**2).sum())
+
     def answered(self, directions: Array, images: Array) -> RevealedProducts:
         """Return what the leakage meter counts: directions (d, l) and the scatter times them."""
         shift, along = self.shift if self._is_moved else None, None

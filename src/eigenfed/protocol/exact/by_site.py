@@ -20,6 +20,7 @@ from eigenfed.protocol.core import Call, Protocol, call_each
 from eigenfed.protocol.decomposition import Decomposition, SiteLevel
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_rows import prepare_rows
+from eigenfed.protocol.exact.site_vectors import Sided
 from eigenfed.protocol.method import Run
 from eigenfed.protocol.operations import Answer, State, Terms, op
 
@@ -74,14 +75,14 @@ def own_level(
     """Return the weight of the rows, and the mean and mean square of their scores."""
     view, frame, state = prepare_rows(source, state)
     basis = request.basis
-    scores = view.multiply(basis)
-    images = view.adjoint(scores)
+    own = Sided.multiply(view, basis)
+    images = view.product(basis) if own.shifted is not None else own.adjoin(view)
     weights = np.ones(source.n) if source.weights is None else source.weights
     weight = float(weights.sum())
     per = max(weight, np.finfo(float).tiny)
     reply = LevelReply(
         weight=weight,
-        mean=weights @ scores / per,
+        mean=weights @ own.rows / per + own.level,
         square=np.sum(basis * images, axis=0) / per,
     )
     return Answer(reply, state, frame.answered(basis, images))

@@ -23,7 +23,6 @@ import numpy.typing as npt
 from eigenfed.arrays import Array
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError, ProtocolError
-from eigenfed.linalg.orthonormal import split_powers
 from eigenfed.privacy.release import Leaves, Release, Reveals
 from eigenfed.privacy.secagg.fixed_point import Bound
 from eigenfed.protocol.core import Call, Protocol, Total
@@ -32,7 +31,6 @@ from eigenfed.protocol.exact.site_vectors import (
     Sided,
     SidedRequest,
     answer_and_count,
-    apply_weights,
     bound_norm,
     get_sided,
     update_sided,
@@ -109,8 +107,7 @@ def sided_gram(
 ) -> Answer[GramReply]:
     """Return all inner products of the site's columns of G."""
     state = update_sided(source, request, state, terms)
-    units, powers = split_powers(get_sided(state).rows)
-    gram = np.ldexp(units.T @ apply_weights(source, units), powers + powers[:, None])
+    gram = get_sided(state).inner(source, slice(None), slice(None))
     return answer_and_count(source, GramReply(gram=gram), state)
 
 
@@ -167,9 +164,8 @@ def sided_norm(
     state = update_sided(source, request, state, terms)
     view, frame, state = prepare_rows(source, state)
     own, i = get_sided(state), len(request.onto)
-    own = own.divide(request.change(own.rows.shape[1]), view, frame.trace)
-    last, power = split_powers(own.rows[:, i : i + 1])
-    norm = float(np.ldexp((last.T @ apply_weights(source, last))[0, 0], 2 * power[0]))
+    own = own.divide(request.change(own.rows.shape[1]), view, frame.near_trace)
+    norm = float(own.inner(source, slice(i, i + 1), slice(i, i + 1))[0, 0])
     return answer_and_count(source, NormReply(norm=norm), replace(state, own=own))
 
 
@@ -219,9 +215,7 @@ def sided_onto(
 ) -> Answer[OntoReply]:
     """Return the coefficients of column i on the earlier ones."""
     norms, i = request.norms, len(request.norms)
-    units, powers = split_powers(get_sided(state).rows[:, : i + 1])
-    products = units[:, :i].T @ apply_weights(source, units[:, i:])
-    onto = np.ldexp(products[:, 0], powers[:i] + powers[i]) / norms
+    onto = get_sided(state).inner(source, slice(0, i), slice(i, i + 1))[:, 0] / norms
     return answer_and_count(source, OntoReply(onto=onto), state)
 
 

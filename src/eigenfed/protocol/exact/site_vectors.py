@@ -18,7 +18,7 @@ from eigenfed.data.prepared import LEAST_NORM, Prepared
 from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import InputError
-from eigenfed.linalg.orthonormal import column_norms
+from eigenfed.linalg.orthonormal import column_norms, split_powers
 from eigenfed.protocol.exact.frame import FramedRequest
 from eigenfed.protocol.exact.frame_rows import prepare_rows
 from eigenfed.protocol.operations import Answer, Limits, State, Terms, check_finite, check_integer
@@ -44,9 +44,13 @@ class Sided:
     long as they keep half of their digits, and otherwise computed again from the directions, or
     from what was drawn.
 
+    Nor is what a distant mean adds to every row part of `rows`, which it would round: it is kept
+    beside them, and added to sums over rows.
+
     Attributes
     ----------
     rows : ndarray of shape (n, k)
+        G without its level.
     behind : ndarray of shape (d, k), or None
         The directions H from which G was computed; None if it was drawn.
     drawn : ndarray of shape (n, k), or None
@@ -55,6 +59,11 @@ class Sided:
         The matrix T with ``G T = D H``, and its inverse.
     noise : ndarray of shape (k,)
         Bounds on the rounding errors of the columns since they were computed.
+    level, sums : ndarray of shape (k,)
+        What that mean adds to all rows of G, and the sums of `rows` as the sums of columns have
+        them, which are not rounded row by row; 0 without a distant mean.
+    shifted : ShiftedRows or None
+        The rows from which G was computed, if their mean is distant.
     images : ndarray of shape (d, k), or None
         The scatter times H, once it was computed.
     """
@@ -65,24 +74,57 @@ class Sided:
     factor: Array
     change: Array
     noise: Array
+    level: Array
+    sums: Array
+    shifted: ShiftedRows | None = None
     images: Array | None = None
 
     @classmethod
     def begin(cls, rows: Array, behind: Array | None = None) -> "Sided":
         """Return rows of G that were computed from directions, or drawn."""
-        each, drawn = np.eye(rows.shape[1]), rows if behind is None else None
-        return cls(rows, behind, drawn, each, each, _bound_noise(rows))
+        k = rows.shape[1]
+        each, drawn, nothing = np.eye(k), rows if behind is None else None, np.zeros(k)
+        return cls(rows, behind, drawn, each, each, _bound_noise(rows), nothing, nothing)
+
+    @classmethod
+    def multiply(cls, view: Prepared, basis: Array) -> "Sided":
+        """Return G = D H."""
+        if not isinstance(view, ShiftedRows):
+            return cls.begin(view.multiply(basis), basis)
+        level, sums = view.measure(basis)
+        own = cls.begin(view.near_rows.multiply(basis), basis)
+        return replace(own, shifted=view, level=level, sums=sums)
 
     @property
     def is_first(self) -> bool:
         """Whether G is what was computed or drawn, and no triangle has changed it."""
         return np.array_equal(self.change, np.eye(len(self.change)))
 
+    def adjoin(self, view: Prepared) -> Array:
+        """Return D'W G, (d, k)."""
+        if self.shifted is None:
+            return view.adjoint(self.rows)
+        return self.shifted.adjoin_shifted(self.rows, self.level, self.sums)
+
+    def inner(self, source: Source, left: slice, right: slice) -> Array:
+        """Return the weighted inner products of some columns of G with others."""
+        units, powers = split_powers(self.rows[:, left])
+        others, exponents = split_powers(self.rows[:, right])
+        weighted = others if source.weights is None else others * source.weights[:, None]
+        found: Array = np.ldexp(units.T @ weighted, powers[:, None] + exponents)
+        level, sums = self.level, self.sums
+        found += np.outer(sums[left] + source.total_weight * level[left], level[right])
+        found += np.outer(level[left], sums[right])
+        return found
+
     def divide(self, triangle: Array, view: Prepared, trace: float) -> "Sided":
         """Return the new G, where the old G is the new one times `triangle`.
 
         Columns of which nothing but rounding is left become 0, as do those that are too small.
+        `trace` is that of the scatter of the rows, without what a distant mean adds to it.
         """
+        if self.shifted is not None:
+            view = self.shifted.near_rows
         size = math.sqrt(trace) if self.drawn is None else float(np.linalg.norm(self.drawn))
         factor, change = triangle @ self.factor, _divide(self.change, triangle)
         rows, inverse = _divide(self.rows, triangle), np.abs(_divide(np.eye(len(factor)), triangle))
@@ -96,11 +138,12 @@ class Sided:
             lengths = column_norms(found)
             # What is no longer than rounding errors would not be the same when computed again.
             found[:, lengths <= _EPS * _LARGEST_ERROR * size * column_norms(by)] = 0.0
-            change[:, worn[~found.any(axis=0)]] = 0.0
             rows[:, worn], noise[worn] = found, _bound_noise(found)
-        faint = column_norms(rows) < LEAST_NORM
-        rows[:, faint], change[:, faint] = 0.0, 0.0
-        return replace(self, rows=rows, factor=factor, change=change, noise=noise)
+        rows[:, column_norms(rows) < LEAST_NORM] = 0.0
+        level, sums = _divide(np.stack([self.level, self.sums]), triangle)
+        change[:, ~rows.any(axis=0) & (np.abs(level) < LEAST_NORM)] = 0.0
+        divided = replace(self, rows=rows, factor=factor, change=change, noise=noise)
+        return replace(divided, level=level, sums=sums)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -169,15 +212,14 @@ def update_sided(source: Source, request: SidedRequest, state: State, terms: Ter
     own = state.own
     if request.basis is not None:
         view, _, state = prepare_rows(source, state)
-        basis = request.basis
-        own = Sided.begin(view.multiply(basis), basis)
+        own = Sided.multiply(view, request.basis)
     elif request.seed is not None:
         own = Sided.begin(_draw_rows(source, request.seed, min(terms.k, terms.d)))
     if not isinstance(own, Sided):
         raise InputError("There are no row vectors yet.")
     if request.triangle is not None:
         view, frame, state = prepare_rows(source, state)
-        own = own.divide(request.triangle, view, frame.trace)
+        own = own.divide(request.triangle, view, frame.near_trace)
     return replace(state, own=own)
 
 
@@ -213,11 +255,6 @@ def _divide(columns: Array, upper: Array) -> Array:
     return quotient
 
 
-def apply_weights(source: Source, columns: Array) -> Array:
-    """Multiply rows by their weights, if there are any."""
-    return columns if source.weights is None else columns * source.weights[:, None]
-
-
 def get_sided(state: State) -> Sided:
     """Return the rows of G that a site holds."""
     if not isinstance(state.own, Sided):
@@ -234,7 +271,7 @@ def find_images(view: Prepared, state: State) -> State:
     own = get_sided(state)
     if own.behind is None or own.images is not None:
         return state
-    is_known = own.is_first and not isinstance(view, ShiftedRows)
+    is_known = own.is_first and own.shifted is None
     images = view.adjoint(own.rows) if is_known else view.product(own.behind)
     return replace(state, own=replace(own, images=images))
 

@@ -113,7 +113,7 @@ def sided_product(
     own = get_sided(state)
     if own.behind is not None and own.images is not None:
         directions, images = own.behind, own.images
-        product = images if own.is_first else view.adjoint(own.rows)
+        product = images if own.is_first else own.adjoin(view)
         state = replace(state, blocks=(*state.blocks, directions))
     else:
         product = view.adjoint(own.rows)
