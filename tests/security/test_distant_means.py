@@ -9,8 +9,8 @@ from scipy import sparse
 from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.protocol.exact.covariance import Covariance, ScatterRequest
-from eigenfed.protocol.exact.factors import ScatterFactorRequest
-from eigenfed.protocol.exact.frame_rows import prepare_rows
+from eigenfed.protocol.exact.factors import ScatterFactorRequest, factorise
+from eigenfed.protocol.exact.frame_rows import prepare_rows, view_site
 from eigenfed.protocol.exact.merge import SummaryRequest
 from eigenfed.protocol.exact.moments import MomentsRequest, SquaresRequest
 from eigenfed.protocol.exact.orthonormalise import GramRequest, OntoRequest
@@ -114,6 +114,47 @@ def test_products_about_a_distant_mean_are_those_of_the_rows(how: str) -> None:
     np.testing.assert_allclose(view.adjoint(sided), weighed.T @ sided, rtol=1e-12)
     np.testing.assert_allclose(view.product(basis), weighed.T @ sided, rtol=1e-12)
     np.testing.assert_allclose(view.scatter(), weighed.T @ centred, rtol=1e-12)
+
+
+LIES: dict[str, dict[int, tuple[float, float]]] = {
+    "no lie": {},
+    "a distant mean": {2: (2.0**60, 1.0)},
+    "a mean at some distance": {2: (2.0**30, 1.0)},
+    "two distant means": {1: (2.0**70, 1.0), 2: (-(2.0**60), 1.0)},
+    "a huge feature": {0: (0.0, 1e-60)},
+    "a huge feature and a distant mean": {0: (0.0, 1e-60), 2: (2.0**60, 1.0)},
+    "tiny features": dict.fromkeys(range(1, 20), (0.0, 1e100)),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])
+def test_a_factor_follows_from_the_scatter_whatever_a_coordinator_sends(
+    kind: str, lie: str
+) -> None:
+    """Rows that rounding made equal had a known rotation: the factor was the rows themselves."""
+    n = 8
+    rows = np.random.default_rng(3).standard_normal((n, 20))
+    rows[:, 0] = np.eye(n)[3]
+    # Turned about their mean, other rows have the same scatter.
+    rng = np.random.default_rng(1)
+    around = np.linalg.qr(np.column_stack([np.ones(n), rng.random((n, n - 1))])).Q
+    inside = np.eye(n)
+    inside[1:, 1:] = np.linalg.qr(rng.standard_normal((n - 1, n - 1))).Q
+    turn = around @ inside @ around.T
+    seen = []
+    for table in (rows, turn @ rows):
+        weights = np.full(n, 2.0) if kind == "weighted" else None
+        source = Source.of(sparse.csr_array(table) if kind == "sparse" else table, weights=weights)
+        mean, scale = rows.mean(axis=0), np.ones(20)
+        for place, (away, units) in LIES[lie].items():
+            mean[place] -= away
+            scale[place] = units
+        view, _ = view_site(source, State(sent=(mean, scale)))
+        factor = factorise(view)
+        seen.append(factor[:, 1:] * scale[1:])
+    one, same = seen
+    np.testing.assert_allclose(one, same, atol=1e-6 * np.abs(one).max(axis=0).min())
 
 
 def begin_sided(rows: Any) -> tuple[Lone, dict[str, Any]]:

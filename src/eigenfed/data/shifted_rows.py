@@ -116,19 +116,19 @@ class ShiftedRows(Prepared):
 
     def _shift_scatter(self) -> Array:
         """Return what the shift adds to the scatter C'W C, (d, d)."""
-        half = self._near_sums + 0.5 * self.source.total_weight * self.shift
+        half = self.near_sums + 0.5 * self.source.total_weight * self.shift
         one_side: Array = np.outer(half, self.shift)
         return one_side + one_side.T
 
     @cached_property
     def _right(self) -> Array:
         """The shift a, and the sums C'W 1, (2, d)."""
-        return np.stack([self.shift, self._near_sums])
+        return np.stack([self.shift, self.near_sums])
 
     @cached_property
     def _left(self) -> Array:
         """What a'Q and 1'W C Q are multiplied by, (2, d)."""
-        return np.stack([self._near_sums + self.source.total_weight * self.shift, self.shift])
+        return np.stack([self.near_sums + self.source.total_weight * self.shift, self.shift])
 
     @cached_property
     def _sparse_left(self) -> Array:
@@ -136,7 +136,7 @@ class ShiftedRows(Prepared):
         return np.vstack([self._left, -self.near_rows.sparse_mean / self.scale])
 
     @cached_property
-    def _near_sums(self) -> Array:
+    def near_sums(self) -> Array:
         """The sums C'W 1: of features about their own mean, what their mean is rounded by, (d,)."""
         found: Array = self.near_rows.adjoint(np.ones((self.source.n, 1)))[:, 0]
         return found

@@ -15,6 +15,11 @@ With Omega a public random matrix of d x n, ``D Omega = Q T`` with T triangular 
 positive, and ``F = Q'D``, it is ``T'F = Omega'S`` where T is the Cholesky factor of
 ``Omega'S Omega``. Q is orthogonal, so that F'F equals S to rounding however small singular values
 are.
+
+Rounding must not decide about Q either. Beside a feature that the coordinator's scale or mean makes
+huge, all others would be rounded away; of rows that are then equal everyone knows Q, and F would be
+the rows themselves. So a row of Omega is divided by the norm of its feature's column, which S has
+on its diagonal, and rows about a distant mean are rotated about their own.
 """
 
 import math
@@ -27,7 +32,8 @@ import numpy as np
 import numpy.typing as npt
 
 from eigenfed.arrays import Array, Arrays
-from eigenfed.data.prepared import Prepared
+from eigenfed.data.prepared import LEAST_NORM, Prepared
+from eigenfed.data.shifted_rows import ShiftedRows
 from eigenfed.data.source import Source
 from eigenfed.errors import ProtocolError
 from eigenfed.linalg.orthonormal import column_norms, flip_signs
@@ -51,6 +57,7 @@ from eigenfed.protocol.study import Study
 
 _ROWS_AT_ONCE = 512
 """Rows of factors that the coordinator collects before it multiplies them."""
+_SAFE_SQUARES = 1e-200, 1e200
 _FEW_NUMBERS = 1 << 17
 """Public random numbers that are kept for other sites of the same process, 1 MB."""
 
@@ -104,15 +111,64 @@ def factorise(view: Prepared) -> Array:
     spans = view.column_spans()
     if spans:
         return _factorise_columns(view, spans, roots)
-    sided = view.multiply(_draw_public(source.d, source.n))
-    if roots is not None:
-        sided *= roots
-    with limit_threads(4.0 * sided.size * len(sided)):
-        rotation = _find_rotation(sided)
-    if roots is not None:
-        # The adjoint multiplies by the weights, of which the scatter has one root on each side.
-        rotation = np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
+    if isinstance(view, ShiftedRows):
+        return _factorise_shifted(view, roots)
+    rotation = _rotate(view.multiply(_scale_public(view)), roots)
     return np.ascontiguousarray(view.adjoint(rotation).T)
+
+
+def _factorise_shifted(view: ShiftedRows, roots: Array | None) -> Array:
+    """Compute the factor of rows about a distant mean.
+
+    With that mean, rows times public numbers would be rounded to equal rows: their rotation would
+    be known to everyone, and the factor would be the rows themselves. So the rows about their own
+    mean are rotated, of whose factor the last row is 0, as they have one dimension less than there
+    are rows. The distance of the means takes its place.
+    """
+    source, near = view.source, view.near_rows
+    # What is left of the mean of the near rows: rounding, and more where entries are missing.
+    left = view.near_sums / max(source.total_weight, np.finfo(float).tiny)
+    public = _scale_public(near)
+    rotation = _rotate(near.multiply(public) - left @ public, roots)
+    weights = np.ones(source.n) if source.weights is None else source.weights
+    factor = np.ascontiguousarray(near.adjoint(rotation).T)
+    factor -= np.outer(weights @ rotation, left)
+    factor[-1] = math.sqrt(source.total_weight) * (view.shift + left)
+    return factor
+
+
+def _scale_public(view: Prepared) -> Array:
+    """Return the public numbers, (d, n), divided by the norms of the features' columns."""
+    # Before the scale, with which squares may be too large or too small.
+    norms = np.sqrt(replace(view, scale=np.ones(view.source.d)).squares()) / view.scale
+    return _divide_by_norms(_draw_public(view.source.d, view.source.n), norms)
+
+
+def _divide_by_norms(public: Array, norms: Array) -> Array:
+    """Divide rows of public numbers by norms, but for features that are 0."""
+    divided: Array = public * (1.0 / np.where(norms > LEAST_NORM, norms, 1.0))[:, None]
+    return divided
+
+
+def _measure_columns(block: Array) -> Array:
+    """Return the norms of columns, by their squares unless these are too large or too small."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->j", block, block)
+    is_safe = _SAFE_SQUARES[0] < squares.min() and squares.max() < _SAFE_SQUARES[1]
+    return np.sqrt(squares) if is_safe else column_norms(block)
+
+
+def _rotate(sided: Array, roots: Array | None) -> Array:
+    """Return the rotation of rows times public numbers, divided by the roots of their weights.
+
+    The adjoint multiplies by the weights, of which the scatter has one root on each side.
+    """
+    weighted = sided if roots is None else sided * roots
+    with limit_threads(4.0 * sided.size * len(sided)):
+        rotation = _find_rotation(weighted)
+    if roots is None:
+        return rotation
+    return np.divide(rotation, roots, out=np.zeros_like(rotation), where=roots > 0.0)
 
 
 def _factorise_columns(view: Prepared, spans: list[slice], roots: Array | None) -> Array:
@@ -128,7 +184,7 @@ def _factorise_columns(view: Prepared, spans: list[slice], roots: Array | None) 
     with limit_threads(4.0 * n * n * d):
         sided = np.zeros((n, n))
         for block, public in zip(blocks or map(take, spans), _draw_parts(n, spans), strict=True):
-            sided += block @ public
+            sided += block @ _divide_by_norms(public, _measure_columns(block))
         turn = _find_rotation(sided).T
         if blocks is not None:
             return turn @ blocks[0]
