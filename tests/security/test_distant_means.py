@@ -127,34 +127,61 @@ LIES: dict[str, dict[int, tuple[float, float]]] = {
 }
 
 
+def turn_rows() -> tuple[Any, Any]:
+    """Return rows, of which one alone has a feature, and others with the same mean and scatter."""
+    rng, n = np.random.default_rng(3), 8
+    rows = rng.standard_normal((n, 20))
+    rows[:, 0] = np.eye(n)[3]
+    around = np.linalg.qr(np.column_stack([np.ones(n), rng.random((n, n - 1))])).Q
+    inside = np.eye(n)
+    inside[1:, 1:] = np.linalg.qr(rng.standard_normal((n - 1, n - 1))).Q
+    return rows, around @ inside @ around.T @ rows
+
+
+def tell(lie: str, rows: Any) -> tuple[Any, Any]:
+    mean, scale = rows.mean(axis=0), np.ones(20)
+    for place, (away, units) in LIES[lie].items():
+        mean[place] -= away
+        scale[place] = units
+    return mean, scale
+
+
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("kind", ["dense", "sparse", "weighted"])
 def test_a_factor_follows_from_the_scatter_whatever_a_coordinator_sends(
     kind: str, lie: str
 ) -> None:
     """Rows that rounding made equal had a known rotation: the factor was the rows themselves."""
-    n = 8
-    rows = np.random.default_rng(3).standard_normal((n, 20))
-    rows[:, 0] = np.eye(n)[3]
-    # Turned about their mean, other rows have the same scatter.
-    rng = np.random.default_rng(1)
-    around = np.linalg.qr(np.column_stack([np.ones(n), rng.random((n, n - 1))])).Q
-    inside = np.eye(n)
-    inside[1:, 1:] = np.linalg.qr(rng.standard_normal((n - 1, n - 1))).Q
-    turn = around @ inside @ around.T
+    rows, turned = turn_rows()
+    mean, scale = tell(lie, rows)
     seen = []
-    for table in (rows, turn @ rows):
-        weights = np.full(n, 2.0) if kind == "weighted" else None
+    for table in (rows, turned):
+        weights = np.full(8, 2.0) if kind == "weighted" else None
         source = Source.of(sparse.csr_array(table) if kind == "sparse" else table, weights=weights)
-        mean, scale = rows.mean(axis=0), np.ones(20)
-        for place, (away, units) in LIES[lie].items():
-            mean[place] -= away
-            scale[place] = units
         view, _ = view_site(source, State(sent=(mean, scale)))
-        factor = factorise(view)
-        seen.append(factor[:, 1:] * scale[1:])
+        seen.append(factorise(view)[:, 1:] * scale[1:])
     one, same = seen
     np.testing.assert_allclose(one, same, atol=1e-6 * np.abs(one).max(axis=0).min())
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_so_does_a_summary(lie: str) -> None:
+    """The digits below the errors of its singular vectors were those of the first row."""
+    rows, turned = turn_rows()
+    mean, scale = tell(lie, rows)
+    seen = []
+    for table in (rows, turned):
+        lone = Lone.of(table, Study(("a",), 7, "merge", scale=True))
+        lone.open()
+        lone.reply(MomentsRequest())
+        lone.reply(SquaresRequest(mean=mean))
+        reply = lone.reply(SummaryRequest(mean=mean, scale=scale))
+        seen.append(reply["vt"] * reply["s"][:, None] * scale)
+    one, same = seen
+    signs = np.sign(np.sum(one * same / scale**2, axis=1, keepdims=True))
+    np.testing.assert_allclose(one[:, 1:], (signs * same)[:, 1:], atol=1e-9)
+    directions = reply["vt"][reply["s"] > 0.0]
+    assert not np.signbit(directions[directions == 0.0]).any()
 
 
 def begin_sided(rows: Any) -> tuple[Lone, dict[str, Any]]:

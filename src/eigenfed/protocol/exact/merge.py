@@ -50,6 +50,10 @@ from eigenfed.protocol.study import Study
 
 _POWERS = {"none": 0.0, "sqrt": 0.5}
 _NEARLY_ORTHONORMAL = 1e-3
+_EPS = float(np.finfo(float).eps)
+_ROUNDINGS, _COARSEST = 64.0, 1e-6
+"""Rounding errors of a singular vector, relative to the ratio of singular values, and the largest
+with which it is sent."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -78,7 +82,7 @@ def summarise(
     view, frame, state = prepare_rows(source, state)
     rank = summary_rank(terms)
     around, away = view_about_own_mean(source, state)
-    summary = around.summary(INSIDE * rank).truncate(rank)
+    summary = _round_summary(around.summary(INSIDE * rank)).truncate(rank)
     reply = SummaryReply.of(replace(summary, mean=summary.mean + away), rank)
     if terms.study.centers_by_site:
         # Rows centred by the site's own mean have none but rounding, which stays.
@@ -91,6 +95,21 @@ def summarise(
 
 
 OPS = (summarise,)
+
+
+def _round_summary(summary: Summary) -> Summary:
+    """Round directions to the digits that a decomposition gives, and leave out those without any.
+
+    Digits below the rounding errors follow from the order of the rows, and not from their scatter.
+    Beside a feature that the coordinator's scale makes huge, they are those of a single row.
+    """
+    if not len(summary.s):
+        return summary
+    errors = _ROUNDINGS * _EPS * summary.s[0] / summary.s
+    kept = summary.truncate(int(np.count_nonzero(errors < _COARSEST)))
+    steps = 2.0 ** np.ceil(np.log2(errors[: len(kept.s)]))[:, None]
+    # Zeros without signs, which would be those of the digits left out.
+    return replace(kept, vt=np.round(kept.vt / steps) * steps + 0.0)
 
 
 @dataclass(frozen=True, repr=False)
