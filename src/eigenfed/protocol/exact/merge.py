@@ -51,7 +51,7 @@ from eigenfed.protocol.study import Study
 _POWERS = {"none": 0.0, "sqrt": 0.5}
 _NEARLY_ORTHONORMAL = 1e-3
 _EPS = float(np.finfo(float).eps)
-_ROUNDINGS, _COARSEST = 64.0, 1e-6
+_ROUNDINGS, _COARSEST = 16.0, 1e-4
 """Rounding errors of a singular vector, relative to the ratio of singular values, and the largest
 with which it is sent."""
 
