@@ -165,7 +165,7 @@ def test_a_factor_follows_from_the_scatter_whatever_a_coordinator_sends(
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_so_does_a_summary(lie: str) -> None:
+def test_a_summary_follows_from_it_too(lie: str) -> None:
     """The digits below the errors of its singular vectors were those of the first row."""
     rows, turned = turn_rows()
     mean, scale = tell(lie, rows)
@@ -237,15 +237,52 @@ def test_how_single_rows_are_rounded_does_not_show_in_sums_times_a_distant_mean(
     np.testing.assert_allclose(change, far * (sums.T @ (faint - plain))[0], atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse", "sparse, scaled", "sparse with gaps"])
 @pytest.mark.parametrize("power", [0, 12, 27, 40, 52])
-def test_the_meter_knows_products_about_a_distant_mean(power: int) -> None:
+def test_the_meter_knows_products_about_a_distant_mean(power: int, kind: str) -> None:
     """It took what cancellation had left for the image of a direction, which is known then."""
     rows = np.random.default_rng(3).standard_normal((N, D))
-    lone = Lone.of(rows, Study(("a",), 2, "krylov"))
+    if kind != "dense":
+        rows[np.random.default_rng(4).random((N, D)) < 0.4] = 0.0
+    if "gaps" in kind:
+        rows[3, 4] = np.nan
+    given = rows if kind == "dense" else sparse.csr_array(rows)
+    lone = Lone.of(given, Study(("a",), 2, "krylov", scale="scaled" in kind))
     lone.open()
     totals = lone.reply(MomentsRequest())
-    mean = totals["total"] / totals["n"]
+    mean = totals["total"] / totals["count"]
+    around, scale = np.nan_to_num(rows - mean), np.ones(D)
+    if "scaled" in kind:
+        lone.reply(SquaresRequest(mean=mean))
+        scale[2] = 4.0
     mean[1] += 1.7 * 2.0**power
-    lone.reply(ProductRequest(basis=np.eye(D)[:, 1:3], mean=mean, scale=np.ones(D)))
-    around, meter = rows - rows.mean(axis=0), lone.site.meter.settled()
+    lone.reply(ProductRequest(basis=np.eye(D)[:, 1:3], mean=mean, scale=scale))
+    meter = lone.site.meter.settled()
     np.testing.assert_allclose(meter.images, around.T @ (around @ meter.basis), atol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["krylov", "merge"])
+def test_sparse_rows_with_gaps_about_a_distant_mean_answer_as_dense_ones(name: str) -> None:
+    rng = np.random.default_rng(3)
+    rows = np.where(rng.random((N, D)) < 0.6, rng.standard_normal((N, D)) + 1.0, 0.0)
+    rows[3, 4] = np.nan
+    counted, seen = [], []
+    for given in (rows, sparse.csr_array(rows)):
+        lone = Lone.of(given, Study(("a",), 2, name))
+        lone.open()
+        totals = lone.reply(MomentsRequest())
+        mean = totals["total"] / totals["count"]
+        mean[[1, 4]] += 2.0**40, 0.5
+        if name == "krylov":
+            request = ProductRequest(basis=np.eye(D)[:, 2:5], mean=mean, scale=np.ones(D))
+            seen.append(lone.reply(request)["product"])
+        else:
+            reply = lone.reply(SummaryRequest(mean=mean, scale=np.ones(D)))
+            seen.append((reply["vt"].T * reply["s"] ** 2) @ reply["vt"])
+        counted.append(lone.site.meter.settled())
+    np.testing.assert_allclose(np.delete(seen[1], 1, 0), np.delete(seen[0], 1, 0), atol=1e-9)
+    dense, found = counted
+    signs = np.sign(np.sum(dense.basis * found.basis, axis=0))
+    np.testing.assert_allclose(found.basis * signs, dense.basis, atol=1e-9)
+    np.testing.assert_allclose(found.images * signs, dense.images, atol=1e-7)
+    assert np.abs(dense.images).max() < N * 20.0

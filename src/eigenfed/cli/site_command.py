@@ -207,7 +207,7 @@ def _note_absent(console: Console, study: "StudyFile", site: "SiteFile") -> None
     if absent:
         console.note(
             f"The study cannot be answered yet: {site.data} lacks {list_columns(absent)}. Check "
-            "the spelling, or name its columns as the study does with rename in SITE."
+            "the spelling, or give its columns the study's names with rename in SITE."
         )
 
 

@@ -32,7 +32,7 @@ _CACHED_BLOCK = 1 << 15
 """Entries of a block of directions that stay in the cache while they are divided."""
 _FEW_COLUMNS, _FEW_DIRECTIONS, _LONG_ROWS = 12, 16, 4096
 """Few columns are multiplied by a few directions of a basis at a time, and by long parts of them,
-in up to half the time: a processor reads ahead in only so many places of memory."""
+in as little as half the time: a processor reads ahead in only so many places of memory."""
 FIRST_ROOM_BYTES, LARGE_ROOM_BYTES = 32 << 20, 64 << 20
 """Room for the first directions of a basis, and the size from which it is no longer doubled."""
 

@@ -54,7 +54,6 @@ class ScatteredSparse:
     places: npt.NDArray[np.intp]
 
     has_canonical_format = True
-    ndim = 2
 
     @property
     def shape(self) -> tuple[int, int]:

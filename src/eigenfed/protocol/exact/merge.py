@@ -52,8 +52,8 @@ _POWERS = {"none": 0.0, "sqrt": 0.5}
 _NEARLY_ORTHONORMAL = 1e-3
 _EPS = float(np.finfo(float).eps)
 _ROUNDINGS, _COARSEST = 16.0, 1e-4
-"""Rounding errors of a singular vector, relative to the ratio of singular values, and the largest
-with which it is sent."""
+"""Largest rounding error of a singular vector, in units of the roundoff times the ratio of the
+largest singular value to its own; and the error from which it is not sent."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
