@@ -50,8 +50,8 @@ def fit_text(facts: dict[str, Any]) -> str:
     ]
     if facts["prepare"] is not None:
         lines[-5:-5] = [f"prepared     {_describe_preparation(facts)}", *_list_attrition(facts)]
-    if (missing := describe_missing(facts)) is not None:
-        lines[-5:-5] = [f"missing      {missing.replace(' %', '%')}"]
+    if (missing := describe_missing(facts, spaced=False)) is not None:
+        lines[-5:-5] = [f"missing      {missing}"]
     if facts["by_site"] is not None and len(facts["sites"]) > 1:
         lines.insert(-2, f"sites        {_describe_sites(facts)}")
     if facts["privacy"] is not None:

@@ -193,28 +193,34 @@ def describe_basis(failure: float | None) -> str:
     return f"with probability 1 - {failure:.0e}" if failure > 0.0 else "rigorous"
 
 
-def describe_missing(facts: dict[str, Any]) -> str | None:
+def describe_missing(facts: dict[str, Any], *, spaced: bool = True) -> str | None:
     """Return how many entries are missing and where most are, or None if none is known to be.
 
     Parameters
     ----------
     facts : dict
         As in ``result.json``.
+    spaced : bool, default=True
+        Whether there is a space before the percent sign, as on a page but not in a terminal.
 
     Examples
     --------
-    >>> missing = {"fraction": 0.004, "features": 2, "most": 0.02, "most_in": "age"}
+    >>> missing = {"fraction": 0.004, "features": 2, "most": 0.02, "most_in": "fat %"}
     >>> describe_missing({"d": 6, "missing": missing})
-    "0.4 % of the entries, in 2 of 6 features, most in 'age' (2 %); they count as the mean"
+    "0.4 % of the entries, in 2 of 6 features, most in 'fat %' (2 %); they count as the mean"
+    >>> describe_missing({"d": 6, "missing": missing}, spaced=False)
+    "0.4% of the entries, in 2 of 6 features, most in 'fat %' (2%); they count as the mean"
     """
     found = facts["missing"]
     if found is None or not found["features"]:
         return None
     where = f"{count(found['features'])} of {things(facts['d'], 'feature')}"
-    most = f"most in {found['most_in']!r} ({percent(found['most'])})"
-    return (
-        f"{percent(found['fraction'])} of the entries, in {where}, {most}; they count as the mean"
+    whole, part = (
+        percent(found[name]) if spaced else percent(found[name]).replace(" ", "")
+        for name in ("fraction", "most")
     )
+    most = f"most in {found['most_in']!r} ({part})"
+    return f"{whole} of the entries, in {where}, {most}; they count as the mean"
 
 
 def explain_no_bound(certificate: dict[str, Any] | None, k: int) -> str | None:
