@@ -204,7 +204,7 @@ def test_consent_is_asked_for_below_the_terms(
         (None, "rows.csv does not exist. Check the path."),
         (
             "age,BMI\n1,2\n",
-            "rows.csv lacks the columns 'bmi', 'hdl'. Check the spelling, or name its",
+            "rows.csv lacks the columns 'bmi', 'hdl'. Check the spelling, or give its",
         ),
         ("age,bmi,hdl\n1,2,3\n", None),
     ],
